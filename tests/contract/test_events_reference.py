@@ -8,9 +8,9 @@ from typing import get_args
 
 import pytest
 
-from fakes.fleet_scene import EGRESS, OTHER, POLICY, WORKER, FleetScene, numbered
-from fakes.house import open_house
-from fakes.journal_house import StillClock
+from fakes.fleet_peers import EGRESS, OTHER, POLICY, WORKER, FleetPeers, numbered
+from fakes.gateway_harness import open_harness
+from fakes.journal_harness import StillClock
 from fakes.memory_fleet import MemoryFleet
 from palyra.browser.domain import session_api
 from palyra.egress.domain.events import EgressEvent
@@ -97,18 +97,18 @@ async def test_payloads_have_the_keys_that_the_page_names(tmp_path: Path) -> Non
     optional = {"obligations", "missing_grant"}
     pages = documented()
     approvals = set(re.findall(r"`([a-z_]+)`", TEXT.partition("All have the payload ")[2].partition(".\n")[0]))
-    async with open_house(tmp_path) as house:
-        await house.call("echo", {"text": "x"})
-        await house.call("echo", {})
-        asked = await house.call("fs.write", {"path": "a", "content": "x"})
-        await house.approve(asked.approval_id)
-        await house.call("fs.write", {"path": "a", "content": "x"})
+    async with open_harness(tmp_path) as harness:
+        await harness.call("echo", {"text": "x"})
+        await harness.call("echo", {})
+        asked = await harness.call("fs.write", {"path": "a", "content": "x"})
+        await harness.approve(asked.approval_id)
+        await harness.call("fs.write", {"path": "a", "content": "x"})
         (tmp_path / "policies").mkdir()
         (tmp_path / "policies" / "a.cedar").write_text('@id("a")\nforbid (principal, action, resource == Tool::"x");\n')
-        await house.gateway.policy.reload()
+        await harness.gateway.policy.reload()
         (tmp_path / "policies" / "b.cedar").write_text("nonsense")
-        await house.gateway.policy.reload()
-        seen = house.events()
+        await harness.gateway.policy.reload()
+        seen = harness.events()
     kinds = {kind for kind, _ in seen}
     assert {"call.refused", "call.finished", "approval.consumed", "policy.swapped", "policy.rejected"} <= kinds
     for kind, payload in seen:
@@ -117,45 +117,45 @@ async def test_payloads_have_the_keys_that_the_page_names(tmp_path: Path) -> Non
 
 
 async def test_payloads_of_the_fleet_have_the_keys_that_the_page_names() -> None:
-    scene, clock = FleetScene(), StillClock()
+    peers, clock = FleetPeers(), StillClock()
     ledger, pages = MemoryFleet(clock, WorkerFleetManager(POLICY)), documented()
 
     async def tell(*told: commands.FleetCommand) -> None:
         await ledger.decide_all(told)
 
-    worker = await scene.ready(ledger, now_ms=clock.now)
-    settled, cancelled = [await scene.leased(ledger, now_ms=clock.now, idempotent=True) for _ in range(2)]
-    message = scene.settle(settled, clock.now, worker.session)
-    again = scene.settle(settled, clock.now, worker.session, output_bytes=1)
+    worker = await peers.ready(ledger, now_ms=clock.now)
+    settled, cancelled = [await peers.leased(ledger, now_ms=clock.now, idempotent=True) for _ in range(2)]
+    message = peers.settle(settled, clock.now, worker.session)
+    again = peers.settle(settled, clock.now, worker.session, output_bytes=1)
     await tell(message, again, commands.CancelLease(actor="a", lease_id=cancelled.lease_id))
     await tell(commands.EndSession(actor="a", worker_id=WORKER, session=worker.session))
     clock.now += POLICY.heartbeat_timeout_ms
     await tell(commands.DeclareLost(actor="a", worker_id=WORKER))
-    retry = commands.RetryLease(actor="a", lease_id=cancelled.lease_id, grant_id=scene.next_id(), valid_ms=1)
-    await tell(retry, scene.lease(OTHER, scene.grant(0)), scene.open_session(boot="boot-2"))
-    other = await scene.ready(ledger, OTHER, now_ms=clock.now)
-    declined = await scene.leased(ledger, OTHER, now_ms=clock.now)
+    retry = commands.RetryLease(actor="a", lease_id=cancelled.lease_id, grant_id=peers.next_id(), valid_ms=1)
+    await tell(retry, peers.lease(OTHER, peers.grant(0)), peers.open_session(boot="boot-2"))
+    other = await peers.ready(ledger, OTHER, now_ms=clock.now)
+    declined = await peers.leased(ledger, OTHER, now_ms=clock.now)
     await tell(
         commands.DeclineLease(
             actor="a", worker_id=OTHER, lease_id=declined.lease_id, session=other.session, fence=declined.fence
         ),
-        scene.lease(OTHER, scene.grant(0)),
+        peers.lease(OTHER, peers.grant(0)),
         commands.ReportViolation(actor="a", worker_id=OTHER, egress_id="x", violation="v"),
         *(kind(actor="a", worker_id=OTHER) for kind in (commands.DrainWorker, commands.ResumeWorker)),
         commands.ReportViolation(actor="a", worker_id=OTHER, egress_id=EGRESS, violation="v"),
         commands.ReleaseWorker(actor="a", worker_id=OTHER),
     )
-    third = await scene.ready(ledger, numbered(3), now_ms=clock.now)
-    late = await scene.leased(ledger, third.worker_id, now_ms=clock.now, timeout_ms=1)
+    third = await peers.ready(ledger, numbered(3), now_ms=clock.now)
+    late = await peers.leased(ledger, third.worker_id, now_ms=clock.now, timeout_ms=1)
     clock.now = late.due_ms(POLICY)
     await tell(commands.ExpireLease(actor="a", lease_id=late.lease_id))
-    await tell(scene.disclaim(late, third, clock.now))
+    await tell(peers.disclaim(late, third, clock.now))
     clock.now += POLICY.attestation_interval_ms
     await tell(commands.LapseAttestation(actor="a", worker_id=third.worker_id))
     await tell(commands.DeclareLost(actor="a", worker_id=third.worker_id))
-    fourth = await ledger.decide(scene.open_session(numbered(4)))
+    fourth = await ledger.decide(peers.open_session(numbered(4)))
     assert fourth.worker is not None
-    await tell(scene.present(fourth.worker, clock.now, wit_abi_version="x"))
+    await tell(peers.present(fourth.worker, clock.now, wit_abi_version="x"))
     await tell(commands.RemoveWorker(actor="a", worker_id=WORKER))
     seen = ledger.events()
     assert {kind for kind, _ in seen} == {kind for kind in pages if kind.startswith(("worker.", "lease."))}

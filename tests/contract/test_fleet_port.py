@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.fleet_scene import EGRESS, OTHER, POLICY, WORKER, FleetScene, numbered
-from fakes.journal_house import JournalHouse, StillClock
+from fakes.fleet_peers import EGRESS, OTHER, POLICY, WORKER, FleetPeers, numbered
+from fakes.journal_harness import JournalHarness, StillClock
 from fakes.memory_fleet import MemoryFleet
 from palyra.errors import PalyraError
 from palyra.fleet import limits
@@ -50,12 +50,12 @@ def in_memory(_folder: Path) -> Backend:
 
 
 def in_sqlite(folder: Path) -> Backend:
-    house = JournalHouse(folder)
-    stores = [house.open(schema=SCHEMA)]
-    backend = Backend(SqliteFleet(stores[0], WorkerFleetManager(POLICY)), house.clock)
+    harness = JournalHarness(folder)
+    stores = [harness.open(schema=SCHEMA)]
+    backend = Backend(SqliteFleet(stores[0], WorkerFleetManager(POLICY)), harness.clock)
 
     def again() -> FleetLedger:
-        stores.append(house.open(schema=SCHEMA))
+        stores.append(harness.open(schema=SCHEMA))
         return SqliteFleet(stores[-1], WorkerFleetManager(POLICY))
 
     def close() -> None:
@@ -78,8 +78,8 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
 
 
 @pytest.fixture
-def scene() -> FleetScene:
-    return FleetScene()
+def peers() -> FleetPeers:
+    return FleetPeers()
 
 
 async def refused(ledger: FleetLedger, command: commands.FleetCommand) -> str:
@@ -88,12 +88,12 @@ async def refused(ledger: FleetLedger, command: commands.FleetCommand) -> str:
     return raised.value.code
 
 
-async def test_a_whole_lease_and_its_trace(backend: Backend, scene: FleetScene) -> None:
+async def test_a_whole_lease_and_its_trace(backend: Backend, peers: FleetPeers) -> None:
     ledger, clock = backend.ledger, backend.clock
-    worker = await scene.ready(ledger, now_ms=clock.now)
-    lease = await scene.leased(ledger, now_ms=clock.now)
+    worker = await peers.ready(ledger, now_ms=clock.now)
+    lease = await peers.leased(ledger, now_ms=clock.now)
     assert ledger.worker(WORKER).state is State.BUSY and ledger.leases(WORKER) == [lease]
-    await ledger.decide(scene.settle(lease, clock.now, worker.session))
+    await ledger.decide(peers.settle(lease, clock.now, worker.session))
     assert ledger.worker(WORKER).state is State.AVAILABLE and ledger.leases(WORKER) == []
     settled = ledger.lease(lease.lease_id)
     assert (settled.state, settled.output_digest) == (LeaseState.SETTLED, "ff" * 32)
@@ -102,23 +102,23 @@ async def test_a_whole_lease_and_its_trace(backend: Backend, scene: FleetScene) 
     ]  # fmt: skip
 
 
-async def test_another_process_sees_the_same_and_goes_on(backend: Backend, scene: FleetScene) -> None:
-    worker = await scene.ready(backend.ledger, now_ms=backend.clock.now)
-    lease = await scene.leased(backend.ledger, now_ms=backend.clock.now)
+async def test_another_process_sees_the_same_and_goes_on(backend: Backend, peers: FleetPeers) -> None:
+    worker = await peers.ready(backend.ledger, now_ms=backend.clock.now)
+    lease = await peers.leased(backend.ledger, now_ms=backend.clock.now)
     other = backend.again()
     assert other.worker(WORKER) == backend.ledger.worker(WORKER)
     assert other.lease(lease.lease_id) == lease
-    await other.decide(scene.settle(lease, backend.clock.now, worker.session))
-    assert await refused(backend.ledger, scene.settle(lease, backend.clock.now, worker.session)) == (
+    await other.decide(peers.settle(lease, backend.clock.now, worker.session))
+    assert await refused(backend.ledger, peers.settle(lease, backend.clock.now, worker.session)) == (
         "lease.duplicate_result"
     )
 
 
 @pytest.mark.promise("P-worker-attested")
-async def test_a_refusal_is_raised_after_what_it_changed_is_kept(backend: Backend, scene: FleetScene) -> None:
-    opened = await backend.ledger.decide(scene.open_session())
+async def test_a_refusal_is_raised_after_what_it_changed_is_kept(backend: Backend, peers: FleetPeers) -> None:
+    opened = await backend.ledger.decide(peers.open_session())
     assert opened.worker is not None
-    lie = scene.present(opened.worker, backend.clock.now, build_digest_sha256="00" * 32)
+    lie = peers.present(opened.worker, backend.clock.now, build_digest_sha256="00" * 32)
     assert await refused(backend.ledger, lie) == "worker_attestation.build_digest"
     assert backend.ledger.worker(WORKER).state is State.QUARANTINED
     kinds = [kind for kind, _ in backend.events()]
@@ -126,14 +126,14 @@ async def test_a_refusal_is_raised_after_what_it_changed_is_kept(backend: Backen
 
 
 @pytest.mark.promise("P-worker-once")
-async def test_of_many_that_want_the_last_places_only_so_many_get_one(backend: Backend, scene: FleetScene) -> None:
-    await scene.ready(backend.ledger, now_ms=backend.clock.now)
+async def test_of_many_that_want_the_last_places_only_so_many_get_one(backend: Backend, peers: FleetPeers) -> None:
+    await peers.ready(backend.ledger, now_ms=backend.clock.now)
     other = backend.again()
     asks = []
     for number in range(12):
-        grant = scene.grant(backend.clock.now)
-        await backend.ledger.decide(scene.issue(grant))
-        asks.append((backend.ledger, other)[number % 2].decide(scene.lease(WORKER, grant)))
+        grant = peers.grant(backend.clock.now)
+        await backend.ledger.decide(peers.issue(grant))
+        asks.append((backend.ledger, other)[number % 2].decide(peers.lease(WORKER, grant)))
     answers = await asyncio.gather(*asks, return_exceptions=True)
     granted = [one for one in answers if isinstance(one, FleetDecision)]
     assert len(granted) == POLICY.max_leases_per_worker
@@ -142,14 +142,14 @@ async def test_of_many_that_want_the_last_places_only_so_many_get_one(backend: B
 
 
 @pytest.mark.promise("P-worker-once")
-async def test_a_grant_begins_one_lease_however_many_race_for_it(backend: Backend, scene: FleetScene) -> None:
+async def test_a_grant_begins_one_lease_however_many_race_for_it(backend: Backend, peers: FleetPeers) -> None:
     for worker_id in (WORKER, OTHER):
-        await scene.ready(backend.ledger, worker_id, now_ms=backend.clock.now)
-    other, grant = backend.again(), scene.grant(backend.clock.now)
-    await backend.ledger.decide(scene.issue(grant))
+        await peers.ready(backend.ledger, worker_id, now_ms=backend.clock.now)
+    other, grant = backend.again(), peers.grant(backend.clock.now)
+    await backend.ledger.decide(peers.issue(grant))
     answers = await asyncio.gather(
         *(
-            (backend.ledger, other)[number % 2].decide(scene.lease((WORKER, OTHER)[number % 2], grant))
+            (backend.ledger, other)[number % 2].decide(peers.lease((WORKER, OTHER)[number % 2], grant))
             for number in range(10)
         ),
         return_exceptions=True,
@@ -159,14 +159,14 @@ async def test_a_grant_begins_one_lease_however_many_race_for_it(backend: Backen
 
 
 @pytest.mark.promise("P-worker-once")
-async def test_a_lease_is_settled_once_however_many_race_for_it(backend: Backend, scene: FleetScene) -> None:
-    worker = await scene.ready(backend.ledger, now_ms=backend.clock.now)
-    lease = await scene.leased(backend.ledger, now_ms=backend.clock.now)
+async def test_a_lease_is_settled_once_however_many_race_for_it(backend: Backend, peers: FleetPeers) -> None:
+    worker = await peers.ready(backend.ledger, now_ms=backend.clock.now)
+    lease = await peers.leased(backend.ledger, now_ms=backend.clock.now)
     other = backend.again()
     answers = await asyncio.gather(
         *(
             (backend.ledger, other)[number % 2].decide(
-                scene.settle(lease, backend.clock.now, worker.session, output_bytes=number)
+                peers.settle(lease, backend.clock.now, worker.session, output_bytes=number)
             )
             for number in range(8)
         ),
@@ -178,44 +178,44 @@ async def test_a_lease_is_settled_once_however_many_race_for_it(backend: Backend
 
 
 @pytest.mark.promise("P-worker-once")
-async def test_fencing_numbers_grow_across_processes_and_restarts(backend: Backend, scene: FleetScene) -> None:
-    worker = await scene.ready(backend.ledger, now_ms=backend.clock.now)
+async def test_fencing_numbers_grow_across_processes_and_restarts(backend: Backend, peers: FleetPeers) -> None:
+    worker = await peers.ready(backend.ledger, now_ms=backend.clock.now)
     fences = []
     for _ in range(3):
         for ledger in (backend.ledger, backend.again()):
-            lease = await scene.leased(ledger, now_ms=backend.clock.now)
+            lease = await peers.leased(ledger, now_ms=backend.clock.now)
             fences.append(lease.fence)
-            await ledger.decide(scene.settle(lease, backend.clock.now, worker.session))
+            await ledger.decide(peers.settle(lease, backend.clock.now, worker.session))
     assert fences == sorted(set(fences))
 
 
-async def test_commands_in_one_go_see_each_other_and_keep_their_refusals(backend: Backend, scene: FleetScene) -> None:
-    await scene.ready(backend.ledger, now_ms=backend.clock.now)
-    grant = scene.grant(backend.clock.now)
+async def test_commands_in_one_go_see_each_other_and_keep_their_refusals(backend: Backend, peers: FleetPeers) -> None:
+    await peers.ready(backend.ledger, now_ms=backend.clock.now)
+    grant = peers.grant(backend.clock.now)
     decisions = await backend.ledger.decide_all(
-        [scene.lease(WORKER, grant), scene.issue(grant), scene.lease(WORKER, grant), scene.lease(WORKER, grant)]
+        [peers.lease(WORKER, grant), peers.issue(grant), peers.lease(WORKER, grant), peers.lease(WORKER, grant)]
     )
     codes = [one.refusal.code if one.refusal else None for one in decisions]
     assert codes == ["worker_grant.unknown", None, None, "worker_grant.used"]
 
 
-async def test_heartbeats_move_the_hour_of_death_and_nothing_else(backend: Backend, scene: FleetScene) -> None:
+async def test_heartbeats_move_the_hour_of_death_and_nothing_else(backend: Backend, peers: FleetPeers) -> None:
     ledger, clock = backend.ledger, backend.clock
-    worker = await scene.ready(ledger, now_ms=clock.now)
+    worker = await peers.ready(ledger, now_ms=clock.now)
     events = len(backend.events())
     clock.now += POLICY.heartbeat_timeout_ms - 100
     answer = await ledger.beat([Beat(worker_id=WORKER, session=worker.session)])
     assert answer.stale == () == answer.suspect
     clock.now += 200
-    assert due(ledger.candidates(clock.now), POLICY, clock.now, scene.nonce) == []
+    assert due(ledger.candidates(clock.now), POLICY, clock.now, peers.nonce) == []
     after = ledger.worker(WORKER)
     assert msgspec.structs.replace(after, heard_ms=0) == msgspec.structs.replace(worker, heard_ms=0)
     assert len(backend.events()) == events
 
 
-async def test_heartbeats_of_sessions_that_are_over_are_stale(backend: Backend, scene: FleetScene) -> None:
-    worker = await scene.ready(backend.ledger, now_ms=backend.clock.now)
-    await backend.ledger.decide(scene.open_session())
+async def test_heartbeats_of_sessions_that_are_over_are_stale(backend: Backend, peers: FleetPeers) -> None:
+    worker = await peers.ready(backend.ledger, now_ms=backend.clock.now)
+    await backend.ledger.decide(peers.open_session())
     beats = [
         Beat(worker_id=WORKER, session=worker.session),
         Beat(worker_id=WORKER, session=worker.session + 1),
@@ -230,21 +230,21 @@ async def test_heartbeats_of_sessions_that_are_over_are_stale(backend: Backend, 
         await backend.ledger.decide(end)
 
 
-async def test_more_workspaces_than_leases_are_suspect(backend: Backend, scene: FleetScene) -> None:
-    worker = await scene.ready(backend.ledger, now_ms=backend.clock.now)
-    await scene.leased(backend.ledger, now_ms=backend.clock.now)
+async def test_more_workspaces_than_leases_are_suspect(backend: Backend, peers: FleetPeers) -> None:
+    worker = await peers.ready(backend.ledger, now_ms=backend.clock.now)
+    await peers.leased(backend.ledger, now_ms=backend.clock.now)
     for workspaces, suspect in ((0, False), (1, False), (2, True)):
         beat = Beat(worker_id=WORKER, session=worker.session, workspaces=workspaces)
         assert (await backend.ledger.beat([beat])).suspect == ((beat,) if suspect else ())
 
 
-async def test_what_is_due_is_found_and_settles_the_matter(backend: Backend, scene: FleetScene) -> None:
+async def test_what_is_due_is_found_and_settles_the_matter(backend: Backend, peers: FleetPeers) -> None:
     ledger, clock = backend.ledger, backend.clock
-    await scene.ready(ledger, now_ms=clock.now)
-    await scene.ready(ledger, OTHER, now_ms=clock.now)
-    lease = await scene.leased(ledger, now_ms=clock.now)
+    await peers.ready(ledger, now_ms=clock.now)
+    await peers.ready(ledger, OTHER, now_ms=clock.now)
+    lease = await peers.leased(ledger, now_ms=clock.now)
     clock.now += POLICY.heartbeat_timeout_ms
-    found = due(ledger.candidates(clock.now), POLICY, clock.now, scene.nonce)
+    found = due(ledger.candidates(clock.now), POLICY, clock.now, peers.nonce)
     assert {(type(one), one.worker_id) for one in found} == {
         (commands.DeclareLost, WORKER),
         (commands.DeclareLost, OTHER),
@@ -252,52 +252,52 @@ async def test_what_is_due_is_found_and_settles_the_matter(backend: Backend, sce
     await ledger.decide_all(found)
     assert ledger.worker(WORKER).state is State.ORPHANED and ledger.worker(OTHER).state is State.OFFLINE
     assert ledger.lease(lease.lease_id).state is LeaseState.FENCED
-    assert due(ledger.candidates(clock.now), POLICY, clock.now, scene.nonce) == []
+    assert due(ledger.candidates(clock.now), POLICY, clock.now, peers.nonce) == []
 
 
-async def test_a_heartbeat_between_looking_and_reaping_wins(backend: Backend, scene: FleetScene) -> None:
+async def test_a_heartbeat_between_looking_and_reaping_wins(backend: Backend, peers: FleetPeers) -> None:
     ledger, clock = backend.ledger, backend.clock
-    worker = await scene.ready(ledger, now_ms=clock.now)
-    await scene.leased(ledger, now_ms=clock.now)
+    worker = await peers.ready(ledger, now_ms=clock.now)
+    await peers.leased(ledger, now_ms=clock.now)
     clock.now += POLICY.heartbeat_timeout_ms
-    found = due(ledger.candidates(clock.now), POLICY, clock.now, scene.nonce)
+    found = due(ledger.candidates(clock.now), POLICY, clock.now, peers.nonce)
     await ledger.beat([Beat(worker_id=WORKER, session=worker.session)])
     await ledger.decide_all(found)
     assert ledger.worker(WORKER).state is State.BUSY
 
 
-async def test_deadlines_and_old_attestations_are_found(backend: Backend, scene: FleetScene) -> None:
+async def test_deadlines_and_old_attestations_are_found(backend: Backend, peers: FleetPeers) -> None:
     ledger, clock = backend.ledger, backend.clock
-    worker = await scene.ready(ledger, now_ms=clock.now)
-    lease = await scene.leased(ledger, now_ms=clock.now)
+    worker = await peers.ready(ledger, now_ms=clock.now)
+    lease = await peers.leased(ledger, now_ms=clock.now)
     clock.now = lease.due_ms(POLICY)
     await ledger.beat([Beat(worker_id=WORKER, session=worker.session)])
-    assert due(ledger.candidates(clock.now), POLICY, clock.now, scene.nonce) == [
+    assert due(ledger.candidates(clock.now), POLICY, clock.now, peers.nonce) == [
         commands.ExpireLease(actor="palyrad", lease_id=lease.lease_id)
     ]
     clock.now += POLICY.challenge_after_ms()
     await ledger.beat([Beat(worker_id=WORKER, session=worker.session)])
-    kinds = {type(one) for one in due(ledger.candidates(clock.now), POLICY, clock.now, scene.nonce)}
+    kinds = {type(one) for one in due(ledger.candidates(clock.now), POLICY, clock.now, peers.nonce)}
     assert kinds == {commands.ExpireLease, commands.Challenge}
 
 
-async def test_lists_come_in_pages_and_counts_by_state(backend: Backend, scene: FleetScene) -> None:
+async def test_lists_come_in_pages_and_counts_by_state(backend: Backend, peers: FleetPeers) -> None:
     ledger, clock = backend.ledger, backend.clock
     ids = [numbered(number) for number in range(1, 5)]
     for worker_id in ids:
-        await ledger.decide(scene.open_session(worker_id))
-    assert await refused(ledger, scene.open_session(numbered(5))) == "fleet.full"
+        await ledger.decide(peers.open_session(worker_id))
+    assert await refused(ledger, peers.open_session(numbered(5))) == "fleet.full"
     await ledger.decide(commands.RemoveWorker(actor="operator", worker_id=ids[3]))
-    await ledger.decide(scene.open_session(numbered(5)))
+    await ledger.decide(peers.open_session(numbered(5)))
     assert [one.worker_id for one in ledger.workers()] == [*ids, numbered(5)]
     assert [one.worker_id for one in ledger.workers(after=ids[2])] == [ids[3], numbered(5)]
     assert [one.worker_id for one in ledger.workers(State.REMOVED)] == [ids[3]]
     assert dict(ledger.counts()) == {State.REGISTERED: 4, State.REMOVED: 1}
-    worker = await scene.ready(ledger, now_ms=clock.now)
-    leases = [await scene.leased(ledger, now_ms=clock.now) for _ in range(2)]
+    worker = await peers.ready(ledger, now_ms=clock.now)
+    leases = [await peers.leased(ledger, now_ms=clock.now) for _ in range(2)]
     assert ledger.open_leases() == 2 and [one.worker_id for one in ledger.holders()] == [worker.worker_id]
     assert ledger.leases() == leases[::-1] and ledger.leases(before=leases[1].lease_id) == leases[:1]
-    await ledger.decide(scene.settle(leases[0], clock.now, worker.session))
+    await ledger.decide(peers.settle(leases[0], clock.now, worker.session))
     assert ledger.leases(WORKER) == leases[1:] and len(ledger.leases(only_open=False)) == 2
     with pytest.raises(UnknownWorker):
         ledger.worker(numbered(77))
@@ -306,17 +306,17 @@ async def test_lists_come_in_pages_and_counts_by_state(backend: Backend, scene: 
 
 
 @pytest.mark.promise("P-worker-once")
-async def test_what_ended_long_ago_is_forgotten_and_nothing_else(backend: Backend, scene: FleetScene) -> None:
+async def test_what_ended_long_ago_is_forgotten_and_nothing_else(backend: Backend, peers: FleetPeers) -> None:
     ledger, clock = backend.ledger, backend.clock
-    worker = await scene.ready(ledger, now_ms=clock.now)
-    old = await scene.leased(ledger, now_ms=clock.now)
-    await ledger.decide(scene.settle(old, clock.now, worker.session))
+    worker = await peers.ready(ledger, now_ms=clock.now)
+    old = await peers.leased(ledger, now_ms=clock.now)
+    await ledger.decide(peers.settle(old, clock.now, worker.session))
     assert await ledger.prune() == 0
     clock.now += limits.KEPT_AFTER_END_MS + 120_000
-    worker = await scene.ready(ledger, now_ms=clock.now)
-    kept = await scene.leased(ledger, now_ms=clock.now)
+    worker = await peers.ready(ledger, now_ms=clock.now)
+    kept = await peers.leased(ledger, now_ms=clock.now)
     assert await ledger.prune() == 2, "the lease and its grant"
-    assert await refused(ledger, scene.settle(old, clock.now, worker.session)) == "lease.unknown"
+    assert await refused(ledger, peers.settle(old, clock.now, worker.session)) == "lease.unknown"
     assert ledger.lease(kept.lease_id) == kept
     await ledger.decide(commands.RemoveWorker(actor="operator", worker_id=WORKER))
     clock.now += limits.KEPT_AFTER_REMOVAL_MS + 1_000
@@ -325,12 +325,12 @@ async def test_what_ended_long_ago_is_forgotten_and_nothing_else(backend: Backen
 
 
 @pytest.mark.promise("P-worker-quarantine")
-async def test_a_proxys_word_ends_the_work_of_a_healthy_worker(backend: Backend, scene: FleetScene) -> None:
-    worker = await scene.ready(backend.ledger, now_ms=backend.clock.now)
-    lease = await scene.leased(backend.ledger, now_ms=backend.clock.now)
+async def test_a_proxys_word_ends_the_work_of_a_healthy_worker(backend: Backend, peers: FleetPeers) -> None:
+    worker = await peers.ready(backend.ledger, now_ms=backend.clock.now)
+    lease = await peers.leased(backend.ledger, now_ms=backend.clock.now)
     report = commands.ReportViolation(actor="egress", worker_id=WORKER, egress_id=EGRESS, violation="relay")
     await backend.again().decide(report)
-    assert await refused(backend.ledger, scene.settle(lease, backend.clock.now, worker.session)) == (
+    assert await refused(backend.ledger, peers.settle(lease, backend.clock.now, worker.session)) == (
         "worker.stale_session"
     )
     assert backend.ledger.lease(lease.lease_id).state is LeaseState.FENCED

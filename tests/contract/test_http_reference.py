@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from palyra.errors import PalyraError
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS
 from palyra.server.http.app import PROTOCOL, ROUTES, create_app
@@ -117,7 +117,7 @@ async def test_every_code_that_is_named_exists(tmp_path: Path) -> None:
     import palyra.executors.mcp_upstream.session
     import palyra.server.mcp.transports  # noqa: F401
 
-    async with open_house(tmp_path):
+    async with open_harness(tmp_path):
         # A daemon has loaded every part that it can speak for.
         pass
 

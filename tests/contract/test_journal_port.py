@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fakes.journal_house import JournalHouse, appending
+from fakes.journal_harness import JournalHarness, appending
 from palyra.errors import PalyraError
 from palyra.journal.chain import GENESIS_HASH, event_hash
 from palyra.store.event import NewEvent
@@ -16,13 +16,13 @@ COUNTERS = "CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value IN
 
 
 BACKENDS = {
-    "sqlite": lambda house: house.open(schema=[COUNTERS], checkpoint_events=50),
+    "sqlite": lambda harness: harness.open(schema=[COUNTERS], checkpoint_events=50),
 }
 
 
 @pytest.fixture
-def house(tmp_path):
-    return JournalHouse(tmp_path)
+def harness(tmp_path):
+    return JournalHarness(tmp_path)
 
 
 @pytest.fixture(params=BACKENDS)
@@ -31,8 +31,8 @@ def backend(request):
 
 
 @pytest.fixture
-def store(house, backend):
-    store = backend(house)
+def store(harness, backend):
+    store = backend(harness)
     yield store
     store.close()
 
@@ -89,7 +89,7 @@ async def test_table_changes_and_events_commit_together_or_not_at_all(store):
 
 
 @pytest.mark.promise("P-journal-durable")
-async def test_one_callers_exception_does_not_touch_the_others(store, house):
+async def test_one_callers_exception_does_not_touch_the_others(store, harness):
     def work(number):
         def inner(transaction):
             seq = transaction.append(NewEvent(kind="a.b", actor="x", payload={"n": number})).seq
@@ -107,7 +107,7 @@ async def test_one_callers_exception_does_not_touch_the_others(store, house):
     assert sorted(value for _, value in done if value) == list(range(1, 41))
     numbers = [event.payload_value()["n"] for event in store.events_since(0, 1000)]
     assert sorted(numbers) == [n for n in range(120) if n % 3]
-    assert store.reader.verify(house.verifiers).events == 80
+    assert store.reader.verify(harness.verifiers).events == 80
 
 
 async def test_a_unit_sees_its_own_events_and_those_before_it(store):
@@ -168,11 +168,11 @@ async def test_a_unit_cannot_end_the_transaction_it_shares(store, sql):
         "DELETE FROM checkpoints",
     ],
 )
-async def test_recorded_things_do_not_change(store, house, sql):
+async def test_recorded_things_do_not_change(store, harness, sql):
     await store.transact(appending(60))
     with pytest.raises(Exception, match="append-only"):
         await store.transact(lambda transaction: transaction.execute(sql))
-    assert store.reader.verify(house.verifiers).events == 60
+    assert store.reader.verify(harness.verifiers).events == 60
 
 
 async def test_events_are_filtered_by_run_call_and_kind(store):
@@ -218,8 +218,8 @@ async def test_a_failed_unit_publishes_nothing(store):
         assert (await anext(subscription)).payload == b'{"n":1}'
 
 
-async def test_two_stores_on_one_journal_keep_one_chain_and_tell_their_subscribers(store, house, backend):
-    other = backend(house)
+async def test_two_stores_on_one_journal_keep_one_chain_and_tell_their_subscribers(store, harness, backend):
+    other = backend(harness)
     try:
         with store.subscribe() as subscription:
             for _ in range(10):
@@ -231,7 +231,7 @@ async def test_two_stores_on_one_journal_keep_one_chain_and_tell_their_subscribe
                     await asyncio.wait_for(anext(subscription), 10)
     finally:
         other.close()
-    assert store.reader.verify(house.verifiers).events == 20
+    assert store.reader.verify(harness.verifiers).events == 20
 
 
 async def test_blocking_callers_and_asyncio_callers_share_the_writer(store):
@@ -254,7 +254,7 @@ async def test_checkpoints_come_with_the_events_that_cross_the_boundary(store):
     assert store.reader.newest_checkpoint().last_seq == 180
 
 
-async def test_sealing_on_request_and_at_the_end(store, house):
+async def test_sealing_on_request_and_at_the_end(store, harness):
     assert await asyncio.to_thread(store.seal) is None
     await store.transact(appending(3))
     sealed = await asyncio.to_thread(store.seal)
@@ -262,9 +262,9 @@ async def test_sealing_on_request_and_at_the_end(store, house):
     assert await asyncio.to_thread(store.seal) == sealed
     await store.transact(appending(2))
     store.close()
-    with type(store).open_reader(house.database) as reader:
+    with type(store).open_reader(harness.database) as reader:
         assert reader.newest_checkpoint().last_seq == 5
-        assert reader.verify(house.verifiers).unsealed == 0
+        assert reader.verify(harness.verifiers).unsealed == 0
 
 
 async def test_a_closed_store_says_so(store):
@@ -276,14 +276,14 @@ async def test_a_closed_store_says_so(store):
         assert caught.value.code == "journal.closed"
 
 
-async def test_a_cancelled_caller_disturbs_nobody(store, house):
+async def test_a_cancelled_caller_disturbs_nobody(store, harness):
     tasks = [asyncio.create_task(store.transact(appending(n=n))) for n in range(40)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
         task.cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, int) for result in results[1::2])
-    assert store.reader.verify(house.verifiers).events == store.head()[0] >= 20
+    assert store.reader.verify(harness.verifiers).events == store.head()[0] >= 20
 
 
 async def test_work_that_waits_for_other_work_is_refused(store):

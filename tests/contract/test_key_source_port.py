@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.vault_house import NOTE, DictKeyring, VaultHouse, ref
+from fakes.vault_harness import NOTE, DictKeyring, VaultHarness, ref
 from palyra.secret import Secret
 from palyra.vault.key_file import KeyFile
 from palyra.vault.key_source import VARIABLE, EnvironmentKeys, KeyMissing, KeyRecord, KeySource, OsKeyring
@@ -100,14 +100,14 @@ def test_forgetting_leaves_the_other_key(made: Made) -> None:
 
 async def test_a_vault_lives_and_rotates_on_it(made: Made, tmp_path: Path) -> None:
     source, renew = made
-    house = VaultHouse(tmp_path)
+    harness = VaultHarness(tmp_path)
     try:
-        vault = house.vault(source)
+        vault = harness.vault(source)
         await vault.put(ref("global/k"), Secret("value"), actor="a")
         renew()
-        report = await house.vault(source).rotate(actor="a")
+        report = await harness.vault(source).rotate(actor="a")
         assert (report.rewrapped, report.key_source) == (1, source.kind)
         assert (await vault.reveal(ref("global/k"), note=NOTE)).reveal() == "value"
-        assert (await house.vault(source).reveal(ref("global/k"), note=NOTE)).reveal() == "value"
+        assert (await harness.vault(source).reveal(ref("global/k"), note=NOTE)).reveal() == "value"
     finally:
-        house.close()
+        harness.close()

@@ -9,7 +9,17 @@ import grpc
 import pytest
 
 from fakes.eventually import eventually
-from fakes.node_scene import ECHO, MAX_RESULT_BYTES, PATIENCE, PRINT, ByHand, MovedClock, NodeScene, code_of, open_scene
+from fakes.node_server_harness import (
+    ECHO,
+    MAX_RESULT_BYTES,
+    PATIENCE,
+    PRINT,
+    ByHand,
+    MovedClock,
+    NodeServerHarness,
+    code_of,
+    open_harness,
+)
 from palyra.devicelink.limits import MAX_OPEN_REQUESTS_PER_DEVICE
 from palyra.errors import PalyraError
 from palyra.nodes.domain.records import RequestState
@@ -17,14 +27,14 @@ from palyra.wire.node.v1 import node_pb2 as wire
 
 
 @pytest.fixture(params=["file", "sql"])
-async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[NodeScene]:
-    async with asyncio.timeout(4 * PATIENCE), open_scene(tmp_path, backend=request.param) as opened:
+async def harness(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[NodeServerHarness]:
+    async with asyncio.timeout(4 * PATIENCE), open_harness(tmp_path, backend=request.param) as opened:
         yield opened
 
 
 @pytest.fixture
-async def device(scene: NodeScene) -> AsyncIterator[ByHand]:
-    paired = await scene.pair()
+async def device(harness: NodeServerHarness) -> AsyncIterator[ByHand]:
+    paired = await harness.pair()
     yield paired
     await paired.close()
 
@@ -41,22 +51,24 @@ async def error_of(asked: "asyncio.Task[bytes]") -> PalyraError:
     return failed.value
 
 
-async def test_a_request_goes_to_its_device_and_the_result_comes_back(scene: NodeScene, device: ByHand) -> None:
+async def test_a_request_goes_to_its_device_and_the_result_comes_back(
+    harness: NodeServerHarness, device: ByHand
+) -> None:
     stream = await device.online()
-    asked = scene.invoke(device, PRINT)
+    asked = harness.invoke(device, PRINT)
     dispatch = await stream.hear("dispatch")
     assert (dispatch.capability, dispatch.input_json) == ("print", b'{"text":"hi"}')
     assert 0 < dispatch.timeout_ms <= PATIENCE * 1000 and dispatch.max_result_bytes == MAX_RESULT_BYTES
     await stream.say(accepted=wire.CapabilityAccepted(request_id=dispatch.request_id))
     await stream.beat()
-    open_one = scene.request(dispatch.request_id)
+    open_one = harness.request(dispatch.request_id)
     assert open_one is not None and open_one.accepted_ms and open_one.state is RequestState.DISPATCHED
     await device.report(dispatch.request_id, b'{"pages": 1.0}')
     assert await asked == b'{"pages": 1.0}'
-    ended = scene.request(dispatch.request_id)
+    ended = harness.request(dispatch.request_id)
     assert ended is not None and ended.state is RequestState.SUCCEEDED and ended.input_json == ""
     assert len(ended.output_digest) == 64
-    (told,) = scene.events("node.request_ended")
+    (told,) = harness.events("node.request_ended")
     assert (told["state"], told["error"], told["capability"]) == ("succeeded", None, "print")
 
 
@@ -65,28 +77,28 @@ async def test_a_request_goes_to_its_device_and_the_result_comes_back(scene: Nod
     [("failed", "nodes.device_failed", RequestState.FAILED), ("rejected", "nodes.rejected", RequestState.REJECTED)],
 )
 async def test_a_device_that_cannot_or_may_not_says_so(
-    scene: NodeScene, device: ByHand, kind: str, code: str, state: RequestState
+    harness: NodeServerHarness, device: ByHand, kind: str, code: str, state: RequestState
 ) -> None:
     stream = await device.online()
-    asked = scene.invoke(device, PRINT)
+    asked = harness.invoke(device, PRINT)
     dispatch = await stream.hear("dispatch")
     await stream.say(mediation=wire.CapabilityMediation(request_id=dispatch.request_id))
     await stream.beat()
-    waiting = scene.request(dispatch.request_id)
+    waiting = harness.request(dispatch.request_id)
     assert waiting is not None and waiting.state is RequestState.AWAITING_LOCAL_MEDIATION
     await device.fail(dispatch.request_id, kind, "printer.jam", "paper\njam\x1b[2J" + "x" * 5000)
     error = await error_of(asked)
     assert error.code == code and error.details["device_code"] == "printer.jam"
     assert error.message.startswith("paper jam [2J") and len(error.message) <= 1024
-    ended = scene.request(dispatch.request_id)
+    ended = harness.request(dispatch.request_id)
     assert ended is not None and ended.state is state
 
 
 @pytest.mark.promise("P-device-once")
-async def test_a_result_of_another_device_does_not_count(scene: NodeScene, device: ByHand) -> None:
-    other = await scene.pair("another")
+async def test_a_result_of_another_device_does_not_count(harness: NodeServerHarness, device: ByHand) -> None:
+    other = await harness.pair("another")
     stream, _ = await device.online(), await other.online()
-    asked = scene.invoke(device)
+    asked = harness.invoke(device)
     dispatch = await stream.hear("dispatch")
     refused = await refusal_of(other.report(dispatch.request_id, b'"forged"'))
     assert refused == (grpc.StatusCode.PERMISSION_DENIED, "nodes.result_wrong_device")
@@ -96,20 +108,22 @@ async def test_a_result_of_another_device_does_not_count(scene: NodeScene, devic
     assert not asked.done()
     await device.report(dispatch.request_id, b'"true"')
     assert await asked == b'"true"'
-    assert scene.refused == ["nodes.result_wrong_device", "nodes.other_device"]
-    assert {one["code"] for one in scene.events("node.peer_refused")} == set(scene.refused)
+    assert harness.refused == ["nodes.result_wrong_device", "nodes.other_device"]
+    assert {one["code"] for one in harness.events("node.peer_refused")} == set(harness.refused)
     await other.close()
 
 
-async def test_another_device_cannot_accept_or_ask_for_somebody_elses_request(scene: NodeScene, device: ByHand) -> None:
-    other = await scene.pair("another")
+async def test_another_device_cannot_accept_or_ask_for_somebody_elses_request(
+    harness: NodeServerHarness, device: ByHand
+) -> None:
+    other = await harness.pair("another")
     stream, others = await device.online(), await other.online()
-    asked = scene.invoke(device, PRINT)
+    asked = harness.invoke(device, PRINT)
     dispatch = await stream.hear("dispatch")
     await others.say(accepted=wire.CapabilityAccepted(request_id=dispatch.request_id))
     await others.say(mediation=wire.CapabilityMediation(request_id=dispatch.request_id))
     await others.beat()
-    request = scene.request(dispatch.request_id)
+    request = harness.request(dispatch.request_id)
     assert request is not None and request.accepted_ms is None and request.state is RequestState.DISPATCHED
     await device.report(dispatch.request_id)
     await asked
@@ -117,9 +131,9 @@ async def test_another_device_cannot_accept_or_ask_for_somebody_elses_request(sc
 
 
 @pytest.mark.promise("P-device-once")
-async def test_the_first_result_is_the_only_one(scene: NodeScene, device: ByHand) -> None:
+async def test_the_first_result_is_the_only_one(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
-    asked = scene.invoke(device)
+    asked = harness.invoke(device)
     dispatch = await stream.hear("dispatch")
     results = await asyncio.gather(
         *(device.report(dispatch.request_id, b"%d" % number) for number in range(5)), return_exceptions=True
@@ -128,33 +142,35 @@ async def test_the_first_result_is_the_only_one(scene: NodeScene, device: ByHand
     assert await asked == b"%d" % results.index(None)
     refused = await refusal_of(device.report(dispatch.request_id))
     assert refused == (grpc.StatusCode.ALREADY_EXISTS, "nodes.result_duplicate")
-    assert len(scene.events("node.request_ended")) == 1
+    assert len(harness.events("node.request_ended")) == 1
     assert await refusal_of(device.report("01ARZ3NDEKTSV4RRFFQ69G5FAV")) == (
         grpc.StatusCode.NOT_FOUND,
         "nodes.result_unknown",
     )
 
 
-async def test_a_device_that_never_answers_is_waited_for_no_longer_than_asked(scene: NodeScene, device: ByHand) -> None:
+async def test_a_device_that_never_answers_is_waited_for_no_longer_than_asked(
+    harness: NodeServerHarness, device: ByHand
+) -> None:
     stream = await device.online()
-    asked = scene.invoke(device, timeout_ms=300)
+    asked = harness.invoke(device, timeout_ms=300)
     dispatch = await stream.hear("dispatch")
     assert (await error_of(asked)).code == "nodes.timed_out"
     assert (await stream.hear("cancel")).request_id == dispatch.request_id
-    assert not scene.dispatcher._lines[device.device_id].given, "a line that stays for weeks keeps nothing of it"
+    assert not harness.dispatcher._lines[device.device_id].given, "a line that stays for weeks keeps nothing of it"
     refused = await refusal_of(device.report(dispatch.request_id))
     assert refused == (grpc.StatusCode.FAILED_PRECONDITION, "nodes.result_late")
-    ended = scene.request(dispatch.request_id)
+    ended = harness.request(dispatch.request_id)
     assert ended is not None and ended.state is RequestState.TIMED_OUT and ended.output_digest == ""
 
 
 @pytest.mark.promise("P-device-once")
 async def test_a_result_after_the_deadline_is_late_though_nobody_looked_yet(tmp_path: Path) -> None:
     clock = MovedClock()
-    async with asyncio.timeout(3 * PATIENCE), open_scene(tmp_path, clock=clock, heartbeat_timeout=1e6) as scene:
-        device = await scene.pair()
+    async with asyncio.timeout(3 * PATIENCE), open_harness(tmp_path, clock=clock, heartbeat_timeout=1e6) as harness:
+        device = await harness.pair()
         stream = await device.online()
-        asked = scene.invoke(device)
+        asked = harness.invoke(device)
         dispatch = await stream.hear("dispatch")
         clock.ahead_ms = int(PATIENCE * 1000) + 1000
         refused = await refusal_of(device.report(dispatch.request_id))
@@ -165,9 +181,9 @@ async def test_a_result_after_the_deadline_is_late_though_nobody_looked_yet(tmp_
 
 
 @pytest.mark.promise("P-device-once")
-async def test_a_result_that_is_too_large_ends_the_request(scene: NodeScene, device: ByHand) -> None:
+async def test_a_result_that_is_too_large_ends_the_request(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
-    asked = scene.invoke(device)
+    asked = harness.invoke(device)
     dispatch = await stream.hear("dispatch")
     large = b'"' + b"x" * (MAX_RESULT_BYTES - 1) + b'"'
     refused = await refusal_of(device.report(dispatch.request_id, large))
@@ -177,9 +193,9 @@ async def test_a_result_that_is_too_large_ends_the_request(scene: NodeScene, dev
 
 
 @pytest.mark.promise("P-limits")
-async def test_a_result_of_exactly_the_limit_fits(scene: NodeScene, device: ByHand) -> None:
+async def test_a_result_of_exactly_the_limit_fits(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
-    asked = scene.invoke(device)
+    asked = harness.invoke(device)
     dispatch = await stream.hear("dispatch")
     most = b'"' + b"x" * (MAX_RESULT_BYTES - 2) + b'"'
     await device.report(dispatch.request_id, most)
@@ -187,67 +203,69 @@ async def test_a_result_of_exactly_the_limit_fits(scene: NodeScene, device: ByHa
 
 
 @pytest.mark.parametrize("output", [b"", b"{", b'{"a":1,"a":2}', b"\xff", b"[" * 1000 + b"]" * 1000, b"NaN"])
-async def test_a_result_that_is_no_json_ends_the_request(scene: NodeScene, device: ByHand, output: bytes) -> None:
+async def test_a_result_that_is_no_json_ends_the_request(
+    harness: NodeServerHarness, device: ByHand, output: bytes
+) -> None:
     stream = await device.online()
-    asked = scene.invoke(device)
+    asked = harness.invoke(device)
     dispatch = await stream.hear("dispatch")
     refused = await refusal_of(device.report(dispatch.request_id, output))
     assert refused == (grpc.StatusCode.INVALID_ARGUMENT, "nodes.result_malformed")
     assert (await error_of(asked)).code == "nodes.result_malformed"
 
 
-async def test_a_call_that_is_stopped_stops_the_device(scene: NodeScene, device: ByHand) -> None:
+async def test_a_call_that_is_stopped_stops_the_device(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
-    asked = scene.invoke(device)
+    asked = harness.invoke(device)
     dispatch = await stream.hear("dispatch")
     asked.cancel()
     assert (await stream.hear("cancel")).request_id == dispatch.request_id
     with pytest.raises(asyncio.CancelledError):
         await asked
-    ended = scene.request(dispatch.request_id)
+    ended = harness.request(dispatch.request_id)
     assert ended is not None and (ended.state, ended.error_code) == (RequestState.FAILED, "nodes.cancelled")
     assert (await refusal_of(device.report(dispatch.request_id)))[1] == "nodes.result_late"
 
 
-async def test_a_withheld_capability_is_taken_from_what_runs(scene: NodeScene, device: ByHand) -> None:
+async def test_a_withheld_capability_is_taken_from_what_runs(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
-    asked, spared = scene.invoke(device, PRINT), scene.invoke(device, ECHO)
+    asked, spared = harness.invoke(device, PRINT), harness.invoke(device, ECHO)
     first, second = await stream.hear("dispatch"), await stream.hear("dispatch")
     by_name = {one.capability: one.request_id for one in (first, second)}
-    await scene.desk.set_withheld(device.device_id, "print", withheld=True, actor="user:o")
+    await harness.desk.set_withheld(device.device_id, "print", withheld=True, actor="user:o")
     assert (await error_of(asked)).code == "nodes.capability_withheld"
     assert (await stream.hear("cancel")).request_id == by_name["print"]
     await device.report(by_name["echo"])
     await spared
 
 
-async def test_a_device_that_is_not_there_is_waited_for(scene: NodeScene, device: ByHand) -> None:
-    asked = scene.invoke(device)
-    await eventually(scene.requests)
-    assert scene.requests()[0].state is RequestState.QUEUED
+async def test_a_device_that_is_not_there_is_waited_for(harness: NodeServerHarness, device: ByHand) -> None:
+    asked = harness.invoke(device)
+    await eventually(harness.requests)
+    assert harness.requests()[0].state is RequestState.QUEUED
     stream = await device.online()
     # The dispatch may come before the answer to the first heartbeat, which `online` waited for.
-    await eventually(lambda: scene.requests()[0].state is RequestState.DISPATCHED)
-    await device.report(scene.requests()[0].id)
+    await eventually(lambda: harness.requests()[0].state is RequestState.DISPATCHED)
+    await device.report(harness.requests()[0].id)
     assert await asked == b'"done"'
     await stream.beat()
 
 
-async def test_a_device_that_never_comes_is_offline(scene: NodeScene, device: ByHand) -> None:
-    error = await error_of(scene.invoke(device, timeout_ms=200))
-    assert error.code == "nodes.offline" and scene.requests()[0].state is RequestState.TIMED_OUT
+async def test_a_device_that_never_comes_is_offline(harness: NodeServerHarness, device: ByHand) -> None:
+    error = await error_of(harness.invoke(device, timeout_ms=200))
+    assert error.code == "nodes.offline" and harness.requests()[0].state is RequestState.TIMED_OUT
     # It comes after all: nothing is given to it.
     stream = await device.online()
-    assert scene.requests()[0].dispatched_ms is None
+    assert harness.requests()[0].dispatched_ms is None
     await stream.beat()
 
 
-async def test_what_was_sent_and_never_arrived_is_sent_again(scene: NodeScene, device: ByHand) -> None:
+async def test_what_was_sent_and_never_arrived_is_sent_again(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
-    asked = scene.invoke(device, PRINT)
+    asked = harness.invoke(device, PRINT)
     dispatch = await stream.hear("dispatch")
     await device.close()
-    await eventually(lambda: not scene.registry.online())
+    await eventually(lambda: not harness.registry.online())
     # The device says that it has nothing open, and never said that it had begun.
     device.connect()
     await device.register()
@@ -255,19 +273,21 @@ async def test_what_was_sent_and_never_arrived_is_sent_again(scene: NodeScene, d
     assert again.request_id == dispatch.request_id and again.timeout_ms < dispatch.timeout_ms
     await device.report(again.request_id)
     await asked
-    assert [one["again"] for one in scene.events("node.request_dispatched")] == [False, True]
+    assert [one["again"] for one in harness.events("node.request_dispatched")] == [False, True]
 
 
 @pytest.mark.promise("P-device-once")
-async def test_what_was_begun_is_not_sent_again_unless_it_may_be_done_twice(scene: NodeScene, device: ByHand) -> None:
+async def test_what_was_begun_is_not_sent_again_unless_it_may_be_done_twice(
+    harness: NodeServerHarness, device: ByHand
+) -> None:
     stream = await device.online()
-    once, twice = scene.invoke(device, PRINT), scene.invoke(device, ECHO)
+    once, twice = harness.invoke(device, PRINT), harness.invoke(device, ECHO)
     for _ in range(2):
         dispatch = await stream.hear("dispatch")
         await stream.say(accepted=wire.CapabilityAccepted(request_id=dispatch.request_id))
     await stream.beat()
     await device.close()
-    await eventually(lambda: not scene.registry.online())
+    await eventually(lambda: not harness.registry.online())
     device.connect()
     await device.register()
     again = await device.stream().hear("dispatch")
@@ -277,25 +297,25 @@ async def test_what_was_begun_is_not_sent_again_unless_it_may_be_done_twice(scen
     await twice
 
 
-async def test_what_a_device_still_has_is_left_to_it(scene: NodeScene, device: ByHand) -> None:
+async def test_what_a_device_still_has_is_left_to_it(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
-    asked = scene.invoke(device, PRINT)
+    asked = harness.invoke(device, PRINT)
     dispatch = await stream.hear("dispatch")
     await device.close()
-    await eventually(lambda: not scene.registry.online())
+    await eventually(lambda: not harness.registry.online())
     device.connect()
     answer = await device.register(open_ids=(dispatch.request_id, "01ARZ3NDEKTSV4RRFFQ69G5FAV"))
     assert list(answer.abandoned_request_ids) == ["01ARZ3NDEKTSV4RRFFQ69G5FAV"]
     await device.report(dispatch.request_id)
     await asked
-    assert len(scene.events("node.request_dispatched")) == 1
+    assert len(harness.events("node.request_dispatched")) == 1
 
 
 @pytest.mark.promise("P-limits")
-async def test_a_device_has_so_many_requests_open_and_no_more(scene: NodeScene, device: ByHand) -> None:
-    asked = [scene.invoke(device) for _ in range(MAX_OPEN_REQUESTS_PER_DEVICE)]
-    await eventually(lambda: len(scene.requests()) == MAX_OPEN_REQUESTS_PER_DEVICE)
-    assert (await error_of(scene.invoke(device))).code == "nodes.too_many_requests"
+async def test_a_device_has_so_many_requests_open_and_no_more(harness: NodeServerHarness, device: ByHand) -> None:
+    asked = [harness.invoke(device) for _ in range(MAX_OPEN_REQUESTS_PER_DEVICE)]
+    await eventually(lambda: len(harness.requests()) == MAX_OPEN_REQUESTS_PER_DEVICE)
+    assert (await error_of(harness.invoke(device))).code == "nodes.too_many_requests"
     for one in asked:
         one.cancel()
     await asyncio.wait(asked)
@@ -310,7 +330,7 @@ async def test_a_daemon_that_comes_back_goes_on_with_what_is_in_time_and_with_no
     clock = MovedClock()
     options: dict[str, Any] = {"backend": backend, "clock": clock, "heartbeat_timeout": 1e6}
     async with asyncio.timeout(4 * PATIENCE):
-        first = NodeScene(tmp_path, clock, heartbeat_timeout=1e6)
+        first = NodeServerHarness(tmp_path, clock, heartbeat_timeout=1e6)
         await first.start(backend)
         here, away = await first.pair("here"), await first.pair("away")
         stream = await here.online()
@@ -329,9 +349,9 @@ async def test_a_daemon_that_comes_back_goes_on_with_what_is_in_time_and_with_no
         await here.close()
 
         clock.ahead_ms += 2 * short
-        async with open_scene(tmp_path, **options) as second:
+        async with open_harness(tmp_path, **options) as second:
             for device in (here, away):
-                device.scene = second
+                device.harness = second
             await eventually(lambda: sum(one.state is RequestState.TIMED_OUT for one in second.requests()) == 2)
             late = {one.id for one in second.requests() if one.state is RequestState.TIMED_OUT}
             by_timeout = {one.timeout_ms > short: one.request_id for one in dispatched}

@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 from fakes.eventually import eventually
-from fakes.identity_house import ACTOR, DeviceKey
-from fakes.node_scene import ECHO, PATIENCE, PRINT, ByHand, NodeScene, code_of, node_of, open_scene
+from fakes.identity_harness import ACTOR, DeviceKey
+from fakes.node_server_harness import ECHO, PATIENCE, PRINT, ByHand, NodeServerHarness, code_of, node_of, open_harness
 from palyra.identity.device import DeviceId, DeviceKind, DeviceState
 from palyra.nodes.domain.records import DeviceCapabilityView
 from palyra.wire.node.v1 import node_pb2 as wire
@@ -20,14 +20,14 @@ UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMI
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[NodeScene]:
-    async with asyncio.timeout(4 * PATIENCE), open_scene(tmp_path) as opened:
+async def harness(tmp_path: Path) -> AsyncIterator[NodeServerHarness]:
+    async with asyncio.timeout(4 * PATIENCE), open_harness(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def device(scene: NodeScene) -> AsyncIterator[ByHand]:
-    paired = await scene.pair()
+async def device(harness: NodeServerHarness) -> AsyncIterator[ByHand]:
+    paired = await harness.pair()
     yield paired
     await paired.close()
 
@@ -55,102 +55,104 @@ async def refusal_of(call: Any) -> grpc.aio.AioRpcError:
 
 
 async def test_without_a_certificate_or_with_anothers_authority_the_handshake_fails(
-    scene: NodeScene, device: ByHand, tmp_path: Path
+    harness: NodeServerHarness, device: ByHand, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
-    async with open_scene(tmp_path / "other") as elsewhere:
+    async with open_harness(tmp_path / "other") as elsewhere:
         stranger = await elsewhere.pair()
         device.connect(key=stranger.key, chain=stranger.issued.certificate_pem)
         assert (await refusal_of(device.register())).code() is grpc.StatusCode.UNAVAILABLE
         await stranger.close()
     bare = grpc.aio.secure_channel(
-        f"127.0.0.1:{scene.port}",
-        grpc.ssl_channel_credentials(root_certificates=scene.identities.ca_bundle_pem()),
+        f"127.0.0.1:{harness.port}",
+        grpc.ssl_channel_credentials(root_certificates=harness.identities.ca_bundle_pem()),
         options=(("grpc.ssl_target_name_override", "palyra"),),
     )
     request = wire.RegisterNodeRequest(device_id=device.device_id)
     error = await refusal_of(NodeServiceStub(bare).RegisterNode(request, timeout=PATIENCE))
     assert error.code() is grpc.StatusCode.UNAVAILABLE
     await bare.close()
-    assert scene.executed == [] and scene.events("node.registered") == []
+    assert harness.executed == [] and harness.events("node.registered") == []
 
 
-async def test_a_device_speaks_for_itself_only_on_every_call(scene: NodeScene, device: ByHand) -> None:
-    other = await scene.pair("another")
+async def test_a_device_speaks_for_itself_only_on_every_call(harness: NodeServerHarness, device: ByHand) -> None:
+    other = await harness.pair("another")
     device.connect()
     for claimed in (str(other.device_id), "", "01ARZ3NDEKTSV4RRFFQ69G5FAV"):
         for call in calls_of(device, claimed):
             error = await refusal_of(call)
             assert (error.code(), error.details()) == (DENIED, "permission_denied") and code_of(error) == ""
-    assert set(scene.refused) == {"nodes.other_device"} and scene.executed == []
-    recorded = scene.events("node.peer_refused")
+    assert set(harness.refused) == {"nodes.other_device"} and harness.executed == []
+    recorded = harness.events("node.peer_refused")
     # One entry for each method, however often it was tried.
     assert len(recorded) == 5 and {one["device_id"] for one in recorded} == {device.device_id}
-    assert scene.identities.device(other.device_id).state is DeviceState.ACTIVE
+    assert harness.identities.device(other.device_id).state is DeviceState.ACTIVE
 
 
 @pytest.mark.promise("P-device-known")
-async def test_the_first_check_that_fails_is_the_refusal(scene: NodeScene, device: ByHand) -> None:
+async def test_the_first_check_that_fails_is_the_refusal(harness: NodeServerHarness, device: ByHand) -> None:
     """A revoked device that also is not paired and names another is refused as revoked: nothing after that is looked
     at."""
     device.connect()
     await device.register()
-    await scene.state.transact(lambda unit: unit.nodes.delete(device.device_id))
-    await eventually(lambda: not scene.desk.is_paired(device.device_id))
+    await harness.state.transact(lambda unit: unit.nodes.delete(device.device_id))
+    await eventually(lambda: not harness.desk.is_paired(device.device_id))
     for call in calls_of(device, "somebody else"):
         assert (await refusal_of(call)).code() is DENIED
-    assert set(scene.refused) == {"nodes.unpaired_device"}
-    scene.refused.clear()
-    await scene.identities.revoke(device.device_id, reason="", actor=ACTOR)
+    assert set(harness.refused) == {"nodes.unpaired_device"}
+    harness.refused.clear()
+    await harness.identities.revoke(device.device_id, reason="", actor=ACTOR)
     for call in calls_of(device, "somebody else"):
         error = await refusal_of(call)
         assert (error.code(), error.details()) == (UNAUTHENTICATED, "unauthenticated")
-    assert set(scene.refused) == {"identity.revoked"}
+    assert set(harness.refused) == {"identity.revoked"}
 
 
-async def test_a_workers_certificate_is_not_for_nodes(scene: NodeScene) -> None:
-    worker = await scene.pair("a worker", DeviceKind.WORKER)
+async def test_a_workers_certificate_is_not_for_nodes(harness: NodeServerHarness) -> None:
+    worker = await harness.pair("a worker", DeviceKind.WORKER)
     worker.connect()
     for call in calls_of(worker, worker.device_id):
         assert (await refusal_of(call)).code() is DENIED
     assert await worker.stream().ended() is DENIED
-    assert set(scene.refused) == {"nodes.wrong_kind"}
+    assert set(harness.refused) == {"nodes.wrong_kind"}
     await worker.close()
 
 
 async def test_a_certificate_that_no_table_has_is_unknown(tmp_path: Path) -> None:
     """It is of our authority and passes the handshake."""
     async with asyncio.timeout(3 * PATIENCE):
-        async with open_scene(tmp_path) as scene:
-            device = await scene.pair()
-            await scene.store.transact(lambda tx: tx.execute("DELETE FROM identity_certificates"))
-        async with open_scene(tmp_path) as scene:
-            device.scene = scene
+        async with open_harness(tmp_path) as harness:
+            device = await harness.pair()
+            await harness.store.transact(lambda tx: tx.execute("DELETE FROM identity_certificates"))
+        async with open_harness(tmp_path) as harness:
+            device.harness = harness
             device.connect()
             assert (await refusal_of(device.register())).code() is UNAUTHENTICATED
-            assert set(scene.refused) == {"identity.unknown_certificate"}
+            assert set(harness.refused) == {"identity.unknown_certificate"}
             await device.close()
 
 
 @pytest.mark.promise("P-device-known")
-async def test_each_message_of_a_stream_is_judged(scene: NodeScene, device: ByHand) -> None:
-    other = await scene.pair("another")
+async def test_each_message_of_a_stream_is_judged(harness: NodeServerHarness, device: ByHand) -> None:
+    other = await harness.pair("another")
     stream = await device.online()
     await stream.beat()
     await stream.say(device_id=other.device_id, heartbeat=wire.Heartbeat())
     assert await stream.ended() is DENIED
-    assert scene.refused == ["nodes.other_device"]
-    await eventually(lambda: scene.events("node.disconnected"))
-    assert scene.events("node.disconnected")[0]["code"] == "nodes.other_device" and len(scene.registry) == 0
+    assert harness.refused == ["nodes.other_device"]
+    await eventually(lambda: harness.events("node.disconnected"))
+    assert harness.events("node.disconnected")[0]["code"] == "nodes.other_device" and len(harness.registry) == 0
 
 
 @pytest.mark.promise("P-device-known")
-async def test_a_revoked_devices_stream_is_cut_though_it_says_nothing(scene: NodeScene, device: ByHand) -> None:
-    other = await scene.pair("another")
+async def test_a_revoked_devices_stream_is_cut_though_it_says_nothing(
+    harness: NodeServerHarness, device: ByHand
+) -> None:
+    other = await harness.pair("another")
     stream, spared = await device.online(), await other.online()
-    asked = scene.invoke(device, PRINT)
+    asked = harness.invoke(device, PRINT)
     request = await stream.hear("dispatch")
-    await scene.desk.revoke("a laptop", reason="lost", actor=ACTOR)
+    await harness.desk.revoke("a laptop", reason="lost", actor=ACTOR)
     assert await stream.ended() is DENIED
     with pytest.raises(Exception) as failed:
         await asked
@@ -160,17 +162,17 @@ async def test_a_revoked_devices_stream_is_cut_though_it_says_nothing(scene: Nod
     assert (await refusal_of(device.register())).code() is UNAUTHENTICATED
     assert await device.stream().ended() is UNAUTHENTICATED
     await spared.beat()
-    assert scene.events("node.revoked")[0]["reason"] == "lost"
-    assert scene.desk.view(node_of(scene, device))["state"] == "revoked"
+    assert harness.events("node.revoked")[0]["reason"] == "lost"
+    assert harness.desk.view(node_of(harness, device))["state"] == "revoked"
     await other.close()
 
 
 @pytest.mark.promise("P-device-known")
 async def test_revoked_by_another_process_the_stream_is_cut_too(
-    scene: NodeScene, device: ByHand, tmp_path: Path
+    harness: NodeServerHarness, device: ByHand, tmp_path: Path
 ) -> None:
     stream = await device.online()
-    elsewhere = NodeScene(tmp_path, scene.clock)
+    elsewhere = NodeServerHarness(tmp_path, harness.clock)
     await elsewhere.identities.revoke(device.device_id, reason="", actor=ACTOR)
     with pytest.raises((AssertionError, grpc.aio.AioRpcError)):
         async with asyncio.timeout(PATIENCE):
@@ -181,37 +183,37 @@ async def test_revoked_by_another_process_the_stream_is_cut_too(
     elsewhere.store.close()
 
 
-async def test_a_stream_comes_after_a_registration(scene: NodeScene, device: ByHand) -> None:
+async def test_a_stream_comes_after_a_registration(harness: NodeServerHarness, device: ByHand) -> None:
     device.connect()
     stream = device.stream()
     assert await stream.ended() is grpc.StatusCode.INVALID_ARGUMENT
     assert "nodes.not_registered" in await stream.call.details()
-    assert len(scene.registry) == 0
+    assert len(harness.registry) == 0
 
 
-async def test_registration_tells_what_holds_and_writes_once(scene: NodeScene, device: ByHand) -> None:
+async def test_registration_tells_what_holds_and_writes_once(harness: NodeServerHarness, device: ByHand) -> None:
     device.connect()
     answer = await device.register(ECHO, PRINT, open_ids=("01ARZ3NDEKTSV4RRFFQ69G5FAV",))
     assert answer.protocol_version == 1 and answer.heartbeat_interval_ms == 1000
     assert list(answer.abandoned_request_ids) == ["01ARZ3NDEKTSV4RRFFQ69G5FAV"] and answer.max_result_bytes == 4096
-    assert answer.ca_bundle_pem == scene.identities.ca_bundle_pem()
+    assert answer.ca_bundle_pem == harness.identities.ca_bundle_pem()
     await device.register(ECHO, PRINT)
-    assert len(scene.events("node.registered")) == 1
+    assert len(harness.events("node.registered")) == 1
     await device.register(ECHO)
-    assert [one["capabilities"] for one in scene.events("node.registered")] == [["echo", "print"], ["echo"]]
+    assert [one["capabilities"] for one in harness.events("node.registered")] == [["echo", "print"], ["echo"]]
 
 
 @pytest.mark.promise("P-device-consent")
-async def test_withheld_stays_withheld_whatever_the_device_reports(scene: NodeScene, device: ByHand) -> None:
+async def test_withheld_stays_withheld_whatever_the_device_reports(harness: NodeServerHarness, device: ByHand) -> None:
     device.connect()
     await device.register(ECHO, PRINT)
-    await scene.desk.set_withheld("a laptop", "print", withheld=True, actor=ACTOR)
+    await harness.desk.set_withheld("a laptop", "print", withheld=True, actor=ACTOR)
     for inventory in ((ECHO, PRINT), (ECHO,), (PRINT,)):
         answer = await device.register(*inventory)
         assert list(answer.withheld_capabilities) == ["print"]
-    assert [(one.name, one.withheld) for one in node_of(scene, device).capabilities] == [("print", True)]
-    await scene.desk.set_withheld("a laptop", "print", withheld=False, actor=ACTOR)
-    assert not node_of(scene, device).capabilities[0].withheld
+    assert [(one.name, one.withheld) for one in node_of(harness, device).capabilities] == [("print", True)]
+    await harness.desk.set_withheld("a laptop", "print", withheld=False, actor=ACTOR)
+    assert not node_of(harness, device).capabilities[0].withheld
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,7 @@ async def test_withheld_stays_withheld_whatever_the_device_reports(scene: NodeSc
     ],
 )
 async def test_a_registration_that_makes_no_sense_is_refused(
-    scene: NodeScene, device: ByHand, told: dict[str, Any], code: str
+    harness: NodeServerHarness, device: ByHand, told: dict[str, Any], code: str
 ) -> None:
     device.connect()
     error = await refusal_of(device.register(**told))
@@ -240,20 +242,20 @@ async def test_a_registration_that_makes_no_sense_is_refused(
     ],
 )
 async def test_an_inventory_that_makes_no_sense_changes_nothing(
-    scene: NodeScene, device: ByHand, inventory: list[DeviceCapabilityView]
+    harness: NodeServerHarness, device: ByHand, inventory: list[DeviceCapabilityView]
 ) -> None:
     device.connect()
     error = await refusal_of(device.register(*inventory))
     assert code_of(error) in ("nodes.bad_inventory", "nodes.too_much_told")
-    assert node_of(scene, device).capabilities == ()
+    assert node_of(harness, device).capabilities == ()
 
 
-async def test_capabilities_may_change_while_connected(scene: NodeScene, device: ByHand) -> None:
+async def test_capabilities_may_change_while_connected(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
     changed = wire.CapabilitiesChanged(capabilities=[wire.Capability(name="light.on", description="a\x1b[31mlamp")])
     await stream.say(capabilities_changed=changed)
     await stream.beat()
-    (only,) = node_of(scene, device).capabilities
+    (only,) = node_of(harness, device).capabilities
     assert (only.name, only.description) == ("light.on", "a [31mlamp")
     await stream.say(capabilities_changed=wire.CapabilitiesChanged(capabilities=[wire.Capability(name="UP")]))
     assert await stream.ended() is grpc.StatusCode.INVALID_ARGUMENT
@@ -267,9 +269,11 @@ def patient_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.promise("P-device-recovers")
 @pytest.mark.usefixtures("patient_goodbyes")
-async def test_a_newer_certificate_takes_over_without_the_device_being_gone(scene: NodeScene, device: ByHand) -> None:
+async def test_a_newer_certificate_takes_over_without_the_device_being_gone(
+    harness: NodeServerHarness, device: ByHand
+) -> None:
     first, old = device.issued, await device.online()
-    waiting = scene.invoke(device, PRINT)
+    waiting = harness.invoke(device, PRINT)
     request = await old.hear("dispatch")
     device.adopt(await device.renew())
     device.connect()
@@ -280,73 +284,75 @@ async def test_a_newer_certificate_takes_over_without_the_device_being_gone(scen
     await new.beat()
     goodbye = await old.hear("goodbye")
     assert goodbye.code == "nodes.replaced" and await old.ended() is grpc.StatusCode.OK
-    assert scene.events("node.disconnected") == []
-    assert [one["generation"] for one in scene.events("node.connected")] == [1, 2]
+    assert harness.events("node.disconnected") == []
+    assert [one["generation"] for one in harness.events("node.connected")] == [1, 2]
     await device.report(request.request_id)
     assert await waiting == b'"done"'
     # The old certificate is over now.
     device.issued = first
     device.connect()
     assert (await refusal_of(device.register())).code() is UNAUTHENTICATED
-    assert scene.refused[-1] == "identity.superseded"
+    assert harness.refused[-1] == "identity.superseded"
 
 
 @pytest.mark.usefixtures("patient_goodbyes")
-async def test_of_two_streams_with_one_certificate_the_newer_wins(scene: NodeScene, device: ByHand) -> None:
+async def test_of_two_streams_with_one_certificate_the_newer_wins(harness: NodeServerHarness, device: ByHand) -> None:
     first = await device.online()
     second = await device.online()
     assert (await first.hear("goodbye")).code == "nodes.replaced"
-    asked = scene.invoke(device)
+    asked = harness.invoke(device)
     await device.report((await second.hear("dispatch")).request_id)
     await asked
-    assert scene.events("node.disconnected") == [] and len(scene.registry) == 1
+    assert harness.events("node.disconnected") == [] and len(harness.registry) == 1
 
 
-async def test_a_stale_generation_locks_the_device_and_cuts_its_streams(scene: NodeScene, device: ByHand) -> None:
+async def test_a_stale_generation_locks_the_device_and_cuts_its_streams(
+    harness: NodeServerHarness, device: ByHand
+) -> None:
     first = device.issued
     stream = await device.online()
     device.adopt(await device.renew())
     stream = await device.online()
     # Somebody with a copy of the first certificate asks for the next one with another key.
-    thief = ByHand(scene, device.key, first)
+    thief = ByHand(harness, device.key, first)
     thief.connect()
     error = await refusal_of(thief.renew(csr=DeviceKey().csr()))
     assert (error.code(), error.details()) == (UNAUTHENTICATED, "unauthenticated")
     assert await stream.ended() is DENIED
-    assert scene.identities.device(device.device_id).state is DeviceState.LOCKED
-    assert "identity.stale_generation" in scene.refused
+    assert harness.identities.device(device.device_id).state is DeviceState.LOCKED
+    assert "identity.stale_generation" in harness.refused
     await thief.close()
 
 
-async def test_a_renewal_gives_a_certificate_of_the_next_generation(scene: NodeScene, device: ByHand) -> None:
+async def test_a_renewal_gives_a_certificate_of_the_next_generation(harness: NodeServerHarness, device: ByHand) -> None:
     device.connect()
     answer = await device.renew()
-    assert answer.generation == 2 and answer.ca_bundle_pem == scene.identities.ca_bundle_pem()
+    assert answer.generation == 2 and answer.ca_bundle_pem == harness.identities.ca_bundle_pem()
     # A lost answer is given again.
     assert (await device.renew()).certificate_pem == answer.certificate_pem
     error = await refusal_of(device.renew(csr=b"not a request"))
     assert code_of(error).startswith("identity.csr_")
 
 
-async def test_a_device_that_leaves_is_revoked(scene: NodeScene, device: ByHand) -> None:
+async def test_a_device_that_leaves_is_revoked(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
     await device.stub.RevokeDevicePairing(
         wire.RevokeDevicePairingRequest(device_id=device.device_id, reason="sold"), timeout=PATIENCE
     )
     assert await stream.ended() is DENIED
-    assert node_of(scene, device).revoked_reason == "sold"
-    assert scene.identities.device(device.device_id).state is DeviceState.REVOKED
+    assert node_of(harness, device).revoked_reason == "sold"
+    assert harness.identities.device(device.device_id).state is DeviceState.REVOKED
     assert (await refusal_of(device.register())).code() is UNAUTHENTICATED
 
 
-async def test_a_device_asks_for_a_capability_through_the_pipeline(scene: NodeScene, device: ByHand) -> None:
+async def test_a_device_asks_for_a_capability_through_the_pipeline(harness: NodeServerHarness, device: ByHand) -> None:
     device.connect()
     request = wire.ExecuteCapabilityRequest(
         device_id=device.device_id, target_device_id="t", capability="echo", input_json=b"{}", timeout_ms=5
     )
     answer = await device.stub.ExecuteCapability(request, timeout=PATIENCE)
     assert (answer.call_id, answer.output_json) == ("01CALL", b'{"ok":true}')
-    assert scene.executed == [(device.device_id, "t", "echo", b"{}", 5)]
+    assert harness.executed == [(device.device_id, "t", "echo", b"{}", 5)]
     request.capability = "forbidden"
     error = await refusal_of(device.stub.ExecuteCapability(request, timeout=PATIENCE))
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION and code_of(error) == "test.unwelcome"
@@ -354,41 +360,41 @@ async def test_a_device_asks_for_a_capability_through_the_pipeline(scene: NodeSc
 
 @pytest.mark.promise("P-device-recovers")
 async def test_a_device_that_falls_silent_is_offline_and_comes_back(tmp_path: Path) -> None:
-    async with asyncio.timeout(3 * PATIENCE), open_scene(tmp_path, heartbeat_timeout=0.5) as scene:
-        device = await scene.pair()
+    async with asyncio.timeout(3 * PATIENCE), open_harness(tmp_path, heartbeat_timeout=0.5) as harness:
+        device = await harness.pair()
         stream = await device.online()
         assert (await stream.hear("goodbye")).code == "nodes.silent"
-        await eventually(lambda: scene.events("node.disconnected"))
-        assert scene.events("node.disconnected")[0]["code"] == "nodes.silent" and not scene.registry.online()
+        await eventually(lambda: harness.events("node.disconnected"))
+        assert harness.events("node.disconnected")[0]["code"] == "nodes.silent" and not harness.registry.online()
         again = await device.online()
         await again.beat()
-        assert scene.registry.online() == (device.device_id,)
+        assert harness.registry.online() == (device.device_id,)
         await device.close()
 
 
-async def test_a_device_that_says_it_goes_is_gone_at_once(scene: NodeScene, device: ByHand) -> None:
+async def test_a_device_that_says_it_goes_is_gone_at_once(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
     await stream.say(leaving=wire.Leaving(reason="shutting down"))
     assert await stream.ended() is grpc.StatusCode.OK
-    await eventually(lambda: scene.events("node.disconnected"))
-    assert scene.events("node.disconnected")[0]["code"] == "nodes.left" and len(scene.registry) == 0
+    await eventually(lambda: harness.events("node.disconnected"))
+    assert harness.events("node.disconnected")[0]["code"] == "nodes.left" and len(harness.registry) == 0
 
 
-async def test_devices_hear_of_a_new_authority(scene: NodeScene, device: ByHand) -> None:
+async def test_devices_hear_of_a_new_authority(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
-    await scene.identities.rotate_authority(actor=ACTOR)
-    scene.dispatcher.announce(scene.identities.ca_bundle_pem())
+    await harness.identities.rotate_authority(actor=ACTOR)
+    harness.dispatcher.announce(harness.identities.ca_bundle_pem())
     news = await stream.hear("certificate_news")
-    assert news.renew_now and news.ca_bundle_pem == scene.identities.ca_bundle_pem()
+    assert news.renew_now and news.ca_bundle_pem == harness.identities.ca_bundle_pem()
     # The listener shows the new authority's certificate at the next handshake, and takes both kinds of device.
     device.adopt(await device.renew())
     await (await device.online()).beat()
 
 
-async def test_many_devices_are_told_apart(scene: NodeScene) -> None:
-    devices = [await scene.pair(f"device {number}") for number in range(4)]
+async def test_many_devices_are_told_apart(harness: NodeServerHarness) -> None:
+    devices = [await harness.pair(f"device {number}") for number in range(4)]
     streams = [await device.online() for device in devices]
-    asked = [scene.invoke(device, input_json=b"%d" % number) for number, device in enumerate(devices)]
+    asked = [harness.invoke(device, input_json=b"%d" % number) for number, device in enumerate(devices)]
     for number, (device, stream) in enumerate(zip(devices, streams, strict=True)):
         dispatch = await stream.hear("dispatch")
         assert dispatch.input_json == b"%d" % number
@@ -399,8 +405,10 @@ async def test_many_devices_are_told_apart(scene: NodeScene) -> None:
 
 
 @pytest.mark.promise("P-limits")
-async def test_messages_beyond_the_transports_limit_do_not_reach_the_service(scene: NodeScene, device: ByHand) -> None:
+async def test_messages_beyond_the_transports_limit_do_not_reach_the_service(
+    harness: NodeServerHarness, device: ByHand
+) -> None:
     device.connect()
     error = await refusal_of(device.report("x", b'"' + b"x" * (3 * 1024 * 1024) + b'"'))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert DeviceId(device.device_id) and scene.refused == []
+    assert DeviceId(device.device_id) and harness.refused == []

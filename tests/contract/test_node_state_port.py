@@ -1,4 +1,4 @@
-"""What every store of the devices' state must do. A new backend joins ``fakes.node_house.BACKENDS`` and passes."""
+"""What every store of the devices' state must do. A new backend joins ``BACKENDS`` of the fake and passes."""
 
 import asyncio
 import json
@@ -11,7 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fakes.node_house import BACKENDS, NodeHouse, code_record, node_record, pairing_record, request_record
+from fakes.node_state_harness import (
+    BACKENDS,
+    NodeStateHarness,
+    code_record,
+    node_record,
+    pairing_record,
+    request_record,
+)
 from palyra.devicelink.limits import MAX_ENDED_CODES, MAX_ENDED_PAIRINGS, MAX_FINISHED_REQUESTS
 from palyra.nodes.domain.records import CodeState, DeviceCapabilityView, PairingState, RequestState
 from palyra.nodes.store.document import ReadOnlyUnit
@@ -21,10 +28,10 @@ CHILD = Path(__file__).parent.parent / "fakes" / "node_state_process.py"
 
 
 @pytest.fixture(params=BACKENDS)
-def house(request, tmp_path):
-    house = NodeHouse(tmp_path, request.param)
-    yield house
-    house.close()
+def harness(request, tmp_path):
+    harness = NodeStateHarness(tmp_path, request.param)
+    yield harness
+    harness.close()
 
 
 def noted(name):
@@ -52,7 +59,7 @@ def shelf_of(unit, record):
     }[type(record).__name__]
 
 
-async def test_records_come_back_as_they_were_put_also_to_another_process(house):
+async def test_records_come_back_as_they_were_put_also_to_another_process(harness):
     capability = DeviceCapabilityView(name="echo", input_schema_json='{"type":"object"}', withheld=True)
     records = [
         code_record(state=CodeState.USED, wrong_guesses=3, pairing_id="p"),
@@ -60,33 +67,33 @@ async def test_records_come_back_as_they_were_put_also_to_another_process(house)
         node_record(capabilities=(capability,), withheld=("echo", "other"), registered_ms=5),
         request_record(dispatched_ms=7, error_code="a.b"),
     ]
-    state = await house.state()
+    state = await harness.state()
     await state.transact(putting(*records))
     expected = [[record] for record in records]
     assert state.read(everything) == expected
-    other = await house.state()
+    other = await harness.state()
     assert other.read(everything) == expected
     assert await other.transact(everything) == expected
 
 
-async def test_an_empty_state_is_empty(house):
-    state = await house.state()
+async def test_an_empty_state_is_empty(harness):
+    state = await harness.state()
     assert state.read(everything) == [[], [], [], []]
     assert state.read(lambda unit: unit.nodes.get("nobody")) is None
     await state.transact(lambda unit: unit.nodes.delete("nobody"))
-    assert house.events() == []
+    assert harness.events() == []
 
 
-async def test_a_list_is_in_the_order_of_ids(house):
-    state = await house.state()
+async def test_a_list_is_in_the_order_of_ids(harness):
+    state = await harness.state()
     records = [node_record() for _ in range(5)]
     for record in reversed(records):
         await state.transact(putting(record))
     assert state.read(lambda unit: unit.nodes.list()) == sorted(records, key=lambda record: record.id)
 
 
-async def test_put_replaces_and_delete_removes(house):
-    state = await house.state()
+async def test_put_replaces_and_delete_removes(harness):
+    state = await harness.state()
     record = node_record()
     await state.transact(putting(record))
     renamed = msgspec.structs.replace(record, name="another")
@@ -96,8 +103,8 @@ async def test_put_replaces_and_delete_removes(house):
     assert state.read(lambda unit: unit.nodes.list()) == []
 
 
-async def test_a_unit_sees_its_own_writes(house):
-    state, record = await house.state(), node_record()
+async def test_a_unit_sees_its_own_writes(harness):
+    state, record = await harness.state(), node_record()
 
     def work(unit):
         unit.nodes.put(record)
@@ -110,8 +117,8 @@ async def test_a_unit_sees_its_own_writes(house):
     assert await state.transact(work) == "done"
 
 
-async def test_an_exception_undoes_records_and_events(house):
-    state, kept = await house.state(), node_record()
+async def test_an_exception_undoes_records_and_events(harness):
+    state, kept = await harness.state(), node_record()
     await state.transact(putting(kept))
 
     def fails(unit):
@@ -123,11 +130,11 @@ async def test_an_exception_undoes_records_and_events(house):
     with pytest.raises(LookupError, match="no"):
         await state.transact(fails)
     assert state.read(everything) == [[], [], [kept], []]
-    assert house.events("nodes.tested") == []
+    assert harness.events("nodes.tested") == []
 
 
-async def test_failing_units_between_others_of_one_commit_leave_no_trace(house):
-    state = await house.state()
+async def test_failing_units_between_others_of_one_commit_leave_no_trace(harness):
+    state = await harness.state()
     records = [node_record() for _ in range(60)]
 
     def work(number):
@@ -142,13 +149,13 @@ async def test_failing_units_between_others_of_one_commit_leave_no_trace(house):
     outcomes = await asyncio.gather(*(state.transact(work(n)) for n in range(60)), return_exceptions=True)
     assert [isinstance(outcome, LookupError) for outcome in outcomes] == [n % 3 == 0 for n in range(60)]
     expected = {record.id for number, record in enumerate(records) if number % 3}
-    for look in (state, await house.state()):
+    for look in (state, await harness.state()):
         assert {record.id for record in look.read(lambda unit: unit.nodes.list())} == expected
-    assert {payload["name"] for _, payload in house.events("nodes.tested")} == expected
+    assert {payload["name"] for _, payload in harness.events("nodes.tested")} == expected
 
 
-async def test_a_look_changes_nothing(house):
-    state = await house.state()
+async def test_a_look_changes_nothing(harness):
+    state = await harness.state()
     for attempt in (
         lambda unit: unit.nodes.put(node_record()),
         lambda unit: unit.append(noted("x")),
@@ -158,8 +165,8 @@ async def test_a_look_changes_nothing(house):
     assert state.read(everything) == [[], [], [], []]
 
 
-async def test_two_holders_of_one_state_lose_nothing_of_each_other(house):
-    states = [await house.state(), await house.state()]
+async def test_two_holders_of_one_state_lose_nothing_of_each_other(harness):
+    states = [await harness.state(), await harness.state()]
     counter = node_record(registered_ms=0)
     await states[0].transact(putting(counter))
 
@@ -168,12 +175,12 @@ async def test_two_holders_of_one_state_lose_nothing_of_each_other(house):
         unit.nodes.put(msgspec.structs.replace(record, registered_ms=record.registered_ms + 1))
 
     await asyncio.gather(*(states[number % 2].transact(count) for number in range(100)))
-    for state in (*states, await house.state()):
+    for state in (*states, await harness.state()):
         assert state.read(lambda unit: unit.nodes.get(counter.id)).registered_ms == 100
 
 
-async def test_what_ended_is_bounded_and_what_is_open_stays(house):
-    state = await house.state()
+async def test_what_ended_is_bounded_and_what_is_open_stays(harness):
+    state = await harness.state()
     open_ones = [request_record(), pairing_record(), code_record()]
     ended = [request_record(state=RequestState.SUCCEEDED) for _ in range(MAX_FINISHED_REQUESTS + 10)]
     rejected = [pairing_record(state=PairingState.REJECTED) for _ in range(MAX_ENDED_PAIRINGS + 10)]
@@ -187,33 +194,33 @@ async def test_what_ended_is_bounded_and_what_is_open_stays(house):
     assert sorted(r.id for r in codes) == sorted([open_ones[2].id, *oldest])
 
 
-def child(house, *arguments):
-    command = [sys.executable, str(CHILD), str(house.folder), house.backend, *map(str, arguments)]
+def child(harness, *arguments):
+    command = [sys.executable, str(CHILD), str(harness.folder), harness.backend, *map(str, arguments)]
     path = os.pathsep.join(sys.path)
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
 
 
 @pytest.mark.promise("P-device-recovers")
-async def test_two_processes_writing_at_once_lose_nothing(house):
-    state, counter = await house.state(), node_record(registered_ms=0)
+async def test_two_processes_writing_at_once_lose_nothing(harness):
+    state, counter = await harness.state(), node_record(registered_ms=0)
     await state.transact(putting(counter))
-    children = [child(house, "count", counter.id, 40) for _ in range(2)]
+    children = [child(harness, "count", counter.id, 40) for _ in range(2)]
     for process in children:
         process.communicate(timeout=90)
         assert process.returncode == 0
     assert state.read(lambda unit: unit.nodes.get(counter.id)).registered_ms == 80
-    fresh = await house.state()
+    fresh = await harness.state()
     assert fresh.read(lambda unit: unit.nodes.get(counter.id)).registered_ms == 80
-    assert len(house.events("nodes.tested")) == 80
-    assert house.events("nodes.state_recovered") == []
+    assert len(harness.events("nodes.tested")) == 80
+    assert harness.events("nodes.state_recovered") == []
 
 
 @pytest.mark.promise("P-device-recovers")
 @pytest.mark.parametrize("acknowledged", [1, 2, 5, 9, 14])
-async def test_a_killed_writer_leaves_a_state_that_tells_the_journals_story(house, acknowledged):
+async def test_a_killed_writer_leaves_a_state_that_tells_the_journals_story(harness, acknowledged):
     counter = node_record(registered_ms=0)
-    await (await house.state()).transact(putting(counter))
-    process = child(house, "count", counter.id, 10_000)
+    await (await harness.state()).transact(putting(counter))
+    process = child(harness, "count", counter.id, 10_000)
     seen = 0
     for line in process.stdout:
         seen = json.loads(line)
@@ -221,10 +228,10 @@ async def test_a_killed_writer_leaves_a_state_that_tells_the_journals_story(hous
             break
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
-    state = await house.state()
+    state = await harness.state()
     counted = state.read(lambda unit: unit.nodes.get(counter.id)).registered_ms
     assert counted >= seen
-    assert len(house.events("nodes.tested")) == counted
-    assert house.events("nodes.state_recovered") == []
+    assert len(harness.events("nodes.tested")) == counted
+    assert harness.events("nodes.state_recovered") == []
     await state.transact(putting(node_record()))
-    assert len((await house.state()).read(lambda unit: unit.nodes.list())) == 2
+    assert len((await harness.state()).read(lambda unit: unit.nodes.list())) == 2

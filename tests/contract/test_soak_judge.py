@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from soak.book import OK, Book
 from soak.judge import Record, judge
 from soak.leaks import memory_is_bounded, memory_of_workers_is_bounded
@@ -32,16 +32,16 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Book]:
 
 
 async def _live(folder: Path, book: Book) -> None:
-    async with open_house(folder) as house:
-        (house.workspace / "made").mkdir()
+    async with open_harness(folder) as harness:
+        (harness.workspace / "made").mkdir()
         write = {"path": FILE, "content": "once"}
-        waiting = await house.call("fs.write", write)
-        await house.approve(waiting.approval_id)
+        waiting = await harness.call("fs.write", write)
+        await harness.approve(waiting.approval_id)
         for made in (
-            await house.call("fs.write", write),
-            await house.call("echo", {"text": "x"}),
-            await house.call("echo", {"text": "x"}, channel="nowhere"),
-            await house.call("echo", {"txet": "x"}),
+            await harness.call("fs.write", write),
+            await harness.call("echo", {"text": "x"}),
+            await harness.call("echo", {"text": "x"}, channel="nowhere"),
+            await harness.call("echo", {"txet": "x"}),
         ):
             book.saw("echo", {"call_id": made.call_id, "status": made.state.value})
         book.documents.clear()

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from fakes.node_scene import code_of
-from fakes.worker_house import PATIENCE, SCOPE, HandWorker, WorkerHouse, open_house
+from fakes.fleet_server_harness import PATIENCE, SCOPE, FleetServerHarness, HandWorker, open_harness
+from fakes.node_server_harness import code_of
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.fleet.limits import CHUNK_BYTES
 from palyra.wire.worker.v1 import worker_pb2 as wire
@@ -22,15 +22,15 @@ OUTPUT = hashlib.sha256(b"made").hexdigest()
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[WorkerHouse]:
-    async with asyncio.timeout(4 * PATIENCE), open_house(tmp_path) as opened:
+async def harness(tmp_path: Path) -> AsyncIterator[FleetServerHarness]:
+    async with asyncio.timeout(4 * PATIENCE), open_harness(tmp_path) as opened:
         opened.parts.artifacts.store.add(iter((CONTENT,)), len(CONTENT), DIGEST)
         yield opened
 
 
 @pytest.fixture
-async def worker(house: WorkerHouse) -> AsyncIterator[HandWorker]:
-    made = await house.worker()
+async def worker(harness: FleetServerHarness) -> AsyncIterator[HandWorker]:
+    made = await harness.worker()
     await made.online()
     yield made
     await made.close()
@@ -66,8 +66,8 @@ async def upload(worker: HandWorker, offer: Any, content: bytes, *, digest: str 
     await worker.rpc.UploadArtifact(parts(), timeout=PATIENCE)
 
 
-async def test_files_go_out_and_come_back_by_digest(house: WorkerHouse, worker: HandWorker) -> None:
-    call = house.call(inputs=(INPUT,))
+async def test_files_go_out_and_come_back_by_digest(harness: FleetServerHarness, worker: HandWorker) -> None:
+    call = harness.call(inputs=(INPUT,))
     offer = await worker.hear("lease")
     assert [(one.path, one.digest_sha256, one.size) for one in offer.inputs] == [("in.txt", DIGEST, len(CONTENT))]
     assert await download(worker, offer) == CONTENT
@@ -83,28 +83,28 @@ async def test_files_go_out_and_come_back_by_digest(house: WorkerHouse, worker: 
     await upload(worker, offer, b"made")
     assert (await worker.settle(offer, artifacts=(made,))).code == ""
     assert (await call).settled.statement.artifacts == (made,)
-    assert house.parts.artifacts.store.content(OUTPUT) == b"made"
+    assert harness.parts.artifacts.store.content(OUTPUT) == b"made"
     assert await refused(download(worker, offer)) == "lease.ended"
     assert await refused(upload(worker, offer, b"late")) == "lease.ended"
 
 
-async def test_only_the_lease_s_own_worker_gets_its_files(house: WorkerHouse, worker: HandWorker) -> None:
-    call = house.call(inputs=(INPUT,))
+async def test_only_the_lease_s_own_worker_gets_its_files(harness: FleetServerHarness, worker: HandWorker) -> None:
+    call = harness.call(inputs=(INPUT,))
     offer = await worker.hear("lease")
-    thief = await (await house.worker("a thief")).online()
+    thief = await (await harness.worker("a thief")).online()
     assert await refused(download(thief, offer)) == "lease.wrong_worker"
     assert await refused(upload(thief, offer, b"planted")) == "lease.wrong_worker"
     assert await refused(download(worker, offer, fence=offer.fence + 1)) == "lease.stale_fence"
     assert await refused(download(worker, offer, lease_id="01NONE")) == "lease.unknown"
     assert await refused(download(worker, offer, digest=OUTPUT)) == "worker_artifact.not_an_input"
-    assert "lease.wrong_worker" in house.nodes.refused
+    assert "lease.wrong_worker" in harness.nodes.refused
     await worker.settle(offer)
     await call
     await thief.close()
 
 
-async def test_what_is_not_what_it_says_is_not_kept(house: WorkerHouse, worker: HandWorker) -> None:
-    call = house.call()
+async def test_what_is_not_what_it_says_is_not_kept(harness: FleetServerHarness, worker: HandWorker) -> None:
+    call = harness.call()
     offer = await worker.hear("lease")
     assert await refused(upload(worker, offer, b"made", digest=DIGEST[::-1])) == "worker_artifact.digest_mismatch"
     assert await refused(upload(worker, offer, b"made", size=3)) == "worker_artifact.digest_mismatch"
@@ -112,13 +112,13 @@ async def test_what_is_not_what_it_says_is_not_kept(house: WorkerHouse, worker: 
     assert await refused(upload(worker, offer, b"made", offset=1)) == "worker_artifact.gap"
     assert await refused(upload(worker, offer, b"made", size=2**40)) == "worker_artifact.too_large"
     assert await refused(upload(worker, offer, b"made", digest="../../etc")) == "worker_artifact.unknown"
-    assert not house.parts.artifacts.store.has(OUTPUT)
+    assert not harness.parts.artifacts.store.has(OUTPUT)
     await worker.settle(offer)
     await call
 
 
-async def test_a_lease_that_may_only_read_brings_nothing(house: WorkerHouse, worker: HandWorker) -> None:
-    call = house.call(scope=WorkerWorkspaceScope.parse(SCOPE.root, (".",), read_only=True))
+async def test_a_lease_that_may_only_read_brings_nothing(harness: FleetServerHarness, worker: HandWorker) -> None:
+    call = harness.call(scope=WorkerWorkspaceScope.parse(SCOPE.root, (".",), read_only=True))
     offer = await worker.hear("lease")
     assert await refused(upload(worker, offer, b"made")) == "worker_artifact.read_only"
     made = ArtifactRef(path="out.txt", digest_sha256=DIGEST, size=len(CONTENT))

@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from fakes.eventually import eventually
-from fakes.worker_house import PATIENCE, HandWorker, WorkerHouse, open_house
+from fakes.fleet_server_harness import PATIENCE, FleetServerHarness, HandWorker, open_harness
 from palyra.fleet.server import lease_service
 from palyra.wire.worker.v1 import worker_pb2 as wire
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[WorkerHouse]:
-    async with asyncio.timeout(4 * PATIENCE), open_house(tmp_path) as opened:
+async def harness(tmp_path: Path) -> AsyncIterator[FleetServerHarness]:
+    async with asyncio.timeout(4 * PATIENCE), open_harness(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def worker(house: WorkerHouse) -> AsyncIterator[HandWorker]:
-    made = await house.worker()
+async def worker(harness: FleetServerHarness) -> AsyncIterator[HandWorker]:
+    made = await harness.worker()
     yield await made.online()
     await made.close()
 
@@ -33,16 +33,16 @@ async def kinds_of_next(worker: HandWorker) -> list[str]:
 
 
 async def test_in_busy_times_an_answer_comes_with_the_next_lease_and_a_lease_answers_a_heartbeat(
-    house: WorkerHouse, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
+    harness: FleetServerHarness, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease_service, "BUSY_LEASES_A_SECOND", 0)
-    first = house.call(call_id="01CALL1")
+    first = harness.call(call_id="01CALL1")
     assert await kinds_of_next(worker) == ["lease"]
     await worker.say(settlement=worker.settlement(await worker.hear("lease")))
     assert (await first).settled.result == {"text": "hi"}
     # Nothing but the lease was sent since it connected: that is answer enough.
     await worker.say(heartbeat=wire.Heartbeat(slots=4))
-    second = house.call(call_id="01CALL2")
+    second = harness.call(call_id="01CALL2")
     assert await kinds_of_next(worker) == ["settlement_answer", "lease"]
     await worker.say(settlement=worker.settlement(await worker.hear("lease")))
     await second
@@ -53,10 +53,10 @@ async def test_in_busy_times_an_answer_comes_with_the_next_lease_and_a_lease_ans
 
 
 async def test_a_worker_that_winds_down_and_one_that_is_refused_hear_it_at_once(
-    house: WorkerHouse, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
+    harness: FleetServerHarness, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease_service, "BUSY_LEASES_A_SECOND", 0)
-    call = house.call()
+    call = harness.call()
     offer = await worker.hear("lease")
     await worker.say(settlement=worker.settlement(offer))
     await call
@@ -67,10 +67,10 @@ async def test_a_worker_that_winds_down_and_one_that_is_refused_hear_it_at_once(
 
 
 async def test_a_worker_is_told_that_it_counts_before_it_is_offered_anything_again(
-    house: WorkerHouse, worker: HandWorker
+    harness: FleetServerHarness, worker: HandWorker
 ) -> None:
     """One that was not told yet could not even decline, and the lease would stay with nobody until its deadline."""
-    call = house.call()
+    call = harness.call()
     await worker.hear("lease")
     await worker.hang_up()
     await worker.open()
@@ -84,14 +84,14 @@ async def test_a_worker_is_told_that_it_counts_before_it_is_offered_anything_aga
 
 
 async def test_workspaces_counted_before_a_report_are_not_held_against_it(
-    house: WorkerHouse, worker: HandWorker
+    harness: FleetServerHarness, worker: HandWorker
 ) -> None:
-    call = house.call()
+    call = harness.call()
     offer = await worker.hear("lease")
     await worker.say(heartbeat=wire.Heartbeat(workspaces=1, slots=4))
     assert (await worker.settle(offer)).code == ""
     await call
-    await house.parts.desk.batcher.settle()
+    await harness.parts.desk.batcher.settle()
     assert worker.record().state.value == "available"
     # Said after the report it contradicts it.
     await worker.say(heartbeat=wire.Heartbeat(workspaces=1, slots=4))

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from fakes.eventually import eventually
-from fakes.worker_house import PATIENCE, SETTINGS, HandWorker, WorkerHouse, open_house
+from fakes.fleet_server_harness import PATIENCE, SETTINGS, FleetServerHarness, HandWorker, open_harness
 from palyra.errors import PalyraError
 from palyra.fleet import limits
 from palyra.fleet.domain import commands
@@ -25,28 +25,30 @@ TIMEOUT_MS = 16_000
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[WorkerHouse]:
-    async with asyncio.timeout(4 * PATIENCE), open_house(tmp_path) as opened:
+async def harness(tmp_path: Path) -> AsyncIterator[FleetServerHarness]:
+    async with asyncio.timeout(4 * PATIENCE), open_harness(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def worker(house: WorkerHouse) -> AsyncIterator[HandWorker]:
-    made = await house.worker()
+async def worker(harness: FleetServerHarness) -> AsyncIterator[HandWorker]:
+    made = await harness.worker()
     yield made
     await made.close()
 
 
-async def lost(house: WorkerHouse, worker: HandWorker) -> None:
+async def lost(harness: FleetServerHarness, worker: HandWorker) -> None:
     """The worker falls silent and is given up."""
     await worker.hang_up()
-    house.clock.ahead_ms += TIMEOUT_MS
+    harness.clock.ahead_ms += TIMEOUT_MS
     await eventually(lambda: worker.record().state.value in ("orphaned", "offline"))
 
 
-async def test_a_call_runs_on_a_worker_and_its_word_can_be_checked(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_call_runs_on_a_worker_and_its_word_can_be_checked(
+    harness: FleetServerHarness, worker: HandWorker
+) -> None:
     await worker.online()
-    call = house.call()
+    call = harness.call()
     offer = await worker.hear("lease")
     assert (offer.tool, offer.tier, offer.principal) == ("echo", "builtin", "agent:a")
     assert 0 < offer.timeout_ms <= 60_000 and offer.fence == 1 and offer.scope.root == "/srv/work"
@@ -56,53 +58,55 @@ async def test_a_call_runs_on_a_worker_and_its_word_can_be_checked(house: Worker
     assert report.settled.result == {"text": "hi"} and report.key_id == worker.key.key_id
     assert execution_sha256(report.settled.attestation) == report.settled.statement.execution_sha256
     assert report.key_der == worker.key.public_key()
-    assert house.parts.ledger.lease(offer.lease_id).outcome is LeaseOutcome.SUCCEEDED
-    assert house.metrics.ended == ["settled"]
+    assert harness.parts.ledger.lease(offer.lease_id).outcome is LeaseOutcome.SUCCEEDED
+    assert harness.metrics.ended == ["settled"]
     # The answer was lost: the same words again change nothing.
     assert (await worker.settle(offer)).code == "lease.duplicate_result"
 
 
-async def test_calls_beyond_the_slots_wait_their_turn(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_calls_beyond_the_slots_wait_their_turn(harness: FleetServerHarness, worker: HandWorker) -> None:
     worker.slots = 1
     await worker.online()
-    calls = [house.call(call_id=f"01CALL{number}", run_id=f"01RUN{number}") for number in range(4)]
+    calls = [harness.call(call_id=f"01CALL{number}", run_id=f"01RUN{number}") for number in range(4)]
     for _ in calls:
         offer = await worker.hear("lease")
         assert len(worker.record().open_leases) == 1
         await worker.settle(offer)
     assert {(await call).lease.state for call in calls} == {LeaseState.SETTLED}
-    assert house.parts.calls().waiting == 0
+    assert harness.parts.calls().waiting == 0
 
 
-async def test_without_a_worker_that_can_a_call_is_refused_at_once(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_without_a_worker_that_can_a_call_is_refused_at_once(
+    harness: FleetServerHarness, worker: HandWorker
+) -> None:
     with pytest.raises(NoWorker):
-        await house.call()
+        await harness.call()
     await worker.online()
     with pytest.raises(NoWorker):
-        await house.call(needs=frozenset(("tool.other",)))
+        await harness.call(needs=frozenset(("tool.other",)))
     worker.slots = 0
     await worker.beat()
     await eventually(lambda: worker.record().slots == 0)
     with pytest.raises(NoWorker):
-        await house.call(timeout_ms=200)
+        await harness.call(timeout_ms=200)
 
 
-async def test_a_worker_speaks_for_itself_only_and_is_a_worker(house: WorkerHouse, worker: HandWorker) -> None:
-    other = await house.worker("another")
+async def test_a_worker_speaks_for_itself_only_and_is_a_worker(harness: FleetServerHarness, worker: HandWorker) -> None:
+    other = await harness.worker("another")
     await worker.open(claimed=other.worker_id)
     assert await worker.ended() is DENIED
-    node = await house.worker("a node", DeviceKind.NODE)
+    node = await harness.worker("a node", DeviceKind.NODE)
     await node.open()
     assert await node.ended() is DENIED
     await worker.online()
     await worker.say(heartbeat=wire.Heartbeat(), claimed=other.worker_id)
     assert await worker.ended() is DENIED
-    assert {"nodes.other_device", "nodes.wrong_kind"} <= set(house.nodes.refused)
+    assert {"nodes.other_device", "nodes.wrong_kind"} <= set(harness.nodes.refused)
     for each in (other, node):
         await each.close()
 
 
-async def test_the_first_message_is_a_hello_of_this_version(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_the_first_message_is_a_hello_of_this_version(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.open(hello=wire.Hello(protocol_version=9))
     assert await worker.ended() is grpc.StatusCode.INVALID_ARGUMENT
     worker.rpc = worker.stub()
@@ -111,9 +115,9 @@ async def test_the_first_message_is_a_hello_of_this_version(house: WorkerHouse, 
     assert await worker.ended() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_a_revoked_worker_is_cut(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_revoked_worker_is_cut(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
-    await house.nodes.identities.revoke(worker.device.device_id, reason="gone", actor="user:operator")
+    await harness.nodes.identities.revoke(worker.device.device_id, reason="gone", actor="user:operator")
     assert await worker.ended() in (DENIED, grpc.StatusCode.UNAUTHENTICATED)
 
 
@@ -126,7 +130,7 @@ async def test_a_revoked_worker_is_cut(house: WorkerHouse, worker: HandWorker) -
     ],
 )
 async def test_a_worker_that_attests_wrongly_is_quarantined_until_released_and_attested(
-    house: WorkerHouse, worker: HandWorker, changes: dict[str, str], code: str
+    harness: FleetServerHarness, worker: HandWorker, changes: dict[str, str], code: str
 ) -> None:
     await worker.open()
     challenge = await worker.hear("challenge")
@@ -135,17 +139,17 @@ async def test_a_worker_that_attests_wrongly_is_quarantined_until_released_and_a
     assert await worker.ended() is DENIED
     assert worker.record().state.value == "quarantined"
     # It may connect and is not asked for anything, over a restart of the daemon too.
-    await house.restart()
+    await harness.restart()
     await worker.open()
     await worker.hear("welcome")
     await worker.beat()
     assert not worker.heard
     with pytest.raises(NoWorker):
-        await house.call()
-    await house.parts.decide(commands.ReleaseWorker(actor="user:operator", worker_id=worker.worker_id))
+        await harness.call()
+    await harness.parts.decide(commands.ReleaseWorker(actor="user:operator", worker_id=worker.worker_id))
     challenge = await worker.hear("challenge")
     assert (await worker.attest(challenge.nonce)).code == ""
-    call = house.call()
+    call = harness.call()
     await worker.settle(await worker.hear("lease"))
     assert (await call).settled.result == {"text": "hi"}
 
@@ -163,10 +167,10 @@ async def test_a_worker_that_attests_wrongly_is_quarantined_until_released_and_a
     ],
 )
 async def test_a_settlement_that_contradicts_itself_quarantines(
-    house: WorkerHouse, worker: HandWorker, changes: dict[str, Any], code: str
+    harness: FleetServerHarness, worker: HandWorker, changes: dict[str, Any], code: str
 ) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     if "nonce" in changes:
         offer.nonce = changes["nonce"]
@@ -178,27 +182,31 @@ async def test_a_settlement_that_contradicts_itself_quarantines(
     assert worker.record().state.value == "quarantined"
 
 
-async def test_an_incomplete_cleanup_counts_as_a_result_and_quarantines(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_an_incomplete_cleanup_counts_as_a_result_and_quarantines(
+    harness: FleetServerHarness, worker: HandWorker
+) -> None:
     await worker.online()
-    call = house.call()
+    call = harness.call()
     await worker.settle(await worker.hear("lease"), processes_left=1)
     assert (await call).settled.result == {"text": "hi"}
     assert await worker.ended() is DENIED
     assert "worker_cleanup.incomplete" in worker.record().reason
 
 
-async def test_more_workspaces_than_leases_contradict_the_cleanup(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_more_workspaces_than_leases_contradict_the_cleanup(
+    harness: FleetServerHarness, worker: HandWorker
+) -> None:
     await worker.online()
     await worker.beat(workspaces=1)
     assert await worker.ended() is DENIED
     assert worker.record().reason == "worker_cleanup.contradicted"
 
 
-async def test_another_workers_lease_cannot_be_settled(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_another_workers_lease_cannot_be_settled(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
-    call = house.call()
+    call = harness.call()
     offer = await worker.hear("lease")
-    thief = await (await house.worker("a thief")).online()
+    thief = await (await harness.worker("a thief")).online()
     assert (await thief.settle(offer)).code == "lease.wrong_worker"
     assert await thief.ended() is DENIED
     assert thief.record().state.value == "quarantined"
@@ -208,13 +216,13 @@ async def test_another_workers_lease_cannot_be_settled(house: WorkerHouse, worke
 
 
 async def test_a_lost_lease_is_tried_again_where_that_is_harmless_and_late_words_do_not_count(
-    house: WorkerHouse, worker: HandWorker
+    harness: FleetServerHarness, worker: HandWorker
 ) -> None:
     await worker.online()
-    call = house.call()
+    call = harness.call()
     offer = await worker.hear("lease")
-    await lost(house, worker)
-    assert house.parts.ledger.lease(offer.lease_id).state is LeaseState.FENCED
+    await lost(harness, worker)
+    assert harness.parts.ledger.lease(offer.lease_id).state is LeaseState.FENCED
     with pytest.raises(NoWorker):
         await call
     await worker.open(open_ids=(offer.lease_id,))
@@ -222,22 +230,22 @@ async def test_a_lost_lease_is_tried_again_where_that_is_harmless_and_late_words
     await worker.attest((await worker.hear("challenge")).nonce)
     # It owes the cleanup, and gets nothing before it shows it.
     with pytest.raises(NoWorker):
-        await house.call()
+        await harness.call()
     assert (await worker.settle(offer)).code == "lease.fenced"
-    again = house.call(call_id="01AGAIN")
+    again = harness.call(call_id="01AGAIN")
     await worker.settle(await worker.hear("lease"))
     assert (await again).lease.attempt == 1
 
 
-async def test_a_lost_lease_goes_to_another_worker(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_lost_lease_goes_to_another_worker(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
-    call = house.call()
+    call = harness.call()
     first = await worker.hear("lease")
-    other = await (await house.worker("another")).online()
+    other = await (await harness.worker("another")).online()
     await worker.hang_up()
-    house.clock.ahead_ms += TIMEOUT_MS - 1_000
+    harness.clock.ahead_ms += TIMEOUT_MS - 1_000
     await other.beat()
-    house.clock.ahead_ms += 2_000
+    harness.clock.ahead_ms += 2_000
     offer = await other.hear("lease")
     assert offer.call_id == first.call_id and offer.lease_id != first.lease_id and offer.fence > first.fence
     await other.settle(offer)
@@ -246,19 +254,19 @@ async def test_a_lost_lease_goes_to_another_worker(house: WorkerHouse, worker: H
     await other.close()
 
 
-async def test_what_may_have_run_is_not_repeated(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_what_may_have_run_is_not_repeated(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     await worker.hear("lease")
-    await lost(house, worker)
+    await lost(harness, worker)
     with pytest.raises(LeaseLost) as error:
         await call
     assert "not idempotent" in error.value.message
 
 
-async def test_a_worker_that_reconnects_settles_once(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_worker_that_reconnects_settles_once(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     await worker.hang_up()
     await worker.open(open_ids=(offer.lease_id,))
@@ -270,9 +278,9 @@ async def test_a_worker_that_reconnects_settles_once(house: WorkerHouse, worker:
     assert (await call).settled.result == {"text": "hi"}
 
 
-async def test_an_offer_that_never_arrived_is_made_again(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_an_offer_that_never_arrived_is_made_again(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     await worker.hang_up()
     await worker.online()
@@ -282,9 +290,11 @@ async def test_an_offer_that_never_arrived_is_made_again(house: WorkerHouse, wor
     await call
 
 
-async def test_an_offer_that_never_arrived_and_is_void_is_disclaimed(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_an_offer_that_never_arrived_and_is_void_is_disclaimed(
+    harness: FleetServerHarness, worker: HandWorker
+) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     await eventually(lambda: worker.record().open_leases)
     await worker.given_up()
     with pytest.raises(LeaseLost):
@@ -293,24 +303,26 @@ async def test_an_offer_that_never_arrived_and_is_void_is_disclaimed(house: Work
     owed = await worker.hear("owed")
     assert worker.record().owes == (owed.lease_id,)
     with pytest.raises(NoWorker):
-        await house.call()
+        await harness.call()
     assert (await worker.disclaim(owed)).code == ""
     assert worker.record().owes == () and worker.record().state.value == "available"
-    assert [one["lease_id"] for one in house.events("lease.disclaimed")] == [owed.lease_id]
-    lease = house.parts.ledger.lease(owed.lease_id)
+    assert [one["lease_id"] for one in harness.events("lease.disclaimed")] == [owed.lease_id]
+    lease = harness.parts.ledger.lease(owed.lease_id)
     assert lease.state is LeaseState.FENCED and lease.disclaimed_ms and not lease.retried_as
     # Beyond the time in which a cleanup has to be shown it is still there, and works.
-    house.clock.ahead_ms += SETTINGS.policy().settle_grace_ms
+    harness.clock.ahead_ms += SETTINGS.policy().settle_grace_ms
     await worker.beat()
-    await house.parts.desk.reap()
-    again = house.call(call_id="01AGAIN")
+    await harness.parts.desk.reap()
+    again = harness.call(call_id="01AGAIN")
     await worker.settle(await worker.hear("lease"))
     assert (await again).settled.result == {"text": "hi"}
 
 
-async def test_what_the_worker_names_or_has_shown_is_not_asked_for(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_what_the_worker_names_or_has_shown_is_not_asked_for(
+    harness: FleetServerHarness, worker: HandWorker
+) -> None:
     await worker.online()
-    calls = [house.call(idempotent=False, call_id=f"01CALL{number}") for number in range(3)]
+    calls = [harness.call(idempotent=False, call_id=f"01CALL{number}") for number in range(3)]
     named, shown, unknown = [await worker.hear("lease") for _ in calls]
     await worker.say(output=wire.OutputChunk(lease_id=shown.lease_id, fence=shown.fence, stream=1, data=b"x"))
     await worker.beat()
@@ -324,11 +336,11 @@ async def test_what_the_worker_names_or_has_shown_is_not_asked_for(house: Worker
 
 
 async def test_a_lease_that_its_worker_showed_and_does_not_name_is_not_given_out_again(
-    house: WorkerHouse, worker: HandWorker
+    harness: FleetServerHarness, worker: HandWorker
 ) -> None:
     """It ran, nobody knows how far: neither this worker nor another gets it a second time."""
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     await worker.say(output=wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence, stream=1, data=b"x"))
     await worker.beat()
@@ -336,16 +348,16 @@ async def test_a_lease_that_its_worker_showed_and_does_not_name_is_not_given_out
     await worker.online()
     await worker.beat()
     assert not [one for one in worker.heard if one.WhichOneof("command") == "lease"]
-    assert house.parts.ledger.lease(offer.lease_id).is_open
-    house.clock.ahead_ms += 61_000 + SETTINGS.policy().settle_grace_ms
-    await eventually(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
+    assert harness.parts.ledger.lease(offer.lease_id).is_open
+    harness.clock.ahead_ms += 61_000 + SETTINGS.policy().settle_grace_ms
+    await eventually(lambda: not harness.parts.ledger.lease(offer.lease_id).is_open)
     with pytest.raises(LeaseLost):
         await call
 
 
-async def test_a_crash_during_a_lease_quarantines(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_crash_during_a_lease_quarantines(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     await worker.hear("lease")
     await worker.hang_up()
     worker.boot_id = "boot-2"
@@ -356,7 +368,7 @@ async def test_a_crash_during_a_lease_quarantines(house: WorkerHouse, worker: Ha
     assert worker.record().reason == "worker.crashed"
 
 
-async def test_a_newer_connection_ends_the_older(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_newer_connection_ends_the_older(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     older = worker.call
     await worker.online()
@@ -367,9 +379,9 @@ async def test_a_newer_connection_ends_the_older(house: WorkerHouse, worker: Han
     await worker.beat()
 
 
-async def test_a_declined_lease_is_offered_to_the_next(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_declined_lease_is_offered_to_the_next(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     await worker.say(declined=wire.LeaseDeclined(lease_id=offer.lease_id, fence=offer.fence, reason="no room"))
     again = await worker.hear("lease")
@@ -380,9 +392,9 @@ async def test_a_declined_lease_is_offered_to_the_next(house: WorkerHouse, worke
     assert error.value.code == "lease.not_taken"
 
 
-async def test_a_call_that_is_stopped_stops_its_worker(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_call_that_is_stopped_stops_its_worker(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
-    call = house.call()
+    call = harness.call()
     offer = await worker.hear("lease")
     call.cancel()
     cancel = await worker.hear("cancel")
@@ -390,81 +402,83 @@ async def test_a_call_that_is_stopped_stops_its_worker(house: WorkerHouse, worke
     await worker.settle(offer, outcome=LeaseOutcome.CANCELLED, error={"code": "call.cancelled", "message": "stopped"})
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert house.parts.ledger.lease(offer.lease_id).outcome is LeaseOutcome.CANCELLED
+    assert harness.parts.ledger.lease(offer.lease_id).outcome is LeaseOutcome.CANCELLED
 
 
 async def test_a_new_attestation_on_the_same_connection_takes_no_lease_back(
-    house: WorkerHouse, worker: HandWorker
+    harness: FleetServerHarness, worker: HandWorker
 ) -> None:
     """The worker stops a call that nobody waits for any more, and still has to show that it cleaned up."""
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     await worker.hear("cancel")
-    await house.parts.decide(commands.Challenge(actor="palyrad", worker_id=worker.worker_id, nonce="ab" * 32))
+    await harness.parts.decide(commands.Challenge(actor="palyrad", worker_id=worker.worker_id, nonce="ab" * 32))
     assert (await worker.attest((await worker.hear("challenge")).nonce)).code == ""
-    await house.parts.desk.batcher.settle()
-    assert house.parts.ledger.lease(offer.lease_id).state is LeaseState.CANCELLING
+    await harness.parts.desk.batcher.settle()
+    assert harness.parts.ledger.lease(offer.lease_id).state is LeaseState.CANCELLING
     assert worker.record().open_leases == (offer.lease_id,)
 
 
-async def test_a_restart_loses_no_lease(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_restart_loses_no_lease(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
-    call = house.call()
+    call = harness.call()
     offer = await worker.hear("lease")
     call.cancel()
-    await house.restart()
+    await harness.restart()
     await worker.open(open_ids=(offer.lease_id,))
     await worker.hear("welcome")
     await worker.attest((await worker.hear("challenge")).nonce)
     assert (await worker.settle(offer)).code == ""
-    assert house.parts.ledger.lease(offer.lease_id).state is LeaseState.SETTLED
+    assert harness.parts.ledger.lease(offer.lease_id).state is LeaseState.SETTLED
 
 
 @pytest.mark.promise("P-worker-once")
-async def test_what_a_dead_daemon_left_open_is_fenced_by_the_next(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_what_a_dead_daemon_left_open_is_fenced_by_the_next(
+    harness: FleetServerHarness, worker: HandWorker
+) -> None:
     await worker.online()
-    call = house.call()
+    call = harness.call()
     offer = await worker.hear("lease")
     call.cancel()
     await worker.hang_up()
-    await house.close()
-    house.clock.ahead_ms += TIMEOUT_MS
-    await house.open()
-    await eventually(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
-    assert house.parts.ledger.lease(offer.lease_id).state is LeaseState.FENCED
+    await harness.close()
+    harness.clock.ahead_ms += TIMEOUT_MS
+    await harness.open()
+    await eventually(lambda: not harness.parts.ledger.lease(offer.lease_id).is_open)
+    assert harness.parts.ledger.lease(offer.lease_id).state is LeaseState.FENCED
 
 
-async def test_operators_drain_and_resume(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_operators_drain_and_resume(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
-    call = house.call()
+    call = harness.call()
     offer = await worker.hear("lease")
-    await house.parts.decide(commands.DrainWorker(actor="user:o", worker_id=worker.worker_id, reason="new disk"))
+    await harness.parts.decide(commands.DrainWorker(actor="user:o", worker_id=worker.worker_id, reason="new disk"))
     with pytest.raises(NoWorker):
-        await house.call()
+        await harness.call()
     await worker.settle(offer)
     await call
-    await house.parts.decide(commands.ResumeWorker(actor="user:o", worker_id=worker.worker_id))
+    await harness.parts.decide(commands.ResumeWorker(actor="user:o", worker_id=worker.worker_id))
     await worker.attest((await worker.hear("challenge")).nonce)
-    call = house.call()
+    call = harness.call()
     await worker.settle(await worker.hear("lease"))
     await call
 
 
-async def test_a_worker_leaves_the_fleet(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_worker_leaves_the_fleet(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     request = wire.LeaveFleetRequest(device_id=worker.worker_id, reason="sold")
     await worker.rpc.LeaveFleet(request, timeout=PATIENCE)
     assert await worker.ended() is DENIED
-    assert worker.record().state.value == "removed" and house.unpaired == [worker.worker_id]
+    assert worker.record().state.value == "removed" and harness.unpaired == [worker.worker_id]
     await worker.open()
     assert await worker.ended() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_a_certificate_is_renewed_on_the_connection(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_certificate_is_renewed_on_the_connection(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     request = wire.RenewCertificateRequest(
         device_id=worker.worker_id, csr_der=worker.device.key.csr(), generation=worker.device.issued.generation
@@ -475,41 +489,43 @@ async def test_a_certificate_is_renewed_on_the_connection(house: WorkerHouse, wo
     await worker.online()
 
 
-async def test_output_is_kept_while_the_call_runs(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_output_is_kept_while_the_call_runs(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
-    call = house.call()
+    call = harness.call()
     offer = await worker.hear("lease")
     chunk = wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence, stream=1, offset=0, data=b"half")
     await worker.say(output=chunk)
     stale = wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence + 1, stream=1, offset=4, data=b"other")
     await worker.say(output=stale)
     await worker.beat(workspaces=1)
-    assert house.parts.output.tail(offer.lease_id, 1) == b"half"
+    assert harness.parts.output.tail(offer.lease_id, 1) == b"half"
     await worker.settle(offer)
     await call
-    assert len(house.parts.output) == 0
+    assert len(harness.parts.output) == 0
 
 
 @pytest.mark.promise("P-worker-once")
-async def test_nothing_is_kept_of_leases_that_end_without_their_worker(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_nothing_is_kept_of_leases_that_end_without_their_worker(
+    harness: FleetServerHarness, worker: HandWorker
+) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     await worker.say(output=wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence, stream=1, data=b"half"))
     await worker.beat(workspaces=1)
-    assert len(house.parts.output) == 1 and house.parts.calls().in_flight == 1
-    await lost(house, worker)
+    assert len(harness.parts.output) == 1 and harness.parts.calls().in_flight == 1
+    await lost(harness, worker)
     with pytest.raises(LeaseLost):
         await call
-    assert len(house.parts.output) == 0 and house.parts.calls().in_flight == 0
+    assert len(harness.parts.output) == 0 and harness.parts.calls().in_flight == 0
 
 
 @pytest.mark.promise("P-worker-once")
 async def test_nothing_is_kept_of_a_call_that_was_stopped_before_its_lease_was_refused(
-    house: WorkerHouse, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
+    harness: FleetServerHarness, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await worker.online()
-    ledger = house.parts.ledger
+    ledger = harness.parts.ledger
     asked, go_on = asyncio.Event(), asyncio.Event()
     decide_all = ledger.decide_all
 
@@ -520,7 +536,7 @@ async def test_nothing_is_kept_of_a_call_that_was_stopped_before_its_lease_was_r
         return await decide_all(all_of)
 
     monkeypatch.setattr(ledger, "decide_all", later)
-    call = house.call()
+    call = harness.call()
     await asked.wait()
     draining = asyncio.create_task(decide_all([commands.DrainWorker(actor="user:o", worker_id=worker.worker_id)]))
     await draining
@@ -528,36 +544,38 @@ async def test_nothing_is_kept_of_a_call_that_was_stopped_before_its_lease_was_r
     with pytest.raises(asyncio.CancelledError):
         await call
     go_on.set()
-    await eventually(lambda: house.parts.calls().in_flight == 0)
-    assert not house.events("lease.granted")
+    await eventually(lambda: harness.parts.calls().in_flight == 0)
+    assert not harness.events("lease.granted")
 
 
 @pytest.mark.promise("P-worker-once")
 async def test_what_ended_long_ago_is_forgotten_as_fast_as_it_came(
-    house: WorkerHouse, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
+    harness: FleetServerHarness, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("palyra.fleet.store.fleet_tables", "palyra.daemon.fleet_wiring"):
         monkeypatch.setattr(f"{module}.MAX_PER_ROUND", 2)
     await worker.online()
     for number in range(5):
-        call = house.call(call_id=f"01CALL{number}")
+        call = harness.call(call_id=f"01CALL{number}")
         await worker.settle(await worker.hear("lease"))
         await call
-    call = house.call()
+    call = harness.call()
     offer = await worker.hear("lease")
-    await house.parts.prune()
-    assert house.parts.ledger.lease(offer.lease_id).is_open
-    house.clock.ahead_ms += limits.KEPT_AFTER_END_MS + 1_000_000
-    await eventually(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
-    await house.parts.prune()
-    assert [one.lease_id for one in house.parts.ledger.leases(only_open=False)] == [offer.lease_id]
+    await harness.parts.prune()
+    assert harness.parts.ledger.lease(offer.lease_id).is_open
+    harness.clock.ahead_ms += limits.KEPT_AFTER_END_MS + 1_000_000
+    await eventually(lambda: not harness.parts.ledger.lease(offer.lease_id).is_open)
+    await harness.parts.prune()
+    assert [one.lease_id for one in harness.parts.ledger.leases(only_open=False)] == [offer.lease_id]
     with pytest.raises(PalyraError):
         await call
 
 
-async def test_an_attestation_is_asked_for_again_before_it_lapses(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_an_attestation_is_asked_for_again_before_it_lapses(
+    harness: FleetServerHarness, worker: HandWorker
+) -> None:
     await worker.online()
-    house.clock.ahead_ms += round(SETTINGS.attestation_seconds * 1000 * 3 / 4)
+    harness.clock.ahead_ms += round(SETTINGS.attestation_seconds * 1000 * 3 / 4)
     challenge = await worker.hear("challenge") if (await worker.beat()) else None
     assert challenge is not None
     assert (await worker.attest(challenge.nonce)).code == ""

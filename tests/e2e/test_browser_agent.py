@@ -35,7 +35,7 @@ bindings = [{{ secret_ref = "{SECRET}", origins = ["{site.origin()}"] }}]
 """
 
 
-class Scene:
+class Harness:
     def __init__(self, place: Place, daemon: Daemon, site: WebApplication) -> None:
         self.place = place
         self.daemon = daemon
@@ -61,9 +61,9 @@ class Scene:
 class Agent:
     """Asks over the API with a token of its own. ``heard`` is everything it was ever told."""
 
-    def __init__(self, scene: Scene, token: str) -> None:
-        self._scene = scene
-        self._client = scene.client(token)
+    def __init__(self, harness: Harness, token: str) -> None:
+        self._harness = harness
+        self._client = harness.client(token)
         self.run = self._client.start_run().run_id
         self.session = ""
         self.heard: list[Any] = []
@@ -78,7 +78,7 @@ class Agent:
         except NeedsApprovalError as needed:
             self.prompts += 1
             self.heard.append(needed.as_dict())
-            self._scene.operator.approve(needed.approval_id)
+            self._harness.operator.approve(needed.approval_id)
             made = self._ask(tool, given)
         return made.result
 
@@ -97,7 +97,7 @@ class Agent:
         return caught.value.as_dict()
 
     def open(self, path: str, *hosts: str, **more: Any) -> Any:
-        opened = self.call("browser.open", url=self._scene.site.url(path), hosts=list(hosts), **more)
+        opened = self.call("browser.open", url=self._harness.site.url(path), hosts=list(hosts), **more)
         self.session = opened["session"]
         return opened
 
@@ -106,15 +106,15 @@ class Agent:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     with web_application() as site:
         place = Place(tmp_path_factory.mktemp("browsing"), settings(site))
         with place.daemon(browser=True) as daemon:
             put = place.palyra("vault", "put", SECRET, stdin=PASSWORD)
             assert put.status == 0, put.stderr
-            scene = Scene(place, daemon, site)
-            yield scene
-            scene.close()
+            harness = Harness(place, daemon, site)
+            yield harness
+            harness.close()
 
 
 def element(role: str, name: str) -> dict[str, str]:
@@ -123,8 +123,8 @@ def element(role: str, name: str) -> dict[str, str]:
 
 @pytest.mark.promise("P-secret-typed")
 @pytest.mark.timeout(300)
-def test_an_agent_logs_in_finds_a_row_acts_and_downloads_and_never_hears_the_password(scene: Scene) -> None:
-    agent, site = scene.agent("clerk"), scene.site
+def test_an_agent_logs_in_finds_a_row_acts_and_downloads_and_never_hears_the_password(harness: Harness) -> None:
+    agent, site = harness.agent("clerk"), harness.site
     opened = agent.open("/login", snapshot=True)
     assert 'textbox "Password"' in opened["snapshot"]["text"] and opened["content_is_untrusted"] is True
     assert agent.prompts == 1
@@ -151,11 +151,11 @@ def test_an_agent_logs_in_finds_a_row_acts_and_downloads_and_never_hears_the_pas
     assert clicked["outcomes"][0]["downloads"] == [download["id"]]
     assert (download["name"], download["state"]) == ("orders.csv", "ready")
     agent.call("browser.downloads", save=download["id"], path="orders.csv")
-    assert (scene.place.state / "workspace" / "orders.csv").read_text() == orders_csv()
+    assert (harness.place.state / "workspace" / "orders.csv").read_text() == orders_csv()
     # Opening, the shared secret, and writing a file: of a dozen calls a person was asked about three.
     assert agent.prompts == 3
     assert agent.call("browser.close")["closed"] is True
-    told = msgspec.json.encode(agent.heard).decode() + scene.record()
+    told = msgspec.json.encode(agent.heard).decode() + harness.record()
     assert PASSWORD not in told and PASSWORD.replace(" ", "%20") not in told and PASSWORD.replace(" ", "+") not in told
     for kind in ("browser.session_opened", "vault.secret_used", "browser.download_saved", "browser.session_closed"):
         assert kind in told
@@ -166,9 +166,9 @@ def test_an_agent_logs_in_finds_a_row_acts_and_downloads_and_never_hears_the_pas
 
 @pytest.mark.promise("P-secret-typed")
 @pytest.mark.timeout(300)
-def test_a_page_that_says_the_password_is_not_believed_with_it(scene: Scene) -> None:
+def test_a_page_that_says_the_password_is_not_believed_with_it(harness: Harness) -> None:
     """The echo page repeats what is typed in text, title, address and console: none of it reaches the agent."""
-    agent = scene.agent("echo")
+    agent = harness.agent("echo")
     agent.open("/echo")
     agent.act({"action": "type", "target": element("textbox", "Say"), "secret": SECRET}, snapshot=True)
     agent.call("browser.snapshot", form="text")
@@ -177,16 +177,16 @@ def test_a_page_that_says_the_password_is_not_believed_with_it(scene: Scene) -> 
     agent.act({"action": "press", "key": "Enter"}, snapshot=True)
     agent.call("browser.logs", log="network")
     agent.call("browser.tabs")
-    assert scene.site.typed[-1] == {"said": PASSWORD}
-    told = msgspec.json.encode(agent.heard).decode() + scene.record()
+    assert harness.site.typed[-1] == {"said": PASSWORD}
+    told = msgspec.json.encode(agent.heard).decode() + harness.record()
     assert PASSWORD not in told
     agent.call("browser.close")
 
 
 @pytest.mark.promise("P-own-only", "P-browser-hosts")
 @pytest.mark.timeout(300)
-def test_hosts_secrets_and_sessions_are_kept_apart(scene: Scene) -> None:
-    agent, eve, site = scene.agent("anna"), scene.agent("eve"), scene.site
+def test_hosts_secrets_and_sessions_are_kept_apart(harness: Harness) -> None:
+    agent, eve, site = harness.agent("anna"), harness.agent("eve"), harness.site
     agent.open("/", f"{OTHER}:{site.port}")
     # Another principal's session looks like one that never was.
     eve.session = agent.session
@@ -214,7 +214,7 @@ def test_hosts_secrets_and_sessions_are_kept_apart(scene: Scene) -> None:
     led_away = eve.refused("browser.navigate", url=site.url(f"/redirect?to={site.url('/', OTHER)}"))
     assert led_away["message"] == beyond["message"]
     assert len(site.paths(OTHER)) == seen
-    assert scene.record().count("browser.navigation_refused") >= 3
+    assert harness.record().count("browser.navigation_refused") >= 3
     beyond_settings = eve.refused("browser.open", hosts=["evil.test"])
     assert beyond_settings["code"] == "browser.host_beyond_settings"
     for each in (agent, eve):
@@ -223,8 +223,8 @@ def test_hosts_secrets_and_sessions_are_kept_apart(scene: Scene) -> None:
 
 @pytest.mark.promise("P-browser-approval")
 @pytest.mark.timeout(300)
-def test_the_command_line_of_a_person(scene: Scene, tmp_path: Path) -> None:
-    place, site = scene.place, scene.site
+def test_the_command_line_of_a_person(harness: Harness, tmp_path: Path) -> None:
+    place, site = harness.place, harness.site
     assert place.palyra("browser", "open", site.url("/"), "--json").status == 4
     opened = place.palyra("browser", "open", site.url("/echo"), "--approve", "--json")
     assert opened.status == 0, opened.stderr
@@ -234,7 +234,7 @@ def test_the_command_line_of_a_person(scene: Scene, tmp_path: Path) -> None:
     assert 'textbox "Say"' in place.palyra("browser", "snapshot", session).stdout
     typed = place.palyra("browser", "act", session, "type", "role=textbox:Say", "hello", "--submit", "--json")
     assert typed.data["done"] == 1, typed.stderr
-    assert scene.site.typed[-1] == {"said": "hello"}
+    assert harness.site.typed[-1] == {"said": "hello"}
     picture = place.palyra("browser", "screenshot", session, "-o", str(tmp_path / "page.png"), "--json")
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG") and "image_base64" not in picture.data
     assert place.palyra("browser", "navigate", session, "http://evil.test/").status == 3
@@ -243,7 +243,7 @@ def test_the_command_line_of_a_person(scene: Scene, tmp_path: Path) -> None:
     assert held["state"] == "quarantined" and "executable" in held["reasons"]
     assert place.palyra("browser", "downloads", "save", session, held["id"], "x.csv", "--approve").status == 3
     assert place.palyra("browser", "downloads", "delete", session, held["id"]).status == 0
-    assert f"{held['id']} {held['digest']}" in scene.record()
+    assert f"{held['id']} {held['digest']}" in harness.record()
     made = place.palyra("browser", "profiles", "create", "work", "--json").data
     assert made["profile_id"] in place.palyra("browser", "profiles", "list").stdout
     assert place.palyra("browser", "profiles", "delete", made["profile_id"]).status == 0
@@ -257,8 +257,8 @@ def test_daemons_that_die_take_their_sessions_along_and_the_next_ones_work(tmp_p
     with web_application() as site:
         place = Place(tmp_path, settings(site))
         daemon = Daemon(place, browser=True)
-        scene = Scene(place, daemon, site)
-        agent = scene.agent("bot")
+        harness = Harness(place, daemon, site)
+        agent = harness.agent("bot")
         agent.open("/")
         browserd = int(msgspec.json.decode((place.state / "browser" / "daemon.json").read_bytes())["pid"])
         subprocess.run(["kill", "-9", str(browserd)], check=True)
@@ -266,16 +266,16 @@ def test_daemons_that_die_take_their_sessions_along_and_the_next_ones_work(tmp_p
         assert gone["code"] in ("browser.unknown_session", "browser.unavailable")
         agent.session = ""
         agent.open("/")
-        scene.close()
+        harness.close()
         daemon.kill()
         with place.daemon(browser=True) as again:
-            scene = Scene(place, again, site)
-            later = scene.agent("bot")
+            harness = Harness(place, again, site)
+            later = harness.agent("bot")
             later.session = agent.session
             assert later.refused("browser.snapshot")["code"] == "browser.unknown_session"
             later.session = ""
             later.open("/")
-            (left,) = scene.operator.browser_sessions()
+            (left,) = harness.operator.browser_sessions()
             assert left.session_id == later.session
-            scene.close()
+            harness.close()
         assert again.process.returncode in (0, -signal.SIGTERM)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Response, expect
 
-from fakes.console_scene import PATIENCE_MS, PHONE, ConsoleScene, console_scene, overflow_of, violations_of
+from fakes.console_harness import PATIENCE_MS, PHONE, ConsoleHarness, console_harness, overflow_of, violations_of
 from fakes.eventually import eventually_sync
 from fakes.web_server import QuietHandler, web_server
 
@@ -39,7 +39,7 @@ def shop() -> Iterator[tuple[Shop, int]]:
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConsoleScene, Shop, int]]:
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConsoleHarness, Shop, int]]:
     with shop() as (place, port):
         settings = f"""
 [egress]
@@ -52,17 +52,17 @@ ready = 0
 allowed = ["*"]
 preapproved = ["browser.*"]
 """
-        with console_scene(tmp_path_factory.mktemp("watched"), settings, browser=True) as scene:
-            yield scene, place, port
+        with console_harness(tmp_path_factory.mktemp("watched"), settings, browser=True) as harness:
+            yield harness, place, port
 
 
-def open_page(scene: ConsoleScene, url: str) -> None:
+def open_page(harness: ConsoleHarness, url: str) -> None:
     """Once the browser daemon, which is started beside the other one, is there."""
     made: dict[str, Any] = {}
 
     def tried() -> bool:
         made.update(
-            scene.palyra("call", "browser.open", "--principal", "agent:bot", "--input", json.dumps({"url": url}))
+            harness.palyra("call", "browser.open", "--principal", "agent:bot", "--input", json.dumps({"url": url}))
         )
         return bool(made["ok"]) or made["error"]["code"] != "browser.unavailable"
 
@@ -97,10 +97,10 @@ def fills_a_phone(page: Page) -> None:
 
 
 @pytest.mark.promise("P-browser-handover")
-def test_a_session_is_watched_taken_over_and_handed_back(opened: tuple[ConsoleScene, Shop, int]) -> None:
-    scene, place, port = opened
-    open_page(scene, f"http://127.0.0.1:{port}/")
-    page = scene.page("/browser")
+def test_a_session_is_watched_taken_over_and_handed_back(opened: tuple[ConsoleHarness, Shop, int]) -> None:
+    harness, place, port = opened
+    open_page(harness, f"http://127.0.0.1:{port}/")
+    page = harness.page("/browser")
     refused = refusals_to(page)
     page.locator("#sessions").get_by_role("link", name="agent:bot").click()
     expect(page.locator("#where")).to_contain_text(f"127.0.0.1:{port}")
@@ -117,28 +117,28 @@ def test_a_session_is_watched_taken_over_and_handed_back(opened: tuple[ConsoleSc
     assert violations_of(page) == [] and overflow_of(page) <= 0
     page.get_by_role("button", name="Hand it back").click()
     expect(page.get_by_role("button", name="Take over")).to_be_visible()
-    kinds = [event["kind"] for event in scene.palyra("journal", "tail", "-n", "500")["data"]["events"]]
+    kinds = [event["kind"] for event in harness.palyra("journal", "tail", "-n", "500")["data"]["events"]]
     assert {"browser.taken_over", "browser.handed_back", "browser.looked_at"} <= set(kinds)
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="End it").click()
     page.wait_for_url("**/browser")
     expect(page.get_by_text("No browser is open.")).to_be_visible()
-    assert scene.complaints == [] and refused == []
+    assert harness.complaints == [] and refused == []
 
 
 @pytest.mark.promise("P-browser-handover")
-def test_whoever_watches_a_session_that_ends_is_told(opened: tuple[ConsoleScene, Shop, int]) -> None:
-    scene, _, port = opened
-    open_page(scene, f"http://127.0.0.1:{port}/")
-    page = scene.page("/browser")
+def test_whoever_watches_a_session_that_ends_is_told(opened: tuple[ConsoleHarness, Shop, int]) -> None:
+    harness, _, port = opened
+    open_page(harness, f"http://127.0.0.1:{port}/")
+    page = harness.page("/browser")
     refused = refusals_to(page)
     page.locator("#sessions").get_by_role("link", name="agent:bot").click()
     page.wait_for_selector("canvas[data-frames]")
-    scene.palyra("browser", "close", page.url.rpartition("/")[2])
+    harness.palyra("browser", "close", page.url.rpartition("/")[2])
     expect(page.locator("#control")).to_contain_text("The session is over")
     expect(page.get_by_role("button", name="Take over")).to_have_count(0)
     with page.expect_response("**/browser"):
-        scene.palyra("call", "fs.write", "--principal", "agent:bot", "--input", '{"path": "a", "content": "b"}')
+        harness.palyra("call", "fs.write", "--principal", "agent:bot", "--input", '{"path": "a", "content": "b"}')
     expect(page.get_by_label("1 waiting")).to_be_visible()
     assert refused == [], "the page does not ask for a session that is over"
     page.get_by_role("link", name="All sessions").click()

@@ -8,8 +8,8 @@ from playwright.sync_api import Page, expect
 
 from fakes.console_faults import READ, faults_of
 from fakes.console_gallery import PAGES, Gallery, console_gallery
+from fakes.console_harness import PATIENCE_MS
 from fakes.console_moments import Moment, Moments
-from fakes.console_scene import PATIENCE_MS
 from palyra.server.console.app import SECTIONS
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -28,8 +28,8 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
 
 
 @pytest.fixture(scope="module")
-def visitor(gallery: Gallery) -> Page:
-    page = gallery.scene.page("/")
+def console_user(gallery: Gallery) -> Page:
+    page = gallery.harness.page("/")
     gallery.make_what_people_make(page)
     return page
 
@@ -43,30 +43,30 @@ def moments(gallery: Gallery) -> Iterator[Moments]:
 
 @pytest.mark.promise("P-console-works")
 @pytest.mark.parametrize("name", PAGES)
-def test_it_fits_can_be_read_and_is_reached_by_keyboard(gallery: Gallery, visitor: Page, name: str) -> None:
-    visitor.goto(f"{gallery.scene.daemon.url}{gallery.paths[name]}")
+def test_it_fits_can_be_read_and_is_reached_by_keyboard(gallery: Gallery, console_user: Page, name: str) -> None:
+    console_user.goto(f"{gallery.harness.daemon.url}{gallery.paths[name]}")
     if name != "no-such-page":
-        visitor.wait_for_selector("[data-lamp=on]", state="attached")
-        first_stop_is_the_way_past_the_menu(visitor)
-    assert faults_of(visitor, menu=name in ("overview", "no-such-page")) == {} and gallery.scene.complaints == []
+        console_user.wait_for_selector("[data-lamp=on]", state="attached")
+        first_stop_is_the_way_past_the_menu(console_user)
+    assert faults_of(console_user, menu=name in ("overview", "no-such-page")) == {} and gallery.harness.complaints == []
 
 
 def test_so_does_the_way_in(gallery: Gallery, moments: Moments) -> None:
-    stranger = gallery.scene.stranger()
+    stranger = gallery.harness.stranger()
     for come in moments.of_stranger.values():
         come(stranger)
-        assert faults_of(stranger) == {} and gallery.scene.complaints == []
+        assert faults_of(stranger) == {} and gallery.harness.complaints == []
 
 
 @pytest.mark.promise("P-console-works")
 def test_so_does_what_somebody_sees_who_may_only_look(gallery: Gallery, moments: Moments) -> None:
-    assert faults_at(gallery.scene.page("/", token=moments.viewer), moments.of_viewer) == {}
-    assert gallery.scene.complaints == []
+    assert faults_at(gallery.harness.page("/", token=moments.viewer), moments.of_viewer) == {}
+    assert gallery.harness.complaints == []
 
 
 @pytest.mark.promise("P-console-works")
-def test_so_does_what_pages_show_only_at_a_moment(gallery: Gallery, visitor: Page, moments: Moments) -> None:
-    assert faults_at(visitor, moments.of_operator) == {} and gallery.scene.complaints == []
+def test_so_does_what_pages_show_only_at_a_moment(gallery: Gallery, console_user: Page, moments: Moments) -> None:
+    assert faults_at(console_user, moments.of_operator) == {} and gallery.harness.complaints == []
 
 
 def faults_at(page: Page, moments: dict[str, Moment]) -> dict[str, object]:
@@ -82,7 +82,7 @@ def faults_at(page: Page, moments: dict[str, Moment]) -> dict[str, object]:
 
 
 @pytest.mark.promise("P-console-works")
-def test_no_page_is_left_out(gallery: Gallery, visitor: Page) -> None:
+def test_no_page_is_left_out(gallery: Gallery, console_user: Page) -> None:
     assert set(gallery.paths) == set(PAGES)
     shown = {route.partition("?")[0] for route in gallery.paths.values()}
     for page in (page for section in SECTIONS for page in section.pages):
@@ -98,15 +98,15 @@ def first_stop_is_the_way_past_the_menu(page: Page) -> None:
 
 @pytest.mark.promise("P-console-works")
 def test_a_mistyped_address_is_a_page_for_people_and_a_document_for_programs(gallery: Gallery) -> None:
-    page = gallery.scene.page("/")
-    page.goto(f"{gallery.scene.daemon.url}{NOWHERE}")
+    page = gallery.harness.page("/")
+    page.goto(f"{gallery.harness.daemon.url}{NOWHERE}")
     expect(page.get_by_role("heading", name="No such page")).to_be_visible()
-    answer = page.request.get(f"{gallery.scene.daemon.url}{NOWHERE}", headers={"accept": "*/*"})
+    answer = page.request.get(f"{gallery.harness.daemon.url}{NOWHERE}", headers={"accept": "*/*"})
     assert answer.status == 404 and answer.json()["error"]["code"] == "http.no_such_route"
 
 
 def test_a_run_shows_what_was_asked_and_what_was_said_to_it(gallery: Gallery) -> None:
-    page = gallery.scene.page(gallery.paths["run"])
+    page = gallery.harness.page(gallery.paths["run"])
     rows = page.locator("#timeline tbody tr")
     expect(rows.filter(has_text="asked denied")).to_have_count(1)
     expect(rows.filter(has_text="asked approved")).to_have_count(2)
@@ -117,11 +117,11 @@ def test_a_run_shows_what_was_asked_and_what_was_said_to_it(gallery: Gallery) ->
 
 
 def test_what_egress_kept_in_is_shown_even_where_no_call_began(gallery: Gallery) -> None:
-    page = gallery.scene.page("/egress")
+    page = gallery.harness.page("/egress")
     expect(page.locator("#refused tbody tr")).to_contain_text("egress.host_not_allowed")
 
 
 @pytest.mark.promise("P-console-works")
-def test_so_does_a_house_that_has_changed_for_good(gallery: Gallery, visitor: Page, moments: Moments) -> None:
+def test_so_does_a_house_that_has_changed_for_good(gallery: Gallery, console_user: Page, moments: Moments) -> None:
     """The last of all."""
-    assert faults_at(visitor, moments.last) == {} and gallery.scene.complaints == []
+    assert faults_at(console_user, moments.last) == {} and gallery.harness.complaints == []

@@ -16,7 +16,7 @@ from mcp_types import ElicitResult, EmptyResult, SetLevelRequest, SetLevelReques
 from fakes.daemon import Daemon, Place
 from fakes.eventually import eventually, eventually_sync
 from fakes.mcp_clients import MODES, TRANSPORTS, connected, meta, over_stdio, words
-from fakes.skill_scene import PUBLISHER, SKILL, archive
+from fakes.skill_harness import PUBLISHER, SKILL, archive
 from fakes.wasm_skills import TOOL, status_module
 from fakes.web_server import web_page
 from palyra.server.mcp.tools import to_client
@@ -26,7 +26,7 @@ PAGE = b"<html><head><title>News</title></head><body><h1>Today</h1></body></html
 BOTH = [(transport, mode) for transport in TRANSPORTS for mode in MODES]
 
 
-class Scene:
+class Harness:
     def __init__(self, place: Place, daemon: Daemon, port: int) -> None:
         self.place = place
         self.daemon = daemon
@@ -56,7 +56,7 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     root = tmp_path_factory.mktemp("mcp")
     with web_page(PAGE) as port:
         place = Place(
@@ -77,13 +77,13 @@ static_hosts = {{ "news.test" = ["127.0.0.1"] }}
             'resource == Tool::"fs.list");'
         )
         with place.daemon() as daemon:
-            yield Scene(place, daemon, port)
+            yield Harness(place, daemon, port)
 
 
 @pytest.mark.promise("P-mcp-client")
 @pytest.mark.parametrize(("transport", "mode"), BOTH)
-async def test_an_agent_lists_and_calls_tools(scene: Scene, transport: str, mode: str) -> None:
-    async with scene.connected(transport, mode) as client:
+async def test_an_agent_lists_and_calls_tools(harness: Harness, transport: str, mode: str) -> None:
+    async with harness.connected(transport, mode) as client:
         assert "Denied" in (client.instructions or "")
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert {"echo", "process_run", "http_fetch", "fs_read"} <= tools.keys()
@@ -94,7 +94,7 @@ async def test_an_agent_lists_and_calls_tools(scene: Scene, transport: str, mode
         assert not ran.is_error and ran.structured_content["stdout"] == "from the sandbox\n"
         assert ran.structured_content["tier"] == "c"
 
-        fetched = await client.call_tool("http_fetch", {"url": f"http://news.test:{scene.port}/"})
+        fetched = await client.call_tool("http_fetch", {"url": f"http://news.test:{harness.port}/"})
         assert not fetched.is_error and "Today" in words(fetched)
         skilled = await client.call_tool(to_client(TOOL), {})
         assert skilled.structured_content == {"s": "+0007"}, words(skilled)
@@ -104,8 +104,8 @@ async def test_an_agent_lists_and_calls_tools(scene: Scene, transport: str, mode
 
 @pytest.mark.promise("P-default-deny")
 @pytest.mark.parametrize(("transport", "mode"), [("stdio", "auto"), ("http", "legacy")])
-async def test_a_denial_says_what_would_be_allowed(scene: Scene, transport: str, mode: str) -> None:
-    async with scene.connected(transport, mode) as client:
+async def test_a_denial_says_what_would_be_allowed(harness: Harness, transport: str, mode: str) -> None:
+    async with harness.connected(transport, mode) as client:
         assert "fs_list" not in {tool.name for tool in (await client.list_tools()).tools}
         denied = await client.call_tool("fs_list", {})
         assert denied.is_error and meta(denied, "error")["code"] == "call.denied"
@@ -118,14 +118,14 @@ async def test_a_denial_says_what_would_be_allowed(scene: Scene, transport: str,
 
 @pytest.mark.promise("P-approval-once")
 @pytest.mark.parametrize(("transport", "mode"), BOTH)
-async def test_the_same_call_runs_once_a_person_has_approved_it(scene: Scene, transport: str, mode: str) -> None:
+async def test_the_same_call_runs_once_a_person_has_approved_it(harness: Harness, transport: str, mode: str) -> None:
     asked = {"path": f"{transport}-{mode}.txt", "content": "hello"}
-    async with scene.connected(transport, mode) as client:
+    async with harness.connected(transport, mode) as client:
         waiting = await client.call_tool("fs_write", asked)
         approval = meta(waiting, "approval_id")
         assert waiting.is_error and f"palyra approvals approve {approval}" in words(waiting)
-        assert "exactly the same arguments" in words(waiting) and f"{scene.daemon.url}/approvals" in words(waiting)
-        with scene.daemon.client() as owner:
+        assert "exactly the same arguments" in words(waiting) and f"{harness.daemon.url}/approvals" in words(waiting)
+        with harness.daemon.client() as owner:
             owner.approve(approval)
         written = await client.call_tool("fs_write", asked)
         assert not written.is_error, words(written)
@@ -136,7 +136,7 @@ async def test_the_same_call_runs_once_a_person_has_approved_it(scene: Scene, tr
 @pytest.mark.promise("P-approval-person")
 @pytest.mark.parametrize(("transport", "mode"), BOTH)
 async def test_the_user_of_a_client_is_asked_where_policy_lets_them_decide(
-    scene: Scene, transport: str, mode: str
+    harness: Harness, transport: str, mode: str
 ) -> None:
     shown: list[str] = []
     answer = {"decision": "approve"}
@@ -146,7 +146,7 @@ async def test_the_user_of_a_client_is_asked_where_policy_lets_them_decide(
         return ElicitResult(action="accept", content=dict(answer))
 
     asked = {"path": f"asked-{transport}-{mode}.txt", "content": "hello"}
-    async with scene.connected(transport, mode, "asked", elicitation_callback=ask) as client:
+    async with harness.connected(transport, mode, "asked", elicitation_callback=ask) as client:
         written = await client.call_tool("fs_write", asked)
         assert not written.is_error, words(written)
         assert "agent:asked wants to call fs.write" in shown[0] and asked["path"] in shown[0]
@@ -154,14 +154,14 @@ async def test_the_user_of_a_client_is_asked_where_policy_lets_them_decide(
         refused = await client.call_tool("fs_write", {**asked, "content": "more"})
         assert refused.is_error and len(shown) == 2
     # Nobody stands behind this one's client: the same question is not put there.
-    async with scene.connected(transport, mode, "bot", elicitation_callback=ask) as client:
+    async with harness.connected(transport, mode, "bot", elicitation_callback=ask) as client:
         waiting = await client.call_tool("fs_write", asked)
         assert meta(waiting, "status") == "needs_approval" and len(shown) == 2
 
 
 @pytest.mark.promise("P-call-ends")
 @pytest.mark.parametrize(("transport", "mode"), BOTH)
-async def test_cancelling_a_call_ends_its_process(scene: Scene, transport: str, mode: str) -> None:
+async def test_cancelling_a_call_ends_its_process(harness: Harness, transport: str, mode: str) -> None:
     marker = f"{4000 + len(transport) * 10 + len(mode)}"
     steps: list[str] = []
     running = anyio.Event()
@@ -171,7 +171,7 @@ async def test_cancelling_a_call_ends_its_process(scene: Scene, transport: str, 
         if "call.started" in (message or ""):
             running.set()
 
-    async with scene.connected(transport, mode) as client:
+    async with harness.connected(transport, mode) as client:
         async with anyio.create_task_group() as group:
 
             async def call() -> None:
@@ -199,8 +199,8 @@ def sleeping(marker: str) -> bool:
 
 
 @pytest.mark.parametrize(("transport", "mode"), BOTH)
-async def test_what_happened_is_readable_as_resources(scene: Scene, transport: str, mode: str) -> None:
-    async with scene.connected(transport, mode) as client:
+async def test_what_happened_is_readable_as_resources(harness: Harness, transport: str, mode: str) -> None:
+    async with harness.connected(transport, mode) as client:
         said = await client.call_tool("echo", {"text": "for the record"})
         run, call = meta(said, "run_id"), meta(said, "call_id")
         listed = {resource.uri for resource in (await client.list_resources()).resources}
@@ -216,14 +216,14 @@ async def test_what_happened_is_readable_as_resources(scene: Scene, transport: s
 @pytest.mark.promise("P-mcp-client")
 @pytest.mark.parametrize(("transport", "mode"), BOTH)
 async def test_a_client_that_wants_log_messages_hears_each_step_of_its_calls(
-    scene: Scene, transport: str, mode: str
+    harness: Harness, transport: str, mode: str
 ) -> None:
     heard: list[Any] = []
 
     async def log(params: Any) -> None:
         heard.append(params)
 
-    async with scene.connected(transport, mode, logging_callback=log) as client:
+    async with harness.connected(transport, mode, logging_callback=log) as client:
         await client.call_tool("echo", {"text": "nobody asked"})
         assert heard == []
         asked: dict[str, Any] = {}
@@ -243,10 +243,10 @@ async def test_a_client_that_wants_log_messages_hears_each_step_of_its_calls(
         assert {each.data["call_id"] for each in heard} == {meta(said, "call_id")}
 
 
-async def test_the_owner_speaks_for_an_agent_and_the_journal_says_so(scene: Scene) -> None:
-    async with over_stdio(scene.place, "--principal", "agent:claude") as client:
+async def test_the_owner_speaks_for_an_agent_and_the_journal_says_so(harness: Harness) -> None:
+    async with over_stdio(harness.place, "--principal", "agent:claude") as client:
         said = await client.call_tool("echo", {"text": "hi"})
-    with scene.daemon.client() as owner:
+    with harness.daemon.client() as owner:
         call = owner.call_status(meta(said, "call_id"))
     assert call.principal == "agent:claude"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from fakes.console_scene import PATIENCE_MS, ConsoleScene, console_scene
+from fakes.console_harness import PATIENCE_MS, ConsoleHarness, console_harness
 from fakes.mcp_clients import TRANSPORTS, connected, meta, words
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -16,8 +16,8 @@ PATIENCE_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleScene]:
-    with console_scene(tmp_path_factory.mktemp("asked")) as opened:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleHarness]:
+    with console_harness(tmp_path_factory.mktemp("asked")) as opened:
         yield opened
 
 
@@ -25,15 +25,15 @@ class Agent:
     """Calls, goes away with the question, and calls again once it is told to. It lives in a thread of its own: the
     browser has this one."""
 
-    def __init__(self, scene: ConsoleScene, transport: str, arguments: dict[str, str]) -> None:
+    def __init__(self, harness: ConsoleHarness, transport: str, arguments: dict[str, str]) -> None:
         self.results: list[Any] = []
         self.asked = threading.Event()
         self.answered = threading.Event()
-        with scene.daemon.client() as owner:
+        with harness.daemon.client() as owner:
             token = owner.create_token("agent:guest").token.reveal()
 
         async def converse() -> None:
-            async with connected(transport, scene.place, scene.daemon, token) as client:
+            async with connected(transport, harness.place, harness.daemon, token) as client:
                 self.results.append(await client.call_tool("fs_write", arguments))
                 self.asked.set()
                 assert await asyncio.to_thread(self.answered.wait, PATIENCE_SECONDS)
@@ -56,16 +56,16 @@ class Agent:
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("decision", ["Approve", "Deny"])
 def test_what_a_person_decides_on_the_console_is_what_the_client_gets(
-    scene: ConsoleScene, transport: str, decision: str
+    harness: ConsoleHarness, transport: str, decision: str
 ) -> None:
     name = f"{transport}-{decision}.txt"
-    page = scene.page("/")
+    page = harness.page("/")
     page.evaluate("window.untouched = true")
-    agent = Agent(scene, transport, {"path": name, "content": "from the agent"})
+    agent = Agent(harness, transport, {"path": name, "content": "from the agent"})
     try:
         assert agent.asked.wait(PATIENCE_SECONDS)
         (first,) = agent.results
-        assert first.is_error and f"{scene.daemon.url}/approvals" in words(first)
+        assert first.is_error and f"{harness.daemon.url}/approvals" in words(first)
         # The overview shows it by itself, and leads to it.
         page.locator(f'#now a[href="/approvals/{meta(first, "approval_id")}"]', has_text="fs.write").click()
         expect(page.get_by_label("Arguments of the call")).to_contain_text(name)
@@ -78,13 +78,13 @@ def test_what_a_person_decides_on_the_console_is_what_the_client_gets(
         second = agent.second_result()
     finally:
         agent.close()
-    written = scene.place.state / "workspace" / name
+    written = harness.place.state / "workspace" / name
     if decision == "Approve":
         assert not second.is_error, words(second)
         assert written.read_text() == "from the agent"
         expect(page.locator("#request .verdict")).to_contain_text("used")
     else:
         assert second.is_error and meta(second, "status") == "needs_approval" and not written.exists()
-        scene.palyra("approvals", "deny", meta(second, "approval_id"))
-    scene.close_pages()
-    assert scene.complaints == []
+        harness.palyra("approvals", "deny", meta(second, "approval_id"))
+    harness.close_pages()
+    assert harness.complaints == []

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fakes.daemon import Place
-from fakes.skill_scene import PUBLISHER, SKILL, archive
+from fakes.skill_harness import PUBLISHER, SKILL, archive
 from palyra.signing.ed25519 import Ed25519Signer
 
 

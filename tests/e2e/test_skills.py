@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fakes.daemon import Place
-from fakes.skill_scene import PUBLISHER, SKILL, archive
+from fakes.skill_harness import PUBLISHER, SKILL, archive
 from fakes.wasm_guests import imported, text_at
 from fakes.wasm_skills import TOOL, status_module, text_module
 from fakes.web_server import QuietHandler, web_server

@@ -19,7 +19,7 @@ FILL = """
 import asyncio, os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from fakes.vault_house import VaultHouse, ref
+from fakes.vault_harness import VaultHarness, ref
 from palyra.config.state_dir import StateDir
 from palyra.journal.redaction import Redactor
 from palyra.secret import Secret
@@ -27,15 +27,15 @@ from palyra.vault.key_file import KeyFile
 
 async def fill(root, count):
     StateDir.open(root / "state")
-    house = VaultHouse(root)
-    vault = house.vault(KeyFile(root / "vault.key", root / "state"), learn=lambda _: None)
+    harness = VaultHarness(root)
+    vault = harness.vault(KeyFile(root / "vault.key", root / "state"), learn=lambda _: None)
     await vault.put(ref("global/k0"), Secret("value 0"), actor="user:operator")
     for start in range(1, count, 1000):
         await asyncio.gather(
             *(vault.put(ref(f"global/k{n}"), Secret(f"value {n}"), actor="user:operator")
               for n in range(start, min(start + 1000, count)))
         )
-    house.close()
+    harness.close()
 
 asyncio.run(fill(Path(sys.argv[1]), int(sys.argv[3])))
 """

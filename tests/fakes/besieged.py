@@ -13,8 +13,8 @@ from unittest.mock import patch
 import grpc
 
 from fakes.daemon import Daemon, Place
-from fakes.identity_house import DeviceKey
-from fakes.node_scene import ByHand
+from fakes.identity_harness import DeviceKey
+from fakes.node_server_harness import ByHand
 from palyra.client.client import AsyncClient
 from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway
@@ -86,7 +86,7 @@ def settings_with_key(settings: Settings, place: Place) -> Settings:
 
 
 class Besieged:
-    """``scene`` parts of devices by hand: the port and the authorities."""
+    """``harness`` parts of devices by hand: the port and the authorities."""
 
     def __init__(self, place: Place, daemon: Daemon, forger: Forger) -> None:
         self.place = place

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from fakes.egress_scene import FixedResolver, Recorder, make_grant
+from fakes.egress_harness import FixedResolver, Recorder, make_grant
 from fakes.eventually import eventually
 from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumProcess, ChromiumSettings

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fakes.house import House, open_house
+from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.memory_browser import MemoryBrowser, put_into
 from palyra.ids import RunId
 from palyra.pipeline.domain.call import CallRecord, CallState
@@ -17,18 +17,18 @@ SETTINGS: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def browsing(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[House, MemoryBrowser]]:
-    async with open_house(tmp_path, {**SETTINGS, **settings}) as house:
+async def browsing(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[GatewayHarness, MemoryBrowser]]:
+    async with open_harness(tmp_path, {**SETTINGS, **settings}) as harness:
         browser = MemoryBrowser()
-        put_into(house.gateway, browser)
-        yield house, browser
+        put_into(harness.gateway, browser)
+        yield harness, browser
 
 
 class Agent:
     """One principal in one run."""
 
-    def __init__(self, house: House, run: RunId, principal: str = "agent:bot") -> None:
-        self.house = house
+    def __init__(self, harness: GatewayHarness, run: RunId, principal: str = "agent:bot") -> None:
+        self.harness = harness
         self.run = run
         self.principal = principal
         self.session = ""
@@ -36,10 +36,10 @@ class Agent:
     async def call(self, tool: str, *, approve: bool = False, **arguments: Any) -> CallRecord:
         if self.session and tool != "browser.open":
             arguments = {"session": self.session, **arguments}
-        record = await self.house.call(tool, arguments, principal=self.principal, run_id=self.run)
+        record = await self.harness.call(tool, arguments, principal=self.principal, run_id=self.run)
         if approve and record.state is CallState.NEEDS_APPROVAL:
-            await self.house.approve(record.approval_id)
-            record = await self.house.call(tool, arguments, principal=self.principal, run_id=self.run)
+            await self.harness.approve(record.approval_id)
+            record = await self.harness.call(tool, arguments, principal=self.principal, run_id=self.run)
         return record
 
     async def done(self, tool: str, **arguments: Any) -> Any:
@@ -48,8 +48,8 @@ class Agent:
         return record.result
 
 
-async def opened(house: House, *, principal: str = "agent:bot", **arguments: Any) -> Agent:
-    agent = Agent(house, await house.open_run(principal), principal)
+async def opened(harness: GatewayHarness, *, principal: str = "agent:bot", **arguments: Any) -> Agent:
+    agent = Agent(harness, await harness.open_run(principal), principal)
     result = await agent.done("browser.open", approve=True, **({"hosts": ["shop.test"]} | arguments))
     agent.session = result["session"]
     return agent

@@ -5,7 +5,7 @@ from typing import Final
 
 from playwright.sync_api import Page
 
-from fakes.console_scene import PHONE, WIDE, overflow_of, unreached_by_keyboard, violations_of
+from fakes.console_harness import PHONE, WIDE, overflow_of, unreached_by_keyboard, violations_of
 
 HEIGHT = 800
 Look = tuple[int, str]

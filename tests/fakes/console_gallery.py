@@ -1,4 +1,4 @@
-"""Every page of the console with something on it, as a house looks after a busy morning: for eyes, and for axe-core."""
+"""Every page of the console with something on it, as after a busy morning: for eyes, and for axe-core."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -7,11 +7,11 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from fakes.console_scene import ConsoleScene, console_scene
+from fakes.console_harness import ConsoleHarness, console_harness
 from fakes.daemon import Place
 from fakes.eventually import eventually_sync
 from fakes.node_process import approve, code_arguments, make_code, node_process
-from fakes.skill_scene import PUBLISHER, SKILL, archive
+from fakes.skill_harness import PUBLISHER, SKILL, archive
 from fakes.web_server import QuietHandler, web_server
 from fakes.worker_process import WorkerProcess, join, worker_process
 from palyra.client.client import Client
@@ -77,12 +77,12 @@ PAGES = (
 class Gallery:
     """``paths`` has an address for each kind of page that there is."""
 
-    def __init__(self, scene: ConsoleScene, port: int, root: Path) -> None:
-        self.scene = scene
+    def __init__(self, peers: ConsoleHarness, port: int, root: Path) -> None:
+        self.peers = peers
         self.paths: dict[str, str] = dict(FIXED)
         self.site = f"http://127.0.0.1:{port}/"
         self._root = root
-        self._client = scene.daemon.client()
+        self._client = peers.daemon.client()
 
     def fill(self, kept: ExitStack) -> None:
         client = kept.enter_context(self._client)
@@ -95,17 +95,17 @@ class Gallery:
 
     def make_what_people_make(self, page: Page) -> None:
         """What there is only after somebody asked for it on a page."""
-        self.scene.open(page, "/journal?kind=call.finished")
+        self.peers.open(page, "/journal?kind=call.finished")
         found = page.locator("#events tbody tr").first.get_by_role("link").first
         self.paths["event"] = str(found.get_attribute("href"))
-        self.scene.open(page, "/skills")
+        self.peers.open(page, "/skills")
         page.get_by_label("Skill id").fill("acme.greeter")
         page.get_by_label("Publisher").fill("acme")
         page.get_by_label("What it shall do").fill("Greets people by their names, in the language they speak.")
         page.get_by_role("button", name="Write a scaffold").click()
         made = page.locator("#candidates").get_by_role("link", name="acme.greeter")
         self.paths["candidate"] = str(made.get_attribute("href"))
-        self.scene.open(page, "/doctor")
+        self.peers.open(page, "/doctor")
         page.get_by_role("button", name="Examine this machine").click()
         expect(page.locator("#report tbody")).to_contain_text("keeps the file tools in their workspace")
 
@@ -175,7 +175,7 @@ class Gallery:
         self.paths["browser-session"] = f"/browser/{session.session_id}"
 
     def _devices(self, kept: ExitStack) -> None:
-        home = self.scene.place
+        home = self.peers.place
         phone, machine, stranger = (Place(self._root / name) for name in ("phone", "machine", "stranger"))
         join(home, machine)
         kept.enter_context(worker_process(machine, "--slots", "4")).says("connected and attested")
@@ -203,8 +203,8 @@ def orders_site() -> Iterator[int]:
 
 @contextmanager
 def console_gallery(root: Path) -> Iterator[Gallery]:
-    with orders_site() as port, console_scene(root / "home", SETTINGS.format(port=port), browser=True) as scene:
-        gallery = Gallery(scene, port, root)
+    with orders_site() as port, console_harness(root / "home", SETTINGS.format(port=port), browser=True) as peers:
+        gallery = Gallery(peers, port, root)
         with ExitStack() as kept:
             gallery.fill(kept)
             yield gallery

@@ -10,7 +10,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from fakes.console_gallery import CODER, Gallery
-from fakes.console_scene import ConsoleScene, console_scene
+from fakes.console_harness import ConsoleHarness, console_harness
 from fakes.daemon import Place
 from fakes.eventually import eventually_sync
 from palyra.client.protocol import ApiError
@@ -27,9 +27,9 @@ class Moments:
 
     def __init__(self, gallery: Gallery) -> None:
         self._gallery = gallery
-        self._scene = gallery.scene
+        self._harness = gallery.peers
         self._kept = ExitStack()
-        self._client = self._kept.enter_context(self._scene.daemon.client())
+        self._client = self._kept.enter_context(self._harness.daemon.client())
         made = self._client.create_token("user:eve", scopes=("call",), label="looks only")
         self.viewer: str = made.token.reveal()
         self._bundle: str = self._client.status().document["policy"]["bundle_digest"]
@@ -83,13 +83,13 @@ class Moments:
     @property
     def of_stranger(self) -> dict[str, Moment]:
         return {
-            "login": lambda page: page.goto(f"{self._scene.daemon.url}/login") and None,
+            "login": lambda page: page.goto(f"{self._harness.daemon.url}/login") and None,
             "login-refused": self._wrong,
         }
 
     @property
     def last(self) -> dict[str, Moment]:
-        """What changes the house for good: after everything else."""
+        """What changes the harness for good: after everything else."""
         return {
             "quarantined-worker": self._quarantine,
             "replay-differs": self._replay,
@@ -115,14 +115,14 @@ class Moments:
         """A call that runs now; it ends with its own deadline, so each look has one of its own."""
         self._runs += 1
         principal = f"agent:patient-{self._runs}"
-        self._scene.start_call("sleep", {"seconds": 300}, principal=principal)
+        self._harness.start_call("sleep", {"seconds": 300}, principal=principal)
         self._open(page, path.format(self._running_call(principal)))
 
     def _running_call(self, principal: str) -> str:
         found: list[str] = []
 
         def runs() -> bool:
-            told = self._scene.palyra("journal", "tail", "-n", "20", "--kind", "call.started")["data"]["events"]
+            told = self._harness.palyra("journal", "tail", "-n", "20", "--kind", "call.started")["data"]["events"]
             found.extend(str(event["call"]) for event in told if event["principal"] == principal)
             return bool(found)
 
@@ -131,11 +131,11 @@ class Moments:
         return found[-1]
 
     def _open(self, page: Page, path: str) -> None:
-        self._scene.open(page, path)
+        self._harness.open(page, path)
 
     def _focus(self, page: Page, path: str, selector: str) -> None:
         """By the keyboard: a browser rings only what was come to so."""
-        self._scene.open(page, path)
+        self._harness.open(page, path)
         page.evaluate("document.activeElement.blur()")
         for _ in range(60):
             page.keyboard.press("Tab")
@@ -144,40 +144,40 @@ class Moments:
         raise AssertionError(f"{selector} is not come to")
 
     def _choose_pattern(self, page: Page) -> None:
-        self._scene.open(page, self._gallery.paths["waiting"])
+        self._harness.open(page, self._gallery.paths["waiting"])
         page.locator("select[name=scope]").select_option("pattern")
 
     def _open_policies(self, page: Page) -> None:
-        self._scene.open(page, self._gallery.paths["waiting"])
+        self._harness.open(page, self._gallery.paths["waiting"])
         page.locator("details.policy summary").first.click()
 
     def _verify(self, page: Page) -> None:
-        self._scene.open(page, "/journal?kind=approval.")
+        self._harness.open(page, "/journal?kind=approval.")
         page.get_by_role("button", name="Verify").click()
         expect(page.locator("#verified")).to_contain_text("Sound")
 
     def _make_token(self, page: Page) -> None:
-        self._scene.open(page, "/access")
+        self._harness.open(page, "/access")
         page.get_by_label("For", exact=True).fill("agent:coder")
         page.get_by_label("Label").fill("the editor's agent")
         page.get_by_role("button", name="Make a token").click()
         expect(page.locator("#made")).to_contain_text("plr_")
 
     def _pair(self, page: Page, method: str) -> None:
-        self._scene.open(page, "/devices")
+        self._harness.open(page, "/devices")
         page.locator("#kind").select_option("worker")
         page.locator("#method").select_option(method)
         page.get_by_role("button", name="Make a code").click()
         expect(page.locator("#code-text")).to_contain_text("palyra-workerd join")
 
     def _wrong_digits(self, page: Page) -> None:
-        self._scene.open(page, "/devices")
+        self._harness.open(page, "/devices")
         page.get_by_label("Digits").fill("000000")
         page.get_by_role("button", name="Let it in").click()
         expect(page.locator("#asking .approve .problem")).to_be_visible()
 
     def _take_over(self, page: Page) -> None:
-        self._scene.open(page, self._gallery.paths["browser-session"])
+        self._harness.open(page, self._gallery.paths["browser-session"])
         take = page.get_by_role("button", name="Take over")
         if take.count():
             page.get_by_label("Reason").fill("to see that it buys the right thing")
@@ -186,13 +186,13 @@ class Moments:
         page.wait_for_selector("canvas[data-frames]")
 
     def _wrong(self, page: Page) -> None:
-        page.goto(f"{self._scene.daemon.url}/login")
+        page.goto(f"{self._harness.daemon.url}/login")
         page.fill("#token", "plr_not-this-one")
         page.click("button.primary")
         expect(page.locator(".problem")).to_be_visible()
 
     def _quarantine(self, page: Page) -> None:
-        self._scene.open(page, "/devices")
+        self._harness.open(page, "/devices")
         button = page.get_by_role("button", name="Quarantine")
         if button.count():
             page.once("dialog", lambda dialog: dialog.accept())
@@ -211,19 +211,19 @@ class Moments:
         self._open(page, path)
 
     def _write_policy(self, text: str, taken_up: Callable[[dict[str, Any]], bool]) -> None:
-        (self._scene.place.policies / "team.cedar").write_text(text)
+        (self._harness.place.policies / "team.cedar").write_text(text)
         eventually_sync(lambda: taken_up(self._client.status().document["policy"]), seconds=30)
 
 
 @contextmanager
-def empty_house(root: Path) -> Iterator[ConsoleScene]:
+def empty_harness(root: Path) -> Iterator[ConsoleHarness]:
     """As it is a minute after the first start, without a browser daemon."""
-    with console_scene(root) as scene:
-        yield scene
+    with console_harness(root) as peers:
+        yield peers
 
 
 @contextmanager
-def house_with_lost_profiles(root: Path) -> Iterator[ConsoleScene]:
+def harness_with_lost_profiles(root: Path) -> Iterator[ConsoleHarness]:
     """The folder of browser profiles is not the one that palyrad last heard of."""
     settings = "[browser]\nallow_no_sandbox = true\nready = 0\n"
     place = Place(root, settings)
@@ -241,7 +241,7 @@ def house_with_lost_profiles(root: Path) -> Iterator[ConsoleScene]:
         client.create_browser_profile("agent:clerk", "Shopping")
     rmtree(profiles)
     copytree(older, profiles)
-    with console_scene(root, settings, browser=True) as scene, scene.daemon.client() as client:
+    with console_harness(root, settings, browser=True) as peers, peers.daemon.client() as client:
 
         def noticed() -> bool:
             with suppress(ApiError):
@@ -249,4 +249,4 @@ def house_with_lost_profiles(root: Path) -> Iterator[ConsoleScene]:
             return bool(client.status().document["browser"].get("profiles_rolled_back"))
 
         eventually_sync(noticed, seconds=90)
-        yield scene
+        yield peers

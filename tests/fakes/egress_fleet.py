@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from fakes.eventually import eventually
-from fakes.fleet_scene import POLICY, WORKER, FleetScene
-from fakes.journal_house import JournalHouse
-from fakes.node_scene import ByHand, MovedClock, NodeScene
+from fakes.fleet_peers import POLICY, WORKER, FleetPeers
+from fakes.journal_harness import JournalHarness
+from fakes.node_server_harness import ByHand, MovedClock, NodeServerHarness
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
 from palyra.devicelink.agent.device_folder import DeviceRecord
@@ -49,12 +49,12 @@ class EgressFleet:
     def __init__(self, folder: Path, policy: WorkerEgressPolicy) -> None:
         self.folder = folder
         self.policy = policy
-        self.nodes = NodeScene(folder, MovedClock())
+        self.nodes = NodeServerHarness(folder, MovedClock())
         (folder / "fleet").mkdir(mode=0o700, exist_ok=True)
-        self.store = JournalHouse(folder / "fleet").open(schema=SCHEMA, clock=SystemClock())
+        self.store = JournalHarness(folder / "fleet").open(schema=SCHEMA, clock=SystemClock())
         fleet_policy = msgspec.structs.replace(POLICY, egress_policy_digests=frozenset((policy.digest(),)))
         self.ledger = SqliteFleet(self.store, WorkerFleetManager(fleet_policy))
-        self.scene = FleetScene(fleet_policy)
+        self.harness = FleetPeers(fleet_policy)
         self.desk = LeaseDesk()
         self.port = 0
         self._listener: DeviceListener | None = None
@@ -110,16 +110,16 @@ class EgressFleet:
         return home
 
     async def connect(self) -> WorkerRecord:
-        opened = await self.ledger.decide(self.scene.open_session(WORKER))
+        opened = await self.ledger.decide(self.harness.open_session(WORKER))
         assert opened.worker is not None
         return opened.worker
 
     async def attest(self, worker: WorkerRecord, proxy: ByHand, signed: SignedStatement) -> WorkerRecord:
         """As the worker would, with the binding that its proxy signed; raises what the ledger refuses."""
-        said = self.scene.attestation(worker, SystemClock().now_ms())
+        said = self.harness.attestation(worker, SystemClock().now_ms())
         said = said.with_binding(str(proxy.device_id), signed)
         command = msgspec.structs.replace(
-            self.scene.presenting(worker, sign_attestation(said, self.scene.key(WORKER))),
+            self.harness.presenting(worker, sign_attestation(said, self.harness.key(WORKER))),
             egress_keys={str(proxy.device_id): P256Verifier.from_certificate(proxy.issued.certificate_pem)},
         )
         decided = await self.ledger.decide(command)
@@ -128,7 +128,7 @@ class EgressFleet:
 
     async def lease(self, proxy: ByHand, hosts: tuple[str, ...], **changes: Any) -> WorkerLease:
         """A lease of the worker, its grant told to the proxy."""
-        lease = await self.scene.leased(self.ledger, WORKER, now_ms=SystemClock().now_ms())
+        lease = await self.harness.leased(self.ledger, WORKER, now_ms=SystemClock().now_ms())
         self.grant(proxy, lease, hosts, **changes)
         return lease
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fakes.journal_house import JournalHouse, appending
+from fakes.journal_harness import JournalHarness, appending
 from palyra.clock import SystemClock
 from palyra.errors import PalyraError
 from palyra.limits import JOURNAL_BALLAST_BYTES, MIB
@@ -15,7 +15,7 @@ from palyra.store.sqlite.store import BALLAST_NAME, SqliteStore
 
 def write(folder: Path, events: int) -> None:
     """Appends in units of three and prints the last number of each unit once it is durable."""
-    store = JournalHouse(folder).open(clock=SystemClock(), checkpoint_events=50)
+    store = JournalHarness(folder).open(clock=SystemClock(), checkpoint_events=50)
     for _ in range(events // 3):
         print(store.transact_blocking(appending(3, pid=os.getpid(), text="x" * 200)), flush=True)
     store.close()
@@ -31,8 +31,8 @@ class ShiftedClock(SystemClock):
 def fill_disk(folder: Path) -> None:
     """Everything that happens to a journal while its disk is full, as one JSON document of what was seen."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={16 * MIB}", "tmpfs", str(folder)], check=True)
-    house, clock = JournalHouse(folder), ShiftedClock()
-    store = house.open(clock=clock, ballast_bytes=JOURNAL_BALLAST_BYTES)
+    harness, clock = JournalHarness(folder), ShiftedClock()
+    store = harness.open(clock=clock, ballast_bytes=JOURNAL_BALLAST_BYTES)
     seen: dict[str, object] = {"degraded_at_first": store.degraded}
     recorded = store.transact_blocking(appending(100))
     filler = folder / "filler"
@@ -41,7 +41,7 @@ def fill_disk(folder: Path) -> None:
     seen["code"], seen["nothing_lost"] = code, store.head()[0] == recorded
     seen["ballast_kept"] = (folder / BALLAST_NAME).exists()
     seen["degraded_while_full"] = store.degraded
-    seen["verified_full"] = store.reader.verify(house.verifiers).events == recorded
+    seen["verified_full"] = store.reader.verify(harness.verifiers).events == recorded
     recorded = store.transact_blocking(appending(text="the end of a call"), essential=True)
     seen["essential_recorded"] = store.head()[0] == recorded
     seen["degraded_after"] = store.degraded
@@ -54,8 +54,8 @@ def fill_disk(folder: Path) -> None:
     recorded = store.transact_blocking(appending(10))
     seen["works_again"] = store.head()[0] == recorded and store.degraded is None
     store.close()
-    with store.open_reader(house.database) as reader:
-        seen["verified_after"] = reader.verify(house.verifiers).events == recorded
+    with store.open_reader(harness.database) as reader:
+        seen["verified_after"] = reader.verify(harness.verifiers).events == recorded
     print(json.dumps(seen))
 
 

@@ -5,13 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fakes.workspace_scene import call, everything_refused, refused, scene
+from fakes.workspace_harness import call, everything_refused, harness, refused
 from palyra.workspace.root import open_workspace
 
 
 def with_mounts(base: Path) -> None:
     """A mount inside the workspace is entered, and is no way out of it."""
-    with scene(base) as (workspace, root, _outside):
+    with harness(base) as (workspace, root, _outside):
         (root / "mount").mkdir()
         mount("-t", "tmpfs", "tmpfs", root / "mount")
         call(workspace, "fs.write", path="mount/a/file", content="in the mount", create_parents=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from fakes.node_house import NodeHouse
+from fakes.node_state_harness import NodeStateHarness
 from palyra.store.event import NewEvent
 
 
 async def count(folder: Path, backend: str, id_: str, times: int) -> None:
-    house = NodeHouse(folder, backend)
-    state = await house.state()
+    harness = NodeStateHarness(folder, backend)
+    state = await harness.state()
 
     def work(unit):
         record = unit.nodes.get(id_)
@@ -24,13 +24,13 @@ async def count(folder: Path, backend: str, id_: str, times: int) -> None:
 
     for _ in range(times):
         print(await state.transact(work), flush=True)
-    house.close()
+    harness.close()
 
 
 async def die_at(folder: Path, step: str, id_: str) -> None:
     """Ends without a word just before one step of a write to the file: the steps' names are those of the os module."""
-    house = NodeHouse(folder, "file")
-    state = await house.state()
+    harness = NodeStateHarness(folder, "file")
+    state = await harness.state()
     wanted, number = step.split("#")
     original, calls = getattr(os, wanted), 0
 

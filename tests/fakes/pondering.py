@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fakes.house import House
+from fakes.gateway_harness import GatewayHarness
 from palyra.ids import ToolName
 from palyra.pipeline.domain.call import ExecutionPlan, Outcome
 from palyra.pipeline.domain.spec import ToolSpec
@@ -27,10 +27,10 @@ class Pondering:
         return Outcome(result={"thought": await self._think(plan)})
 
 
-def give_tool(house: House, think: Callable[[ExecutionPlan], Awaitable[Any]], **spec: Any) -> Pondering:
-    """Puts the tool into a house, whose settings have to allow it."""
+def give_tool(harness: GatewayHarness, think: Callable[[ExecutionPlan], Awaitable[Any]], **spec: Any) -> Pondering:
+    """Puts the tool into a harness, whose settings have to allow it."""
     executor = Pondering(think)
-    house.gateway.executors.makers[_EXECUTOR] = lambda: executor
+    harness.gateway.executors.makers[_EXECUTOR] = lambda: executor
     tool = ToolSpec(
         name=ToolName(TOOL),
         title="Ponder",
@@ -40,7 +40,7 @@ def give_tool(house: House, think: Callable[[ExecutionPlan], Awaitable[Any]], **
         executor=_EXECUTOR,
         **spec,
     )
-    house.gateway.catalog.replace_group("pondering", [tool])
+    harness.gateway.catalog.replace_group("pondering", [tool])
     return executor
 
 

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from fakes.house import House
+from fakes.gateway_harness import GatewayHarness
 from palyra.identity.api_tokens import TokenScope, create_token
 from palyra.ids import Principal
 
@@ -96,10 +96,14 @@ async def ask(
 
 
 async def make_token(
-    house: House, principal: str = "agent:bot", *scopes: TokenScope, run_id: str = "", ttl_ms: int | None = None
+    harness: GatewayHarness,
+    principal: str = "agent:bot",
+    *scopes: TokenScope,
+    run_id: str = "",
+    ttl_ms: int | None = None,
 ) -> str:
     """A token straight from the store, with the scope ``call`` where none is named."""
-    _, text = await house.gateway.store.transact(
+    _, text = await harness.gateway.store.transact(
         lambda tx: create_token(
             tx,
             Principal.parse(principal),
@@ -112,8 +116,8 @@ async def make_token(
     return text.reveal()
 
 
-async def operator(house: House, principal: str = "user:operator") -> str:
-    return await make_token(house, principal, TokenScope.CALL, TokenScope.OPERATE)
+async def operator(harness: GatewayHarness, principal: str = "user:operator") -> str:
+    return await make_token(harness, principal, TokenScope.CALL, TokenScope.OPERATE)
 
 
 def send_raw(url: str, request: bytes) -> bytes:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fakes.house import House
-from fakes.skill_scene import ACTOR, PUBLISHER, SKILL, archive, key
+from fakes.gateway_harness import GatewayHarness
+from fakes.skill_harness import ACTOR, PUBLISHER, SKILL, archive, key
 from fakes.wasm_guests import ALLOC, PACK, imported, text_at, wasm
 from palyra.skills.registry.records import SkillVersion
 
@@ -52,10 +52,10 @@ def text_module(body: str, *, imports: str = "", data: str = "") -> bytes:
 
 
 async def put_in_use(
-    house: House, version: str = "1.0.0", *, module: bytes | None = None, **options: Any
+    harness: GatewayHarness, version: str = "1.0.0", *, module: bytes | None = None, **options: Any
 ) -> SkillVersion:
     """Trusted, installed, approved."""
-    registry = house.gateway.skills
+    registry = harness.gateway.skills
     await registry.trust_publisher(PUBLISHER, key(PUBLISHER).public_key(), actor=ACTOR)
     installed = await registry.install(
         archive(version, modules={"main.wasm": module or wasm(ECHO_SKILL)}, **options), actor=ACTOR

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fakes.browser_engine import Guarded, launching
-from fakes.egress_scene import server
-from fakes.page_scene import GENEROUS, SHOP, ListedJudge, WebSite
+from fakes.egress_harness import server
+from fakes.page_harness import GENEROUS, SHOP, ListedJudge, WebSite
 from palyra.bench import bars
 from palyra.browser.domain.action import Click, ElementTarget, Evaluate, Navigate, ObserveAsk, Type
 from palyra.browser.domain.budget import SessionBudget, SessionMeter

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fakes.console_house import Visitor, visitor
-from fakes.house import House, open_house
+from fakes.console_user import ConsoleUser, console_user
+from fakes.gateway_harness import GatewayHarness, open_harness
 from palyra.bench import bars
 
 CALLS = 10_000
@@ -18,23 +18,23 @@ AT_ONCE = 50
 ROUNDS = 15
 
 
-async def fill(house: House) -> tuple[str, str, str]:
+async def fill(harness: GatewayHarness) -> tuple[str, str, str]:
     """History of several agents: most calls succeed, some wait, were decided or refused."""
 
     async def one(number: int) -> str:
         agent = f"agent:bot{number % 7}"
         if number % 40 == 0:
-            record = await house.call("nonsense", {}, principal=agent)
+            record = await harness.call("nonsense", {}, principal=agent)
         else:
-            record = await house.call("echo", {"text": f"number {number} " + "x" * 300}, principal=agent)
+            record = await harness.call("echo", {"text": f"number {number} " + "x" * 300}, principal=agent)
         return record.call_id
 
     async def decided(number: int) -> str:
-        record = await house.call(
+        record = await harness.call(
             "fs.list", {"path": f"folder{number}"}, principal=f"agent:bot{number % 29}", session=f"s{number}"
         )
         if number < APPROVALS - PENDING:
-            await house.approve(record.approval_id)
+            await harness.approve(record.approval_id)
         return str(record.approval_id)
 
     last = ""
@@ -43,11 +43,11 @@ async def fill(house: House) -> tuple[str, str, str]:
     approval = ""
     for start in range(0, APPROVALS, AT_ONCE):
         approval = (await asyncio.gather(*(decided(number) for number in range(start, start + AT_ONCE))))[-1]
-    run = house.gateway.store.read("SELECT run_id FROM calls WHERE call_id = ?", (last,))[0][0]
+    run = harness.gateway.store.read("SELECT run_id FROM calls WHERE call_id = ?", (last,))[0][0]
     return last, run, approval
 
 
-async def measure(known: Visitor, path: str) -> list[float]:
+async def measure(known: ConsoleUser, path: str) -> list[float]:
     taken: list[float] = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()
@@ -59,9 +59,9 @@ async def measure(known: Visitor, path: str) -> list[float]:
 
 async def figures() -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as folder:
-        async with open_house(Path(folder)) as house:
-            call, run, approval = await fill(house)
-            known = await visitor(house)
+        async with open_harness(Path(folder)) as harness:
+            call, run, approval = await fill(harness)
+            known = await console_user(harness)
             paths = [
                 *("/", "/approvals", "/approvals?state=approved", "/calls", "/runs", "/journal", "/policy", "/skills"),
                 *("/devices", "/vault", "/egress", "/doctor", "/calls?state=refused", "/calls?text=number+17"),

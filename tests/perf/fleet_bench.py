@@ -14,7 +14,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-from fakes.fleet_scene import POLICY, FleetScene, numbered
+from fakes.fleet_peers import POLICY, FleetPeers, numbered
 from palyra.bench import bars
 from palyra.clock import SystemClock
 from palyra.fleet.domain.lease import WorkerLease
@@ -59,7 +59,7 @@ class _Fleet:
 
     def __init__(self, folder: Path) -> None:
         self.policy = _policy()
-        self.scene = FleetScene(self.policy)
+        self.harness = FleetPeers(self.policy)
         self.store = SqliteStore.open(
             folder / "palyra.db",
             clock=SystemClock(),
@@ -71,21 +71,21 @@ class _Fleet:
         self.index = PlacementIndex(self.policy)
         self.sessions: dict[str, int] = {}
         # One key for all: making a thousand is not what is measured.
-        key = self.scene.key(numbered(1))
-        self.scene.keys = {numbered(number + 1): key for number in range(WORKERS)}
+        key = self.harness.key(numbered(1))
+        self.harness.keys = {numbered(number + 1): key for number in range(WORKERS)}
 
     async def fill(self) -> None:
         for number in range(WORKERS):
-            worker = await self.scene.ready(self.ledger, numbered(number + 1), now_ms=_now_ms(), slots=8)
+            worker = await self.harness.ready(self.ledger, numbered(number + 1), now_ms=_now_ms(), slots=8)
             self.index.put(worker)
             self.sessions[worker.worker_id] = worker.session
 
     async def grant(self, count: int) -> list[WorkerLease]:
         asks: list[Any] = []
         for _ in range(count):
-            grant = self.scene.grant(_now_ms())
+            grant = self.harness.grant(_now_ms())
             worker_id = self.index.choose(frozenset(("tier.c",)), _now_ms())
-            asks += (self.scene.issue(grant), self.scene.lease(worker_id, grant))
+            asks += (self.harness.issue(grant), self.harness.lease(worker_id, grant))
         leases = []
         for decision in (await self.ledger.decide_all(asks))[1::2]:
             assert decision.refusal is None and decision.worker is not None, decision.refusal
@@ -101,7 +101,7 @@ class _Fleet:
 
     def message(self, lease: WorkerLease) -> Any:
         """Signed as the worker does; opened, that is verified, as the service does."""
-        return self.scene.settle(lease, _now_ms(), self.sessions[lease.worker_id])
+        return self.harness.settle(lease, _now_ms(), self.sessions[lease.worker_id])
 
 
 def _now_ms() -> int:

@@ -66,13 +66,13 @@ class Served:
     """The process that is measured."""
 
     def __init__(self, folder: Path) -> None:
-        from fakes.worker_house import SETTINGS, WorkerHouse
+        from fakes.fleet_server_harness import SETTINGS, FleetServerHarness
         from palyra.fleet.domain.policy import WorkerFleetSettings
 
         settings = WorkerFleetSettings(
             require_egress_binding=False, build_digests=SETTINGS.build_digests, max_workers=max(WORKERS, 1)
         )
-        self.house = WorkerHouse(folder, settings)
+        self.harness = FleetServerHarness(folder, settings)
         self.queue = Queue()
         self.made = 0
 
@@ -83,14 +83,14 @@ class Served:
         from palyra.devicelink.server.listener import DeviceListener
         from palyra.wire.worker.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
 
-        await self.house.start()
-        identities = self.house.nodes.identities
+        await self.harness.start()
+        identities = self.harness.nodes.identities
         self.bare = DeviceListener(identities, "127.0.0.1")
         bare_port = await self.bare.start([partial(add_WorkerServiceServicer_to_server, self.queue)], [0])
         devices = await self._paired()
         settle_in()
         return {
-            "port": self.house.port,
+            "port": self.harness.port,
             "bare": bare_port,
             "authorities": identities.ca_bundle_pem().decode(),
             "devices": devices,
@@ -98,11 +98,11 @@ class Served:
 
     async def _paired(self) -> list[dict[str, str]]:
         """As finished pairings leave them; the records are written together."""
-        from fakes.identity_house import ACTOR, DeviceKey
-        from fakes.node_house import node_record
+        from fakes.identity_harness import ACTOR, DeviceKey
+        from fakes.node_state_harness import node_record
         from palyra.identity.device import DeviceId, DeviceKind
 
-        nodes = self.house.nodes
+        nodes = self.harness.nodes
         devices, records = [], []
         for _ in range(WORKERS):
             key, device_id = DeviceKey(), DeviceId.new()
@@ -120,7 +120,7 @@ class Served:
                 gc.collect()
                 from fakes.processes import resident_bytes
 
-                return {"bytes": resident_bytes(os.getpid()), "sessions": len(self.house.parts.desk)}
+                return {"bytes": resident_bytes(os.getpid()), "sessions": len(self.harness.parts.desk)}
             case ["cpu"]:
                 return {"seconds": time.process_time()}
             case ["leases"]:
@@ -147,14 +147,14 @@ class Served:
 
     async def _lease(self) -> None:
         self.made += 1
-        ask = self.house.ask(call_id=f"01CALL{self.made}", run_id=f"01RUN{self.made % CALLERS}")
-        report = await self.house.parts.calls().run(ask)
+        ask = self.harness.ask(call_id=f"01CALL{self.made}", run_id=f"01RUN{self.made % CALLERS}")
+        report = await self.harness.parts.calls().run(ask)
         assert report.settled.result == {"text": "hi"}
 
     async def _queued(self) -> None:
         from palyra.wire.worker.v1 import worker_pb2 as wire
 
-        ask = self.house.ask()
+        ask = self.harness.ask()
         offer = wire.LeaseOffer(
             lease_id="01M7K37N11496WEGWZ693472YM",
             fence=1,
@@ -175,7 +175,7 @@ class Served:
 
     async def close(self) -> None:
         await self.bare.stop(None)
-        await self.house.stop()
+        await self.harness.stop()
 
 
 async def serve(folder: Path) -> None:
@@ -192,13 +192,13 @@ class Simulated:
     """One worker: connected, attested, heard of now and then, and quick."""
 
     def __init__(self, told: dict[str, Any], device: dict[str, str], which: str) -> None:
-        from fakes.worker_house import HandWorker
+        from fakes.fleet_server_harness import HandWorker
         from palyra.clock import SystemClock
         from palyra.wire.worker.v1.worker_pb2_grpc import WorkerServiceStub
 
         key = SimpleNamespace(pem=device["key"].encode)
-        house: Any = SimpleNamespace(clock=SystemClock())
-        self.hand = HandWorker(house, SimpleNamespace(device_id=device["id"], key=key))  # type: ignore[arg-type]
+        harness: Any = SimpleNamespace(clock=SystemClock())
+        self.hand = HandWorker(harness, SimpleNamespace(device_id=device["id"], key=key))  # type: ignore[arg-type]
         credentials = grpc.ssl_channel_credentials(
             told["authorities"].encode(), device["key"].encode(), device["certificate"].encode()
         )

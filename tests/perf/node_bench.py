@@ -47,37 +47,37 @@ class Bare:
 
 async def serve(folder: Path) -> None:
     """Prints what a client needs, then serves until it is ended."""
-    from fakes.node_scene import open_scene
+    from fakes.node_server_harness import open_harness
     from palyra.devicelink.server.listener import DeviceListener
     from palyra.wire.node.v1 import node_pb2 as wire
     from palyra.wire.node.v1.node_pb2_grpc import add_NodeServiceServicer_to_server
 
-    async with open_scene(folder, heartbeat_timeout=3600) as scene:
-        device = await scene.pair()
+    async with open_harness(folder, heartbeat_timeout=3600) as harness:
+        device = await harness.pair()
         answer = wire.RegisterNodeResponse(
             protocol_version=1,
             heartbeat_interval_ms=1000,
             max_result_bytes=4096,
-            ca_bundle_pem=scene.identities.ca_bundle_pem(),
+            ca_bundle_pem=harness.identities.ca_bundle_pem(),
         )
         bare = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         add_NodeServiceServicer_to_server(Bare(answer), bare)
-        certificate = scene.identities.server_certificate()
+        certificate = harness.identities.server_certificate()
         credentials = grpc.ssl_server_credentials(
             [(certificate.key_pem.reveal().encode(), certificate.chain_pem)],
-            root_certificates=scene.identities.ca_bundle_pem(),
+            root_certificates=harness.identities.ca_bundle_pem(),
             require_client_auth=True,
         )
         bare_port = bare.add_secure_port("127.0.0.1:0", credentials)
         await bare.start()
-        assert isinstance(scene.listener, DeviceListener)
+        assert isinstance(harness.listener, DeviceListener)
         told = {
-            "ours": scene.port,
+            "ours": harness.port,
             "bare": bare_port,
             "device_id": device.device_id,
             "key": device.key.pem().decode(),
             "certificate": device.issued.certificate_pem.decode(),
-            "authorities": scene.identities.ca_bundle_pem().decode(),
+            "authorities": harness.identities.ca_bundle_pem().decode(),
         }
         print(json.dumps(told), flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -13,7 +13,7 @@ from typing import Any
 
 import wasmtime
 
-from fakes.house import House, open_house
+from fakes.gateway_harness import GatewayHarness, open_harness
 from palyra.bench import bars
 from perf.extism_peer import against_extism, extism_peer
 from perf.skill_subjects import Subject, as_guests_write, json_csv, smallest
@@ -43,24 +43,24 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
     for subject, call_bar in ((json_csv(folder), bars.SKILL_CALL), (smallest(), None)):
         place = folder / subject.tool_id
         place.mkdir()
-        async with open_house(place, MANY) as house:
-            await subject.put_in_use(house.gateway)
-            rows += await _rows_of(house, subject, place, call_bar)
+        async with open_harness(place, MANY) as harness:
+            await subject.put_in_use(harness.gateway)
+            rows += await _rows_of(harness, subject, place, call_bar)
     return rows
 
 
-async def _rows_of(house: House, subject: Subject, folder: Path, call_bar: Any) -> list[dict[str, Any]]:
-    run_id = await house.open_run(**MANY["budget"])
+async def _rows_of(harness: GatewayHarness, subject: Subject, folder: Path, call_bar: Any) -> list[dict[str, Any]]:
+    run_id = await harness.open_run(**MANY["budget"])
     bare = _bare(subject)
 
     async def skill() -> None:
-        assert (await house.call(subject.tool, subject.arguments, run_id=run_id)).result == subject.result
+        assert (await harness.call(subject.tool, subject.arguments, run_id=run_id)).result == subject.result
 
     async def skill_in_new_run() -> None:
-        assert (await house.call(subject.tool, subject.arguments)).result == subject.result
+        assert (await harness.call(subject.tool, subject.arguments)).result == subject.result
 
     async def builtin() -> None:
-        assert (await house.call("echo", {"text": "x"}, run_id=run_id)).error is None
+        assert (await harness.call("echo", {"text": "x"}, run_id=run_id)).error is None
 
     async def nothing_else() -> None:
         bare()

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fakes.skill_scene import ACTOR, PUBLISHER, entries, key, manifest
+from fakes.skill_harness import ACTOR, PUBLISHER, entries, key, manifest
 from fakes.wasm_guests import wasm
 from fakes.wasm_skills import ECHO_SKILL
 from palyra.daemon.gateway_wiring import Gateway

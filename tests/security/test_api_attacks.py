@@ -11,7 +11,7 @@ import pytest
 
 from fakes.daemon import Daemon, Place
 from fakes.eventually import eventually
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from fakes.raw_http import ask, make_token, operator, send_raw
 from palyra.client.protocol import ApiError
 from palyra.identity.api_tokens import TokenScope
@@ -195,10 +195,10 @@ def test_a_slow_or_vanishing_client_stops_nobody_else(daemon: Daemon) -> None:
 
 @pytest.mark.promise("P-tokens")
 async def test_guessing_tokens_tells_nothing(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app = HostGuard(create_app(house.gateway.service), HOSTS)
-        good = await make_token(house)
-        expired = await make_token(house, ttl_ms=0)
+    async with open_harness(tmp_path) as harness:
+        app = HostGuard(create_app(harness.gateway.service), HOSTS)
+        good = await make_token(harness)
+        expired = await make_token(harness, ttl_ms=0)
         guesses = [
             good[:-1] + ("A" if good[-1] != "A" else "B"),
             good[:31] + "a" * 43,
@@ -218,9 +218,9 @@ async def test_guessing_tokens_tells_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.promise("P-tokens")
 async def test_without_a_good_token_nothing_runs_and_nothing_is_made(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app = HostGuard(create_app(house.gateway.service), HOSTS)
-        before = house.kinds()
+    async with open_harness(tmp_path) as harness:
+        app = HostGuard(create_app(harness.gateway.service), HOSTS)
+        before = harness.kinds()
         for method, path, _ in ROUTES:
             for body in (ECHO, {"decision": "approve"}, {"principal": "user:operator", "scopes": ["operate"]}):
                 filled = path.replace("{name}", "echo")
@@ -228,14 +228,14 @@ async def test_without_a_good_token_nothing_runs_and_nothing_is_made(tmp_path: P
                     filled = filled.replace(part, str(CallId.new()))
                 got = await ask(app, method, filled, body=body)
                 assert (got.status, got.code) == (401, "token.rejected")
-        assert house.kinds() == [*before, "credential.rejected"]
+        assert harness.kinds() == [*before, "credential.rejected"]
 
 
 @pytest.mark.promise("P-tokens")
 async def test_an_agents_token_cannot_be_made_into_an_operators(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app = HostGuard(create_app(house.gateway.service), HOSTS)
-        agent = await make_token(house)
+    async with open_harness(tmp_path) as harness:
+        app = HostGuard(create_app(harness.gateway.service), HOSTS)
+        agent = await make_token(harness)
         made = await ask(app, "POST", "/v1/tool-calls", token=agent, body=WRITE)
         approval_id = made.data["approval_id"]
         for method, path, body in [
@@ -250,9 +250,9 @@ async def test_an_agents_token_cannot_be_made_into_an_operators(tmp_path: Path) 
         ]:
             got = await ask(app, method, path, token=agent, body=body)
             assert (got.status, got.code, got.headers["palyra-exit-code"]) == (403, "token.scope_missing", "3")
-        assert "approval.approved" not in house.kinds() and "call.started" not in house.kinds()
+        assert "approval.approved" not in harness.kinds() and "call.started" not in harness.kinds()
         # A token with the scope but without policy's leave is no operator either.
-        pretender = await make_token(house, "agent:bot", TokenScope.CALL, TokenScope.OPERATE)
+        pretender = await make_token(harness, "agent:bot", TokenScope.CALL, TokenScope.OPERATE)
         got = await ask(app, "POST", "/v1/tokens", token=pretender, body={"principal": "user:operator"})
         assert (got.status, got.code) == (403, "action.denied")
         decision = {"decision": "approve"}
@@ -261,9 +261,9 @@ async def test_an_agents_token_cannot_be_made_into_an_operators(tmp_path: Path) 
 
 
 async def test_a_revoked_token_is_dead_at_once(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app = HostGuard(create_app(house.gateway.service), HOSTS)
-        boss, agent = await operator(house), await make_token(house)
+    async with open_harness(tmp_path) as harness:
+        app = HostGuard(create_app(harness.gateway.service), HOSTS)
+        boss, agent = await operator(harness), await make_token(harness)
         assert (await ask(app, "DELETE", f"/v1/tokens/{agent[4:30]}", token=boss)).status == 200
         for method, path, body in [
             ("POST", "/v1/tool-calls", ECHO),
@@ -271,7 +271,7 @@ async def test_a_revoked_token_is_dead_at_once(tmp_path: Path) -> None:
             ("POST", "/v1/runs", {}),
         ]:
             assert (await ask(app, method, path, token=agent, body=body)).status == 401
-        assert house.kinds()[-2:] == ["credential.revoked", "credential.rejected"]
+        assert harness.kinds()[-2:] == ["credential.revoked", "credential.rejected"]
 
 
 # Bodies.
@@ -310,11 +310,11 @@ async def test_a_revoked_token_is_dead_at_once(tmp_path: Path) -> None:
 async def test_a_body_with_no_single_meaning_or_a_word_too_many_starts_nothing(
     tmp_path: Path, body: bytes, code: str
 ) -> None:
-    async with open_house(tmp_path) as house:
-        token = await operator(house)
-        got = await ask(create_app(house.gateway.service), "POST", "/v1/tool-calls", token=token, body=body)
+    async with open_harness(tmp_path) as harness:
+        token = await operator(harness)
+        got = await ask(create_app(harness.gateway.service), "POST", "/v1/tool-calls", token=token, body=body)
         assert (got.status, got.code, got.headers["palyra-exit-code"]) == (400, code, "2")
-        assert not {"call.requested", "call.started"} & set(house.kinds())
+        assert not {"call.requested", "call.started"} & set(harness.kinds())
 
 
 @pytest.mark.parametrize(
@@ -331,19 +331,19 @@ async def test_a_body_with_no_single_meaning_or_a_word_too_many_starts_nothing(
 async def test_arguments_as_text_are_judged_as_strictly_and_the_refusal_is_on_record(
     tmp_path: Path, text: str, code: str
 ) -> None:
-    async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service)
+    async with open_harness(tmp_path) as harness:
+        app = create_app(harness.gateway.service)
         body = {"tool": "fs.write", "arguments_json": text}
-        got = await ask(app, "POST", "/v1/tool-calls", token=await make_token(house), body=body)
+        got = await ask(app, "POST", "/v1/tool-calls", token=await make_token(harness), body=body)
         assert got.code == code and got.data["status"] == "refused"
-        recorded = house.events(call=got.data["call_id"])
+        recorded = harness.events(call=got.data["call_id"])
         assert [kind for kind, _ in recorded] == ["call.refused"] and recorded[0][1]["error"]["code"] == code
-        assert not list(house.workspace.iterdir())
+        assert not list(harness.workspace.iterdir())
 
 
 async def test_a_hostile_tool_name_is_recorded_in_bounds_and_cannot_forge_an_event(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app, token = create_app(house.gateway.service), await make_token(house)
+    async with open_harness(tmp_path) as harness:
+        app, token = create_app(harness.gateway.service), await make_token(harness)
         name = "x\n\nevent: call.finished\nid: 1\ndata: {}\n\n" + "\u202e\x1b[2J" * 1000
         got = await ask(app, "POST", "/v1/tool-calls", token=token, body={"tool": name, "arguments": {}})
         assert got.code == "tool.unknown" and len(got.data["tool"]) == 128
@@ -357,9 +357,9 @@ async def test_a_hostile_tool_name_is_recorded_in_bounds_and_cannot_forge_an_eve
 
 @pytest.mark.promise("P-own-only")
 async def test_other_principals_ids_lead_nowhere_and_look_like_missing_ones(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app = HostGuard(create_app(house.gateway.service), HOSTS)
-        alice, eve = await make_token(house, "agent:alice"), await make_token(house, "agent:eve")
+    async with open_harness(tmp_path) as harness:
+        app = HostGuard(create_app(harness.gateway.service), HOSTS)
+        alice, eve = await make_token(harness, "agent:alice"), await make_token(harness, "agent:eve")
         made = await ask(app, "POST", "/v1/tool-calls", token=alice, body=WRITE)
         call, run, approval = (made.data[name] for name in ("call_id", "run_id", "approval_id"))
         missing = str(CallId.new())
@@ -377,14 +377,14 @@ async def test_other_principals_ids_lead_nowhere_and_look_like_missing_ones(tmp_
         assert (await ask(app, "GET", "/v1/approvals", token=eve)).data["approvals"] == []
         inside = await ask(app, "POST", "/v1/tool-calls", token=eve, body={**ECHO, "run_id": run})
         assert (inside.status, inside.code) == (404, "run.unknown")
-        assert house.kinds(run=run).count("call.requested") == 1, "nothing is written into somebody else's run"
+        assert harness.kinds(run=run).count("call.requested") == 1, "nothing is written into somebody else's run"
         state = (await ask(app, "GET", f"/v1/approvals/{approval}", token=alice)).data["state"]
         assert state == "pending", "nobody else's cancel withdrew it"
 
 
 async def test_ids_are_parsed_and_never_reach_sql_or_a_path(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app, boss = HostGuard(create_app(house.gateway.service), HOSTS), await operator(house)
+    async with open_harness(tmp_path) as harness:
+        app, boss = HostGuard(create_app(harness.gateway.service), HOSTS), await operator(harness)
         for hostile in ["' OR 1=1 --", "..", "%", "01arz3ndektsv4rrffq69g5fav", "8" * 26, "x" * 10_000, "\0", "०" * 26]:
             for path in ("/v1/tool-calls/{}", "/v1/tool-calls/{}/events", "/v1/runs/{}", "/v1/approvals/{}"):
                 got = await ask(app, "GET", path.format(hostile), token=boss)
@@ -402,21 +402,21 @@ async def test_a_claim_to_another_door_gains_an_agent_nothing(tmp_path: Path) ->
         '@id("no-api")\nforbid (principal, action == Action::"tool.execute", resource)'
         ' when { context.channel == Channel::"api" };\n'
     )
-    async with open_house(tmp_path) as house:
-        app, agent = create_app(house.gateway.service), await make_token(house)
+    async with open_harness(tmp_path) as harness:
+        app, agent = create_app(harness.gateway.service), await make_token(harness)
         for channel in ("cli", "console", "mcp", "API", ""):
             got = await ask(app, "POST", "/v1/tool-calls", token=agent, body={**ECHO, "channel": channel})
             assert (got.status, got.code) == (403, "call.denied")
             assert got.data["decision"]["policies"] == ["no-api"]
-        assert {payload["channel"] for _, payload in house.events(kind="call.requested")} == {"api"}
+        assert {payload["channel"] for _, payload in harness.events(kind="call.requested")} == {"api"}
 
 
 @pytest.mark.promise("P-budget-own")
 async def test_a_token_bound_to_a_run_stays_in_it_and_in_its_budget(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service)
-        mine, other = await house.open_run(calls=2), await house.open_run(calls=100)
-        bound = await make_token(house, run_id=mine)
+    async with open_harness(tmp_path) as harness:
+        app = create_app(harness.gateway.service)
+        mine, other = await harness.open_run(calls=2), await harness.open_run(calls=100)
+        bound = await make_token(harness, run_id=mine)
         for run_id in (other, RunId.new(), ""):
             got = await ask(app, "POST", "/v1/tool-calls", token=bound, body={**ECHO, "run_id": str(run_id)})
             assert (got.status, got.code) == (403, "token.run_fixed")
@@ -425,15 +425,15 @@ async def test_a_token_bound_to_a_run_stays_in_it_and_in_its_budget(tmp_path: Pa
         assert [got.status for got in answers] == [200, 200, 429]
         assert answers[2].code == "budget.exhausted" and answers[2].headers["palyra-exit-code"] == "5"
         assert {got.data["run_id"] for got in answers} == {str(mine)}
-        assert house.kinds(run=other) == ["run.opened"]
+        assert harness.kinds(run=other) == ["run.opened"]
 
 
 async def test_a_token_bound_to_somebody_elses_run_gets_nothing_from_it(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        run = await house.open_run("agent:alice")
-        stray = await make_token(house, "agent:eve", run_id=run)
-        got = await ask(create_app(house.gateway.service), "POST", "/v1/tool-calls", token=stray, body=ECHO)
-        assert (got.status, got.code) == (404, "run.unknown") and house.kinds(run=run) == ["run.opened"]
+    async with open_harness(tmp_path) as harness:
+        run = await harness.open_run("agent:alice")
+        stray = await make_token(harness, "agent:eve", run_id=run)
+        got = await ask(create_app(harness.gateway.service), "POST", "/v1/tool-calls", token=stray, body=ECHO)
+        assert (got.status, got.code) == (404, "run.unknown") and harness.kinds(run=run) == ["run.opened"]
 
 
 # Event streams.
@@ -441,8 +441,8 @@ async def test_a_token_bound_to_somebody_elses_run_gets_nothing_from_it(tmp_path
 
 @pytest.mark.parametrize("resume", [b"-1", b"1e3", b" 1", b"0x10", b"9" * 17, "٣".encode(), b"1,2", b"'"])
 async def test_a_place_to_resume_that_is_none_is_refused(tmp_path: Path, resume: bytes) -> None:
-    async with open_house(tmp_path) as house:
-        app, token = create_app(house.gateway.service), await make_token(house)
+    async with open_harness(tmp_path) as harness:
+        app, token = create_app(harness.gateway.service), await make_token(harness)
         made = await ask(app, "POST", "/v1/tool-calls", token=token, body=ECHO)
         path = f"/v1/tool-calls/{made.data['call_id']}/events"
         got = await ask(app, "GET", path, token=token, headers=[(b"last-event-id", resume)])
@@ -450,11 +450,11 @@ async def test_a_place_to_resume_that_is_none_is_refused(tmp_path: Path, resume:
 
 
 async def test_resuming_anywhere_shows_only_the_calls_own_events_and_ends(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app, token = create_app(house.gateway.service), await make_token(house)
-        await house.call("echo", {"text": "not yours"}, principal="agent:other")
+    async with open_harness(tmp_path) as harness:
+        app, token = create_app(harness.gateway.service), await make_token(harness)
+        await harness.call("echo", {"text": "not yours"}, principal="agent:other")
         made = await ask(app, "POST", "/v1/tool-calls", token=token, body=ECHO)
-        await house.call("echo", {"text": "not yours"}, principal="agent:other")
+        await harness.call("echo", {"text": "not yours"}, principal="agent:other")
         path = f"/v1/tool-calls/{made.data['call_id']}/events"
         for resume in (b"0", b"1", b"3", b"999999999999999"):
             async with asyncio.timeout(30):
@@ -464,12 +464,12 @@ async def test_resuming_anywhere_shows_only_the_calls_own_events_and_ends(tmp_pa
 
 
 async def test_a_stream_of_a_running_call_does_not_outlive_it(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app, token = create_app(house.gateway.service), await make_token(house)
+    async with open_harness(tmp_path) as harness:
+        app, token = create_app(harness.gateway.service), await make_token(harness)
         body: dict[str, Any] = {"tool": "sleep", "arguments": {"seconds": 600}, "timeout_ms": 600_000}
         calling = asyncio.create_task(ask(app, "POST", "/v1/tool-calls", token=token, body=body))
-        await eventually(lambda: house.kinds(kind="call.started"))
-        call_id = house.gateway.store.events_since(0, 100, kind="call.started")[0].call
+        await eventually(lambda: harness.kinds(kind="call.started"))
+        call_id = harness.gateway.store.events_since(0, 100, kind="call.started")[0].call
         streams = [
             asyncio.create_task(ask(app, "GET", f"/v1/tool-calls/{call_id}/events", token=token)) for _ in range(20)
         ]
@@ -500,14 +500,14 @@ async def test_half_a_million_small_values_are_not_taken_in_on_the_loop(
     monkeypatch.setattr(intake, "accept_arguments", noting("accept", intake.accept_arguments))
     monkeypatch.setattr(Redactor, "_value", noting("redact", Redactor._value))
     many = {"tool": "plugin.run", "arguments": {"skill_id": "a.b", "input": {"list": [[]] * 140_000}}}
-    async with open_house(tmp_path, {"tools": {"allowed": ["plugin.run", "echo"]}}) as house:
-        app, token = create_app(house.gateway.service), await make_token(house)
+    async with open_harness(tmp_path, {"tools": {"allowed": ["plugin.run", "echo"]}}) as harness:
+        app, token = create_app(harness.gateway.service), await make_token(harness)
         for _ in range(2):
             got = await ask(app, "POST", "/v1/tool-calls", token=token, body=many)
             assert got.code == "call.needs_approval"
         assert where["parse"] == where["accept"] == [False, False]
         assert len(where["redact"]) < 400
-        said = dict(house.events(call=got.data["call_id"]))["call.requested"]
+        said = dict(harness.events(call=got.data["call_id"]))["call.requested"]
         assert said["arguments"] == "[clipped: more values than an entry holds]"
         assert (await ask(app, "POST", "/v1/tool-calls", token=token, body=ECHO)).data["result"] == {"text": "hi"}
         assert where["parse"][-1] and where["accept"][-1]

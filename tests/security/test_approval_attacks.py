@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes.eventually import eventually
-from fakes.house import House, open_house
+from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.pondering import SETTINGS, TOOL, give_tool
 from fakes.raw_http import ask, operator
 from palyra.errors import PalyraError
@@ -22,9 +22,9 @@ from palyra.server.http.app import create_app
 WRITE = {"path": "a.txt", "content": "hello"}
 
 
-async def approved_write(house: House) -> str:
-    asked = await house.call("fs.write", WRITE)
-    await house.approve(asked.approval_id)
+async def approved_write(harness: GatewayHarness) -> str:
+    asked = await harness.call("fs.write", WRITE)
+    await harness.approve(asked.approval_id)
     assert asked.approval_id is not None
     return asked.approval_id
 
@@ -41,12 +41,12 @@ async def approved_write(house: House) -> str:
     ],
 )
 async def test_a_changed_argument_is_not_covered(tmp_path: Path, changed: dict[str, str]) -> None:
-    async with open_house(tmp_path) as house:
-        approval_id = await approved_write(house)
-        record = await house.call("fs.write", changed)
+    async with open_harness(tmp_path) as harness:
+        approval_id = await approved_write(harness)
+        record = await harness.call("fs.write", changed)
         assert record.state is CallState.NEEDS_APPROVAL
         assert record.approval_id != approval_id
-        assert not list(house.workspace.iterdir())
+        assert not list(harness.workspace.iterdir())
 
 
 @pytest.mark.promise("P-approval-exact")
@@ -59,74 +59,74 @@ async def test_a_changed_argument_is_not_covered(tmp_path: Path, changed: dict[s
     ],
 )
 async def test_a_duplicate_key_never_reaches_an_approval(tmp_path: Path, raw: str, code: str) -> None:
-    async with open_house(tmp_path) as house:
-        await approved_write(house)
-        record = await house.call("fs.write", raw)
+    async with open_harness(tmp_path) as harness:
+        await approved_write(harness)
+        record = await harness.call("fs.write", raw)
         assert record.error is not None and record.error["code"] == code
-        assert not list(house.workspace.iterdir())
+        assert not list(harness.workspace.iterdir())
 
 
 @pytest.mark.promise("P-approval-exact")
 async def test_one_and_one_point_zero_are_not_one_call(tmp_path: Path) -> None:
     """`fs.read` with a numeric argument, approved as 1 and tried as 1.0, 1e0, 10e-1."""
-    async with open_house(tmp_path) as house:
-        (house.workspace / "a.txt").write_text("hello")
-        asked = await house.call("fs.read", '{"path":"a.txt","limit":1}')
+    async with open_harness(tmp_path) as harness:
+        (harness.workspace / "a.txt").write_text("hello")
+        asked = await harness.call("fs.read", '{"path":"a.txt","limit":1}')
         assert asked.state is CallState.NEEDS_APPROVAL
-        await house.approve(asked.approval_id)
+        await harness.approve(asked.approval_id)
         for spelling in ("1.0", "1e0", "10e-1", "true"):
-            record = await house.call("fs.read", f'{{"path":"a.txt","limit":{spelling}}}')
+            record = await harness.call("fs.read", f'{{"path":"a.txt","limit":{spelling}}}')
             assert record.state is CallState.REFUSED
-        assert house.kinds().count("call.started") == 0
-        assert (await house.call("fs.read", '{"limit":1,"path":"a.txt"}')).state is CallState.SUCCEEDED
+        assert harness.kinds().count("call.started") == 0
+        assert (await harness.call("fs.read", '{"limit":1,"path":"a.txt"}')).state is CallState.SUCCEEDED
 
 
 @pytest.mark.promise("P-approval-person")
 async def test_the_requester_cannot_approve_itself(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        asked = await house.call("fs.write", WRITE)
+    async with open_harness(tmp_path) as harness:
+        asked = await harness.call("fs.write", WRITE)
         with pytest.raises(SelfApproval):
-            await house.approve(asked.approval_id, by="agent:bot")
-        assert (await house.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
+            await harness.approve(asked.approval_id, by="agent:bot")
+        assert (await harness.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
 
 
 @pytest.mark.promise("P-approval-ends")
 async def test_an_approval_is_decided_once_and_never_after_its_time(tmp_path: Path) -> None:
-    async with open_house(tmp_path, {"approvals": {"ttl_seconds": 1}}) as house:
-        asked = await house.call("fs.write", WRITE)
-        await house.approve(asked.approval_id)
+    async with open_harness(tmp_path, {"approvals": {"ttl_seconds": 1}}) as harness:
+        asked = await harness.call("fs.write", WRITE)
+        await harness.approve(asked.approval_id)
         with pytest.raises(AlreadyDecided):
-            await house.approve(asked.approval_id, by="user:bob")
-        late = await house.call("fs.write", {**WRITE, "path": "late.txt"})
-        await eventually(lambda: house.kinds().count("approval.expired") >= 2)
+            await harness.approve(asked.approval_id, by="user:bob")
+        late = await harness.call("fs.write", {**WRITE, "path": "late.txt"})
+        await eventually(lambda: harness.kinds().count("approval.expired") >= 2)
         with pytest.raises((ApprovalExpired, AlreadyDecided)):
-            await house.approve(late.approval_id)
+            await harness.approve(late.approval_id)
         # The approved one has run out as well: nothing is covered any more.
-        assert (await house.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
+        assert (await harness.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
 
 
 @pytest.mark.promise("P-approval-once")
 async def test_one_approval_is_spent_once_by_many_at_the_same_moment(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        approval_id = await approved_write(house)
-        records = await asyncio.gather(*(house.call("fs.write", WRITE) for _ in range(40)))
+    async with open_harness(tmp_path) as harness:
+        approval_id = await approved_write(harness)
+        records = await asyncio.gather(*(harness.call("fs.write", WRITE) for _ in range(40)))
         ran = [record for record in records if record.state is CallState.SUCCEEDED]
         assert len(ran) == 1 and ran[0].approval_id == approval_id
         assert all(record.state is CallState.NEEDS_APPROVAL for record in records if record is not ran[0])
-        assert house.kinds().count("approval.consumed") == 1
+        assert harness.kinds().count("approval.consumed") == 1
 
 
 @pytest.mark.promise("P-approval-ends")
 async def test_an_approval_does_not_survive_a_change_of_policy(tmp_path: Path) -> None:
     policies = tmp_path / "policies"
     policies.mkdir()
-    async with open_house(tmp_path) as house:
-        await approved_write(house)
+    async with open_harness(tmp_path) as harness:
+        await approved_write(harness)
         (policies / "more.cedar").write_text(
             '@id("more") permit (principal == Agent::"other", action, resource == Tool::"echo");\n'
         )
-        await house.gateway.policy.reload()
-        assert (await house.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
+        await harness.gateway.policy.reload()
+        assert (await harness.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
 
 
 @pytest.mark.promise("P-approval-ends")
@@ -135,17 +135,17 @@ async def test_a_call_that_waits_does_not_outlive_the_policies_that_let_it_ask(t
     waits with its old verdict, and not the one that is made anew."""
     policies = tmp_path / "policies"
     policies.mkdir()
-    async with open_house(tmp_path) as house:
-        app, boss = create_app(house.gateway.service), await operator(house)
-        left = (await house.call("fs.write", {**WRITE, "content": "of who did not wait"})).approval_id
-        waiting = asyncio.create_task(house.call("fs.write", WRITE, wait_ms=60_000))
-        await eventually(lambda: len(list_approvals(house.gateway.store, ApprovalState.PENDING)) == 2)
-        found = list_approvals(house.gateway.store, ApprovalState.PENDING)
+    async with open_harness(tmp_path) as harness:
+        app, boss = create_app(harness.gateway.service), await operator(harness)
+        left = (await harness.call("fs.write", {**WRITE, "content": "of who did not wait"})).approval_id
+        waiting = asyncio.create_task(harness.call("fs.write", WRITE, wait_ms=60_000))
+        await eventually(lambda: len(list_approvals(harness.gateway.store, ApprovalState.PENDING)) == 2)
+        found = list_approvals(harness.gateway.store, ApprovalState.PENDING)
         (asked,) = [each.id for each in found if each.id != left]
         (policies / "no.cedar").write_text(
             '@id("no") forbid (principal, action == Action::"tool.execute", resource == Tool::"fs.write");\n'
         )
-        await house.gateway.policy.reload()
+        await harness.gateway.policy.reload()
         # Judged anew at once, and its request withdrawn.
         assert (await waiting).state is CallState.DENIED
         for approval_id, code in ((asked, "approval.already_decided"), (left, "approval.outdated")):
@@ -153,76 +153,76 @@ async def test_a_call_that_waits_does_not_outlive_the_policies_that_let_it_ask(t
             got = await ask(app, "POST", decision, token=boss, body={"decision": "approve"})
             assert (got.status, got.code) == (409, code)
         assert (await ask(app, "POST", decision, token=boss, body={"decision": "deny"})).status == 200
-        assert (await house.call("fs.write", WRITE)).state is CallState.DENIED
-        assert not (house.workspace / WRITE["path"]).exists()
-        assert "approval.approved" not in house.kinds()
+        assert (await harness.call("fs.write", WRITE)).state is CallState.DENIED
+        assert not (harness.workspace / WRITE["path"]).exists()
+        assert "approval.approved" not in harness.kinds()
 
 
 async def test_an_approval_covers_one_principal_only(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        await approved_write(house)
-        assert (await house.call("fs.write", WRITE, principal="agent:other")).state is CallState.NEEDS_APPROVAL
-        assert (await house.call("fs.write", WRITE, principal="user:bot")).state is CallState.NEEDS_APPROVAL
+    async with open_harness(tmp_path) as harness:
+        await approved_write(harness)
+        assert (await harness.call("fs.write", WRITE, principal="agent:other")).state is CallState.NEEDS_APPROVAL
+        assert (await harness.call("fs.write", WRITE, principal="user:bot")).state is CallState.NEEDS_APPROVAL
 
 
 @pytest.mark.promise("P-approval-exact")
 async def test_a_pattern_cannot_be_walked_out_of(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        asked = await house.call("fs.write", {"path": "docs/a.md", "content": "x", "create_parents": True})
-        await house.approve(asked.approval_id, scope=ApprovalScope.PATTERN, pattern={"path": "docs/**"})
-        good = await house.call("fs.write", {"path": "docs/b/c.md", "content": "y", "create_parents": True})
+    async with open_harness(tmp_path) as harness:
+        asked = await harness.call("fs.write", {"path": "docs/a.md", "content": "x", "create_parents": True})
+        await harness.approve(asked.approval_id, scope=ApprovalScope.PATTERN, pattern={"path": "docs/**"})
+        good = await harness.call("fs.write", {"path": "docs/b/c.md", "content": "y", "create_parents": True})
         assert good.state is CallState.SUCCEEDED
         for path in ("docs", "docs2/a.md", "src/docs/a.md", "DOCS/a.md", "docs\\..\\x"):
-            assert (await house.call("fs.write", {"path": path, "content": "z"})).state is not CallState.SUCCEEDED
-        (house.workspace / "docs" / "out").symlink_to("/")
-        record = await house.call("fs.write", {"path": "docs/out/tmp/planted", "content": "z"})
+            assert (await harness.call("fs.write", {"path": path, "content": "z"})).state is not CallState.SUCCEEDED
+        (harness.workspace / "docs" / "out").symlink_to("/")
+        record = await harness.call("fs.write", {"path": "docs/out/tmp/planted", "content": "z"})
         assert record.state is CallState.FAILED and not Path("/tmp/planted").exists()
 
 
 @pytest.mark.promise("P-approval-once")
 async def test_approvals_survive_a_restart(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        asked = await house.call("fs.write", WRITE)
-    async with open_house(tmp_path) as house:
-        await house.approve(asked.approval_id)
-    async with open_house(tmp_path) as house:
-        assert (await house.call("fs.write", WRITE)).state is CallState.SUCCEEDED
+    async with open_harness(tmp_path) as harness:
+        asked = await harness.call("fs.write", WRITE)
+    async with open_harness(tmp_path) as harness:
+        await harness.approve(asked.approval_id)
+    async with open_harness(tmp_path) as harness:
+        assert (await harness.call("fs.write", WRITE)).state is CallState.SUCCEEDED
 
 
 @pytest.mark.promise("P-budget-exact")
 async def test_parallel_calls_at_the_cap_never_overspend(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        run_id = await house.open_run(calls=10)
-        records = await asyncio.gather(*(house.call("echo", '{"text":"x"}', run_id=run_id) for _ in range(64)))
+    async with open_harness(tmp_path) as harness:
+        run_id = await harness.open_run(calls=10)
+        records = await asyncio.gather(*(harness.call("echo", '{"text":"x"}', run_id=run_id) for _ in range(64)))
         assert sum(record.state is CallState.SUCCEEDED for record in records) == 10
         refused = [record for record in records if record.state is CallState.REFUSED]
         assert len(refused) == 54
         assert {record.error["code"] for record in refused if record.error} == {"budget.exhausted"}
-        account = house.run(run_id).budget[BudgetKind.CALLS]
+        account = harness.run(run_id).budget[BudgetKind.CALLS]
         assert (account.reserved, account.used) == (0, 10)
-        assert house.kinds(run=str(run_id)).count("call.finished") == 10
-        assert house.kinds(run=str(run_id)).count("call.refused") == 54
+        assert harness.kinds(run=str(run_id)).count("call.finished") == 10
+        assert harness.kinds(run=str(run_id)).count("call.refused") == 54
 
 
 @pytest.mark.promise("P-approval-once")
 async def test_a_refusal_for_lack_of_budget_does_not_spend_the_approval(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        run_id = await house.open_run(calls=0)
-        await approved_write(house)
-        refused = await house.call("fs.write", WRITE, run_id=run_id)
+    async with open_harness(tmp_path) as harness:
+        run_id = await harness.open_run(calls=0)
+        await approved_write(harness)
+        refused = await harness.call("fs.write", WRITE, run_id=run_id)
         assert refused.error is not None and refused.error["code"] == "budget.exhausted"
-        assert "approval.consumed" not in house.kinds()
-        assert (await house.call("fs.write", WRITE)).state is CallState.SUCCEEDED
+        assert "approval.consumed" not in harness.kinds()
+        assert (await harness.call("fs.write", WRITE)).state is CallState.SUCCEEDED
 
 
 @pytest.mark.promise("P-approval-shown")
 async def test_what_a_person_approves_is_what_the_record_shows(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        asked = await house.call("fs.write", json.dumps(WRITE))
-        kind, payload = house.events(kind="approval.requested")[0]
+    async with open_harness(tmp_path) as harness:
+        asked = await harness.call("fs.write", json.dumps(WRITE))
+        kind, payload = harness.events(kind="approval.requested")[0]
         assert kind and payload["argument_digest"] == asked.argument_digest
         with pytest.raises(PalyraError) as refused:
-            await house.approve(asked.approval_id, argument_digest="0" * 64)
+            await harness.approve(asked.approval_id, argument_digest="0" * 64)
         assert refused.value.code == "approval.changed_call"
 
 
@@ -242,10 +242,10 @@ async def test_a_yes_to_many_calls_is_no_yes_to_what_one_of_them_reaches(
         return await execute(self, plan)
 
     monkeypatch.setattr(FilesExecutor, "execute", watched)
-    async with open_house(tmp_path) as house:
-        asked = await house.call("fs.list", {"path": "."}, session="s")
-        await house.approve(asked.approval_id, scope=scope, expires_ms=house.gateway.clock.now_ms() + 60_000)
-        done = await house.call("fs.list", {"path": "."}, session="s")
+    async with open_harness(tmp_path) as harness:
+        asked = await harness.call("fs.list", {"path": "."}, session="s")
+        await harness.approve(asked.approval_id, scope=scope, expires_ms=harness.gateway.clock.now_ms() + 60_000)
+        done = await harness.call("fs.list", {"path": "."}, session="s")
         assert done.state is CallState.SUCCEEDED
     assert seen == [exact]
 
@@ -254,10 +254,10 @@ async def test_a_yes_to_many_calls_is_no_yes_to_what_one_of_them_reaches(
 async def test_no_refused_call_gets_into_somebody_elses_run(tmp_path: Path) -> None:
     """One that is wrong in itself is refused before anybody asks whose run it names: enough of them would push the
     owner's own calls out of the timeline."""
-    async with open_house(tmp_path) as house:
-        run_id = await house.open_run("agent:victim")
-        own = await house.call("echo", {"text": "mine"}, principal="agent:victim", run_id=run_id)
-        before = house.kinds(run=str(run_id))
+    async with open_harness(tmp_path) as harness:
+        run_id = await harness.open_run("agent:victim")
+        own = await harness.call("echo", {"text": "mine"}, principal="agent:victim", run_id=run_id)
+        before = harness.kinds(run=str(run_id))
         wrong: tuple[tuple[str, str], ...] = (
             ("no.such.tool", "{}"),
             ("echo", '{"text":1}'),
@@ -265,27 +265,27 @@ async def test_no_refused_call_gets_into_somebody_elses_run(tmp_path: Path) -> N
             ("sleep", "{}"),
         )
         for tool, arguments in wrong:
-            forged = await house.call(tool, arguments, principal="agent:thief", run_id=run_id)
+            forged = await harness.call(tool, arguments, principal="agent:thief", run_id=run_id)
             assert forged.state is CallState.REFUSED and forged.run_id == ""
-        assert house.kinds(run=str(run_id)) == before
-        assert recent_calls_of_run(house.gateway.store, str(run_id), None, 10) == [own]
-        assert recent_calls_of_run(house.gateway.store, str(run_id), "agent:victim", 1) == [own]
+        assert harness.kinds(run=str(run_id)) == before
+        assert recent_calls_of_run(harness.gateway.store, str(run_id), None, 10) == [own]
+        assert recent_calls_of_run(harness.gateway.store, str(run_id), "agent:victim", 1) == [own]
 
 
 @pytest.mark.promise("P-budget-exact")
 async def test_calls_that_start_at_the_same_moment_do_not_pass_the_bound_together(tmp_path: Path) -> None:
     settings = {"tools": {**SETTINGS["tools"], "max_concurrent_calls": 2}}
-    async with open_house(tmp_path, settings) as house, asyncio.TaskGroup() as group:
+    async with open_harness(tmp_path, settings) as harness, asyncio.TaskGroup() as group:
         go_on = asyncio.Event()
 
         async def think(_plan: ExecutionPlan) -> str:
             await go_on.wait()
             return "done"
 
-        executor = give_tool(house, think)
+        executor = give_tool(harness, think)
         # Of a run that is open already nothing is foretold: each call is written down before it starts.
-        run_id = await house.open_run()
-        calling = [group.create_task(house.call(TOOL, {}, run_id=run_id)) for _ in range(12)]
+        run_id = await harness.open_run()
+        calling = [group.create_task(harness.call(TOOL, {}, run_id=run_id)) for _ in range(12)]
         await eventually(lambda: len(executor.plans) + sum(each.done() for each in calling) >= len(calling))
         assert len(executor.plans) == 2
         go_on.set()

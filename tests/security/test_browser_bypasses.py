@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from fakes.eventually import eventually
-from fakes.page_scene import EVIL, OTHER, REBOUND, SHOP, NotAllowed, PageScene, page_scene
+from fakes.page_harness import EVIL, OTHER, REBOUND, SHOP, NotAllowed, PageHarness, page_harness
 from palyra.browser.domain.action import ActionOutcome, Back, Navigate, OpenTab, ResetState
 from palyra.browser.domain.page_errors import BadAddress, DocumentGone, NavigationFailed, SchemeRefused
 from palyra.browser.tabs.session_tabs import ChromiumPages
@@ -29,22 +29,22 @@ METADATA = "169.254.169.254"
 NOBODY = "192.0.2.1"
 
 
-def counted(scene: PageScene, protocol: str) -> dict[str, int]:
+def counted(harness: PageHarness, protocol: str) -> dict[str, int]:
     """What the kernel counted in the browser's network."""
-    lines = Path(f"/proc/{scene.process.pid}/net/snmp").read_text().splitlines()
+    lines = Path(f"/proc/{harness.process.pid}/net/snmp").read_text().splitlines()
     names, values = (line.split()[1:] for line in lines if line.startswith(f"{protocol}:"))
     return dict(zip(names, map(int, values), strict=True))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageScene]:
-    async with page_scene(tmp_path_factory.mktemp("bypasses")) as scene:
-        await scene.open()
-        yield scene
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageHarness]:
+    async with page_harness(tmp_path_factory.mktemp("bypasses")) as harness:
+        await harness.open()
+        yield harness
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def scene(browser: PageScene) -> AsyncIterator[PageScene]:
+async def harness(browser: PageHarness) -> AsyncIterator[PageHarness]:
     """A fresh session each time; after each test nothing but the allowed hosts was reached by anything."""
     browser.judge.hosts = {SHOP, OTHER, "localhost"}
     await browser.pages.perform(ResetState())
@@ -65,31 +65,31 @@ def refused(outcome: ActionOutcome, path: str = "") -> bool:
     return any(EVIL in line and path in line and line.endswith(REFUSED) for line in outcome.refused)
 
 
-async def run(scene: PageScene, script: str) -> ActionOutcome:
+async def run(harness: PageHarness, script: str) -> ActionOutcome:
     """A script of the page's, and everything it set going."""
-    return await scene.run(f"(async () => {{ {script} }})()".replace("EVIL", f"http://{EVIL}:{scene.site.port}"))
+    return await harness.run(f"(async () => {{ {script} }})()".replace("EVIL", f"http://{EVIL}:{harness.site.port}"))
 
 
-async def move(scene: PageScene, script: str) -> None:
+async def move(harness: PageHarness, script: str) -> None:
     """A script that may take its own page away."""
     with contextlib.suppress(DocumentGone):
-        await run(scene, script)
+        await run(harness, script)
 
 
-async def later(scene: PageScene, path: str) -> None:
+async def later(harness: PageHarness, path: str) -> None:
     """What is refused a moment after the script ended."""
-    await eventually(lambda: any(path in each.url for each in scene.pages.refusals(scene.mark)))
+    await eventually(lambda: any(path in each.url for each in harness.pages.refusals(harness.mark)))
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_elsewhere_is_refused(scene: PageScene, status: int) -> None:
-    scene.site.pages["/away"] = (status, {"Location": f"http://{EVIL}:PORT/caught"}, "")
-    scene.site.pages["/hop"] = (status, {"Location": f"http://{OTHER}:PORT/away"}, "")
+async def test_a_redirect_elsewhere_is_refused(harness: PageHarness, status: int) -> None:
+    harness.site.pages["/away"] = (status, {"Location": f"http://{EVIL}:PORT/caught"}, "")
+    harness.site.pages["/hop"] = (status, {"Location": f"http://{OTHER}:PORT/away"}, "")
     for path in ("/away", "/hop"):
         with pytest.raises(NotAllowed):
-            await scene.go(path)
-    await scene.go("/")
-    outcome = await run(scene, "await fetch('/away', {mode: 'no-cors'}).catch(() => 0)")
+            await harness.go(path)
+    await harness.go("/")
+    outcome = await run(harness, "await fetch('/away', {mode: 'no-cors'}).catch(() => 0)")
     assert refused(outcome, "/caught")
 
 
@@ -103,13 +103,13 @@ async def test_a_redirect_elsewhere_is_refused(scene: PageScene, status: int) ->
     ],
     ids=["refresh", "location", "form", "navigation"],
 )
-async def test_a_page_cannot_take_its_tab_elsewhere(scene: PageScene, markup: str) -> None:
-    scene.site.pages["/mover"] = markup.replace("EVIL", EVIL)
+async def test_a_page_cannot_take_its_tab_elsewhere(harness: PageHarness, markup: str) -> None:
+    harness.site.pages["/mover"] = markup.replace("EVIL", EVIL)
     try:
-        await scene.go("/mover")
+        await harness.go("/mover")
     except NotAllowed:
         return
-    await later(scene, "/caught")
+    await later(harness, "/caught")
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,12 @@ async def test_a_page_cannot_take_its_tab_elsewhere(scene: PageScene, markup: st
     ],
     ids=["open", "noopener", "blank", "later", "link", "form"],
 )
-async def test_a_popup_elsewhere_is_refused(scene: PageScene, script: str) -> None:
-    await scene.go()
-    await run(scene, script)
-    await later(scene, "/caught")
+async def test_a_popup_elsewhere_is_refused(harness: PageHarness, script: str) -> None:
+    await harness.go()
+    await run(harness, script)
+    await later(harness, "/caught")
     # The tab that it opened shows that it failed, and nothing of the other site.
-    assert all("caught" not in tab.title for tab in scene.pages.tabs())
+    assert all("caught" not in tab.title for tab in harness.pages.tabs())
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,12 @@ async def test_a_popup_elsewhere_is_refused(scene: PageScene, script: str) -> No
     ],
     ids=["frame", "srcdoc", "data", "object", "embed", "redirect", "nested", "sandbox"],
 )
-async def test_a_frame_elsewhere_is_refused(scene: PageScene, markup: str) -> None:
-    scene.site.pages["/away"] = (302, {"Location": f"http://{EVIL}:PORT/caught"}, "")
-    scene.site.pages["/nested"] = f"<iframe src='http://{EVIL}:PORT/caught'></iframe>"
-    scene.site.pages["/framed"] = markup.replace("EVIL", EVIL).replace("OTHER", OTHER)
-    await scene.go("/framed")
-    await later(scene, "/caught")
+async def test_a_frame_elsewhere_is_refused(harness: PageHarness, markup: str) -> None:
+    harness.site.pages["/away"] = (302, {"Location": f"http://{EVIL}:PORT/caught"}, "")
+    harness.site.pages["/nested"] = f"<iframe src='http://{EVIL}:PORT/caught'></iframe>"
+    harness.site.pages["/framed"] = markup.replace("EVIL", EVIL).replace("OTHER", OTHER)
+    await harness.go("/framed")
+    await later(harness, "/caught")
 
 
 SUBRESOURCES = {
@@ -181,15 +181,15 @@ SUBRESOURCES = {
 
 
 @pytest.mark.parametrize("kind", SUBRESOURCES)
-async def test_nothing_is_loaded_from_elsewhere(scene: PageScene, kind: str) -> None:
-    await scene.go()
-    await run(scene, SUBRESOURCES[kind])
-    await later(scene, "/caught")
+async def test_nothing_is_loaded_from_elsewhere(harness: PageHarness, kind: str) -> None:
+    await harness.go()
+    await run(harness, SUBRESOURCES[kind])
+    await later(harness, "/caught")
 
 
-async def test_a_service_workers_own_requests_are_judged(scene: PageScene) -> None:
+async def test_a_service_workers_own_requests_are_judged(harness: PageHarness) -> None:
     evil = f"http://{EVIL}:PORT"
-    scene.site.pages["/sw.js"] = f"""
+    harness.site.pages["/sw.js"] = f"""
         fetch('{evil}/at-start', {{mode: 'no-cors'}}).catch(() => 0);
         self.addEventListener('install', (event) => event.waitUntil(
             fetch('{evil}/at-install', {{mode: 'no-cors'}}).catch(() => 0).then(() => self.skipWaiting())));
@@ -199,11 +199,11 @@ async def test_a_service_workers_own_requests_are_judged(scene: PageScene) -> No
                 event.respondWith(fetch('{evil}/behalf', {{mode: 'no-cors'}}).catch(() => new Response('no')));
         }});
         self.addEventListener('message', (event) => event.source.navigate('{evil}/driven').catch(() => 0));"""
-    scene.site.pages["/evil.js"] = f"importScripts('{evil}/imported')"
+    harness.site.pages["/evil.js"] = f"importScripts('{evil}/imported')"
     # A service worker needs a trustworthy origin, which this name is.
-    await scene.go("/", "localhost")
+    await harness.go("/", "localhost")
     registered = await run(
-        scene,
+        harness,
         """await navigator.serviceWorker.register('/sw.js'); await navigator.serviceWorker.ready;
         await navigator.serviceWorker.register('/evil.js', {scope: '/evil/'}).catch(() => 0);
         while (!navigator.serviceWorker.controller)
@@ -212,36 +212,36 @@ async def test_a_service_workers_own_requests_are_judged(scene: PageScene) -> No
     )
     assert json.loads(registered.value_json) == "no"
     for path in ("/at-start", "/at-install", "/behalf", "/imported"):
-        await later(scene, path)
-    await run(scene, "navigator.serviceWorker.controller.postMessage('go')")
-    await later(scene, "/driven")
+        await later(harness, path)
+    await run(harness, "navigator.serviceWorker.controller.postMessage('go')")
+    await later(harness, "/driven")
 
 
-async def test_a_page_from_a_worker_of_the_site_is_judged_when_it_is_shown(scene: PageScene) -> None:
+async def test_a_page_from_a_worker_of_the_site_is_judged_when_it_is_shown(harness: PageHarness) -> None:
     """A worker that answers navigations itself sends no request that could be held: the document is judged anyway."""
-    scene.site.pages["/own.js"] = """
+    harness.site.pages["/own.js"] = """
         self.addEventListener('install', (event) => event.waitUntil(self.skipWaiting()));
         self.addEventListener('activate', (event) => event.waitUntil(clients.claim()));
         self.addEventListener('fetch', (event) => event.respondWith(
             new Response('<title>made up</title>', {headers: {'Content-Type': 'text/html'}})))"""
-    await scene.go("/", "localhost")
-    await run(scene, "await navigator.serviceWorker.register('/own.js'); await navigator.serviceWorker.ready")
-    scene.judge.judged.clear()
-    assert (await scene.go("/made-up", "localhost")).title == "made up"
+    await harness.go("/", "localhost")
+    await run(harness, "await navigator.serviceWorker.register('/own.js'); await navigator.serviceWorker.ready")
+    harness.judge.judged.clear()
+    assert (await harness.go("/made-up", "localhost")).title == "made up"
     # When it was asked for, and when it was shown.
-    await eventually(lambda: scene.judge.judged.count(scene.site.url("/made-up", "localhost")) == 2)
-    scene.judge.hosts.discard("localhost")
+    await eventually(lambda: harness.judge.judged.count(harness.site.url("/made-up", "localhost")) == 2)
+    harness.judge.hosts.discard("localhost")
     # It may take the script's document away before the script has answered.
     with contextlib.suppress(DocumentGone):
-        await run(scene, "location = '/made-up-again'")
-    await later(scene, "/made-up-again")
-    await eventually(lambda: scene.pages.tabs()[0].url in ("about:blank", scene.site.url("/made-up", "localhost")))
+        await run(harness, "location = '/made-up-again'")
+    await later(harness, "/made-up-again")
+    await eventually(lambda: harness.pages.tabs()[0].url in ("about:blank", harness.site.url("/made-up", "localhost")))
 
 
-async def test_sockets_elsewhere_end_at_the_guard(scene: PageScene) -> None:
-    await scene.go()
+async def test_sockets_elsewhere_end_at_the_guard(harness: PageHarness) -> None:
+    await harness.go()
     outcome = await run(
-        scene,
+        harness,
         """return await Promise.all(['EVIL', 'http://127.0.0.1:9', 'http://169.254.169.254'].map((each) =>
             new Promise((done) => {
                 const socket = new WebSocket(each.replace('http', 'ws') + '/caught');
@@ -250,14 +250,14 @@ async def test_sockets_elsewhere_end_at_the_guard(scene: PageScene) -> None:
     )
     assert json.loads(outcome.value_json) == ["no"] * 3
     assert refused(outcome, "/caught")
-    assert [entry.text for entry in scene.pages.network_log() if entry.kind == "websocket"][-3:] == [REFUSED] * 3
-    assert EVIL in {each.refusal.host for each in scene.guarded.recorder.refusals()}
+    assert [entry.text for entry in harness.pages.network_log() if entry.kind == "websocket"][-3:] == [REFUSED] * 3
+    assert EVIL in {each.refusal.host for each in harness.guarded.recorder.refusals()}
 
 
-async def test_speculation_ends_at_the_guard(scene: PageScene) -> None:
+async def test_speculation_ends_at_the_guard(harness: PageHarness) -> None:
     """Chromium does not hold these requests for anybody: only the guard stands there."""
-    await scene.go("/", "localhost")
-    before = len(scene.guarded.recorder.refusals())
+    await harness.go("/", "localhost")
+    before = len(harness.guarded.recorder.refusals())
     # To other sites Chromium speculates over TLS only; this is the same site, at a port that has no rule.
     elsewhere = "http://localhost:8123/fetched"
     rules = {
@@ -265,28 +265,28 @@ async def test_speculation_ends_at_the_guard(scene: PageScene) -> None:
         "prerender": [{"source": "list", "urls": ["EVIL/rendered", elsewhere], "eagerness": "immediate"}],
     }
     await run(
-        scene,
+        harness,
         f"""const s = document.createElement('script'); s.type = 'speculationrules';
         s.textContent = '{json.dumps(rules)}'; document.head.append(s);
         for (const rel of ['preconnect', 'dns-prefetch']) {{
             const l = document.createElement('link'); l.rel = rel; l.href = 'EVIL'; document.head.append(l) }}""",
     )
-    await eventually(lambda: len(scene.guarded.recorder.refusals()) > before)
-    assert {each.refusal.port for each in scene.guarded.recorder.refusals()[before:]} <= {8123, scene.site.port}
+    await eventually(lambda: len(harness.guarded.recorder.refusals()) > before)
+    assert {each.refusal.port for each in harness.guarded.recorder.refusals()[before:]} <= {8123, harness.site.port}
     # What it may fetch is fetched, and told of.
     await run(
-        scene,
+        harness,
         """const s = document.createElement('script'); s.type = 'speculationrules';
         s.textContent = '{"prefetch": [{"source": "list", "urls": ["/ahead"], "eagerness": "immediate"}]}';
         document.head.append(s)""",
     )
-    await eventually(lambda: "localhost/ahead" in scene.site.asked)
+    await eventually(lambda: "localhost/ahead" in harness.site.asked)
 
 
-async def test_peers_and_transports_send_no_datagram(scene: PageScene) -> None:
-    await scene.go("/", "localhost")
+async def test_peers_and_transports_send_no_datagram(harness: PageHarness) -> None:
+    await harness.go("/", "localhost")
     outcome = await run(
-        scene,
+        harness,
         f"""const peer = new RTCPeerConnection({{iceServers: [{{urls: ['stun:{EVIL}:3478', 'stun:{NOBODY}:3478']}}]}});
         const found = [];
         const gathered = new Promise((done) => {{
@@ -325,7 +325,7 @@ SCHEMES = (
 
 
 @pytest.mark.parametrize("url", SCHEMES)
-async def test_no_tab_goes_to_another_scheme(scene: PageScene, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_tab_goes_to_another_scheme(harness: PageHarness, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
     committed = ChromiumPages.committed
 
@@ -334,38 +334,38 @@ async def test_no_tab_goes_to_another_scheme(scene: PageScene, url: str, monkeyp
         committed(pages, tab, address, loader_id)
 
     monkeypatch.setattr(ChromiumPages, "committed", noted)
-    await scene.go()
+    await harness.go()
     for action in (Navigate(url=url), OpenTab(url=url)):
         with pytest.raises(SchemeRefused):
-            await scene.pages.perform(action)
-    assert [tab.title for tab in scene.pages.tabs()] == ["Shop"]
+            await harness.pages.perform(action)
+    assert [tab.title for tab in harness.pages.tabs()] == ["Shop"]
     # A page cannot do it either.
     for script in (f"location = {url!r}", f"open({url!r})", f"open({url!r}, '', 'noopener')"):
-        await move(scene, script)
+        await move(harness, script)
     # A tab that is being opened names the address that it is refused, until Chromium hears of it; it never shows it.
     harmless = ("http://shop.test", "about:blank", "chrome-error:")
-    await eventually(lambda: all(tab.url.startswith(harmless) or not tab.url for tab in scene.pages.all_tabs()))
+    await eventually(lambda: all(tab.url.startswith(harmless) or not tab.url for tab in harness.pages.all_tabs()))
     # Of an address like about:version a page gets an empty document, which is refused and left.
-    refused_here = {each.url for each in scene.pages.refusals(scene.mark) if each.document}
+    refused_here = {each.url for each in harness.pages.refusals(harness.mark) if each.document}
     others = {each for each in shown if not each.startswith(harmless)}
     assert shown and others <= refused_here & {"about:version"}
-    assert "root:" not in str([tab.title for tab in scene.pages.tabs()])
+    assert "root:" not in str([tab.title for tab in harness.pages.tabs()])
 
 
 @pytest.mark.parametrize("url", [" http://shop.test/", "java\tscript:1", "http://shop.test\\@evil.test/", "shop.test"])
-async def test_spellings_that_programs_read_differently_are_no_address(scene: PageScene, url: str) -> None:
+async def test_spellings_that_programs_read_differently_are_no_address(harness: PageHarness, url: str) -> None:
     with pytest.raises(BadAddress):
-        await scene.pages.perform(Navigate(url=url))
+        await harness.pages.perform(Navigate(url=url))
 
 
-async def test_a_page_of_ones_own_making_does_not_stay_in_a_tab(scene: PageScene) -> None:
-    await scene.go()
-    await run(scene, "open(URL.createObjectURL(new Blob(['<title>mine</title>'], {type: 'text/html'})))")
-    await later(scene, "blob:")
-    await eventually(lambda: all(tab.url.startswith(("http", "about:blank")) for tab in scene.pages.tabs()))
+async def test_a_page_of_ones_own_making_does_not_stay_in_a_tab(harness: PageHarness) -> None:
+    await harness.go()
+    await run(harness, "open(URL.createObjectURL(new Blob(['<title>mine</title>'], {type: 'text/html'})))")
+    await later(harness, "blob:")
+    await eventually(lambda: all(tab.url.startswith(("http", "about:blank")) for tab in harness.pages.tabs()))
     # Within a page it may be.
     outcome = await run(
-        scene,
+        harness,
         """const f = document.createElement('iframe');
         f.src = URL.createObjectURL(new Blob(['x'], {type: 'text/html'}));
         document.body.append(f); await new Promise((go) => f.onload = go);
@@ -392,18 +392,20 @@ ODD = (
 
 
 @pytest.mark.parametrize("url", ODD)
-async def test_odd_addresses_are_refused_by_the_judge_and_without_it_by_the_guard(scene: PageScene, url: str) -> None:
-    address = url.replace("PORT", str(scene.site.port))
+async def test_odd_addresses_are_refused_by_the_judge_and_without_it_by_the_guard(
+    harness: PageHarness, url: str
+) -> None:
+    address = url.replace("PORT", str(harness.site.port))
     with pytest.raises(NotAllowed):
-        await scene.pages.perform(Navigate(url=address))
+        await harness.pages.perform(Navigate(url=address))
     # A judge that lets everything pass: the guard has its own rules.
-    scene.judge.hosts = {"*"}
+    harness.judge.hosts = {"*"}
     with pytest.raises((NavigationFailed, PalyraError)):
-        await scene.pages.perform(Navigate(url=address))
-    await scene.go()
-    outcome = await run(scene, f"return await fetch({address!r}, {{mode: 'no-cors'}}).then(() => 'open', () => 'no')")
+        await harness.pages.perform(Navigate(url=address))
+    await harness.go()
+    outcome = await run(harness, f"return await fetch({address!r}, {{mode: 'no-cors'}}).then(() => 'open', () => 'no')")
     assert json.loads(outcome.value_json) == "no"
-    assert set(scene.site.asked) <= {f"{SHOP}/"}
+    assert set(harness.site.asked) <= {f"{SHOP}/"}
 
 
 @pytest.mark.parametrize(
@@ -416,50 +418,50 @@ async def test_odd_addresses_are_refused_by_the_judge_and_without_it_by_the_guar
     ],
 )
 async def test_a_name_leads_only_where_it_was_judged_to_lead(
-    scene: PageScene, name: str, answers: list[tuple[str, ...]], reached: bool
+    harness: PageHarness, name: str, answers: list[tuple[str, ...]], reached: bool
 ) -> None:
     """The judge lets the name pass. Its addresses are the guard's matter, and what it judged is what it dials."""
     host = f"{name}.{REBOUND}"
-    scene.judge.hosts.add(host)
-    scene.guarded.resolver.table[host] = list(answers)
-    scene.site.pages["/once"] = (200, {"Connection": "close"}, "<title>once</title>")
+    harness.judge.hosts.add(host)
+    harness.guarded.resolver.table[host] = list(answers)
+    harness.site.pages["/once"] = (200, {"Connection": "close"}, "<title>once</title>")
     if reached:
-        assert (await scene.go("/once", host)).title == "once"
-        await run(scene, "await fetch('/twice').catch(() => 0)")
+        assert (await harness.go("/once", host)).title == "once"
+        await run(harness, "await fetch('/twice').catch(() => 0)")
     else:
         with pytest.raises(NavigationFailed):
-            await scene.go("/once", host)
-        assert scene.site.asked == []
-    assert {event.address for event in scene.guarded.recorder.connected()} == {"127.0.0.1"}
+            await harness.go("/once", host)
+        assert harness.site.asked == []
+    assert {event.address for event in harness.guarded.recorder.connected()} == {"127.0.0.1"}
 
 
 async def test_the_blank_page_from_before_the_session_is_held_too(tmp_path: Path) -> None:
     """Chromium holds the requests of documents that came after it was told to: the first one is older."""
-    async with page_scene(tmp_path) as scene:
-        await scene.open()
-        tried = f"fetch('{scene.site.url('/', EVIL)}', {{mode: 'no-cors'}}).then(() => 'open', () => 'no')"
-        outcome = await scene.run(tried)
+    async with page_harness(tmp_path) as harness:
+        await harness.open()
+        tried = f"fetch('{harness.site.url('/', EVIL)}', {{mode: 'no-cors'}}).then(() => 'open', () => 'no')"
+        outcome = await harness.run(tried)
         assert json.loads(outcome.value_json) == "no" and refused(outcome)
         # It did not even get as far as the guard.
-        assert scene.guarded.recorder.events == []
+        assert harness.guarded.recorder.events == []
 
 
-async def test_the_past_is_judged_again(scene: PageScene) -> None:
-    await scene.go("/", OTHER)
-    await scene.go("/")
-    scene.judge.hosts.discard(OTHER)
+async def test_the_past_is_judged_again(harness: PageHarness) -> None:
+    await harness.go("/", OTHER)
+    await harness.go("/")
+    harness.judge.hosts.discard(OTHER)
     with pytest.raises(NotAllowed):
-        await scene.pages.perform(Back())
+        await harness.pages.perform(Back())
     # The page goes there by itself: kept whole, or loaded anew, it does not stay.
-    await run(scene, "history.back()")
-    await eventually(lambda: any(OTHER in each.url for each in scene.pages.refusals(scene.mark)[-1:]))
+    await run(harness, "history.back()")
+    await eventually(lambda: any(OTHER in each.url for each in harness.pages.refusals(harness.mark)[-1:]))
     await eventually(
-        lambda: not scene.pages.tabs()[0].url.startswith(f"http://{OTHER}") or scene.pages.active_tab().unreachable
+        lambda: not harness.pages.tabs()[0].url.startswith(f"http://{OTHER}") or harness.pages.active_tab().unreachable
     )
 
 
-async def test_a_judge_that_fails_has_not_allowed_anything(scene: PageScene) -> None:
-    await scene.go()
+async def test_a_judge_that_fails_has_not_allowed_anything(harness: PageHarness) -> None:
+    await harness.go()
 
     async def broken(url: str) -> None:
         raise RuntimeError("no idea")
@@ -467,28 +469,28 @@ async def test_a_judge_that_fails_has_not_allowed_anything(scene: PageScene) -> 
     def broken_too(url: str) -> None:
         raise RuntimeError("no idea")
 
-    kept = scene.judge.judge_document, scene.judge.judge_request
-    scene.judge.judge_document, scene.judge.judge_request = broken, broken_too  # type: ignore[method-assign]
+    kept = harness.judge.judge_document, harness.judge.judge_request
+    harness.judge.judge_document, harness.judge.judge_request = broken, broken_too  # type: ignore[method-assign]
     try:
         outcome = await run(
-            scene,
+            harness,
             """document.body.innerHTML = '<iframe src="/x"></iframe>';
             return await fetch('/y').then(() => 'open', () => 'no')""",
         )
         assert json.loads(outcome.value_json) == "no"
-        await later(scene, "/x")
+        await later(harness, "/x")
     finally:
-        scene.judge.judge_document, scene.judge.judge_request = kept  # type: ignore[method-assign]
-    assert set(scene.site.asked) == {f"{SHOP}/"}
+        harness.judge.judge_document, harness.judge.judge_request = kept  # type: ignore[method-assign]
+    assert set(harness.site.asked) == {f"{SHOP}/"}
 
 
-async def test_a_storm_of_popups_ends_at_the_limit_of_tabs(scene: PageScene) -> None:
-    most = scene.meter.budget.max_tabs_per_session
-    await scene.go()
-    await run(scene, f"for (let n = 0; n < {most} + 20; n++) open('/?' + n)")
-    await eventually(lambda: len(scene.pages.tabs()) == most)
+async def test_a_storm_of_popups_ends_at_the_limit_of_tabs(harness: PageHarness) -> None:
+    most = harness.meter.budget.max_tabs_per_session
+    await harness.go()
+    await run(harness, f"for (let n = 0; n < {most} + 20; n++) open('/?' + n)")
+    await eventually(lambda: len(harness.pages.tabs()) == most)
     await asyncio.sleep(0)
-    assert scene.meter.tabs == most
-    assert any(each.code == "browser.budget_spent" for each in scene.pages.refusals(scene.mark))
-    await scene.pages.perform(ResetState())
-    assert len(scene.pages.tabs()) == 1
+    assert harness.meter.tabs == most
+    assert any(each.code == "browser.budget_spent" for each in harness.pages.refusals(harness.mark))
+    await harness.pages.perform(ResetState())
+    assert len(harness.pages.tabs()) == 1

@@ -8,9 +8,9 @@ from urllib.parse import quote
 import pytest
 
 from fakes.browser_engine import Guarded, attach, launching
-from fakes.download_scene import DownloadScene
+from fakes.download_harness import DownloadHarness
 from fakes.download_set import FILES
-from fakes.egress_scene import server
+from fakes.egress_harness import server
 from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.download import DownloadRecord, Folder, Reason, shown_name
 from palyra.browser.engine.launch_plan import DOWNLOADS
@@ -35,8 +35,8 @@ async def _site(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 class Downloads:
     """What the daemon does with the browser's events: begin, finish."""
 
-    def __init__(self, scene: DownloadScene) -> None:
-        self.scene = scene
+    def __init__(self, harness: DownloadHarness) -> None:
+        self.harness = harness
         self.declared: str | None = None
         self.ended: asyncio.Queue[DownloadRecord] = asyncio.Queue()
 
@@ -46,22 +46,22 @@ class Downloads:
             announced = Announced(
                 guid=event.params["guid"], suggested_name=name, source=address, declared_type=self.declared
             )
-            self.scene.session.begin(announced)
+            self.harness.session.begin(announced)
         elif event.method == "Browser.downloadProgress" and event.params["state"] != "inProgress":
             complete = event.params["state"] == "completed"
-            self.ended.put_nowait(self.scene.session.finish(event.params["guid"], complete=complete))
+            self.ended.put_nowait(self.harness.session.finish(event.params["guid"], complete=complete))
 
 
 async def test_twenty_downloads_by_chromium(tmp_path: Path) -> None:
-    scene = DownloadScene(tmp_path)
+    harness = DownloadHarness(tmp_path)
     async with server(_site) as port, launching(tmp_path / "notes") as launcher:
         process = await launcher.start()
         guarded = Guarded({SHOP: ("127.0.0.1",)}, f"{SHOP}:{port}")
         guarded.serve(process)
         try:
-            scene.incoming = process.downloads
-            scene.session = scene.opened()
-            downloads = Downloads(scene)
+            harness.incoming = process.downloads
+            harness.session = harness.opened()
+            downloads = Downloads(harness)
             process.cdp.subscribe(None, downloads.heard)
             params: dict[str, Any] = {"behavior": "allowAndName", "downloadPath": DOWNLOADS, "eventsEnabled": True}
             await process.cdp.send("Browser.setDownloadBehavior", params)
@@ -73,12 +73,12 @@ async def test_twenty_downloads_by_chromium(tmp_path: Path) -> None:
                     record = await downloads.ended.get()
                 _check(what, name, record, reasons)
                 if record.folder is Folder.ALLOWLIST:
-                    assert scene.session.read(record.id) == content
+                    assert harness.session.read(record.id) == content
             assert list(process.downloads.iterdir()) == []
         finally:
             await guarded.close()
             await process.close(graceful=False)
-    assert sum(map(len, scene.files().values())) == len(FILES)
+    assert sum(map(len, harness.files().values())) == len(FILES)
 
 
 def _check(what: str, name: str, record: DownloadRecord, reasons: tuple[Reason, ...]) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from fakes import browser_start_main
 from fakes.browser_engine import Guarded, attach, evaluate, launching, load
-from fakes.egress_scene import server
+from fakes.egress_harness import server
 from fakes.eventually import eventually_sync
 from fakes.ordinary_user import as_ordinary_user
 from fakes.processes import marked, new_mark

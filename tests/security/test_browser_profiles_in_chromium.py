@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fakes.browser_engine import Guarded, attach, evaluate, launching, load
-from fakes.egress_scene import server
+from fakes.egress_harness import server
 from fakes.persistent_chromium import LOGGED_IN, LOOK, STORE, STRANGER, chromium, log_in, shop
-from fakes.profile_scene import ANNA, BEN, ProfileScene
+from fakes.profile_harness import ANNA, BEN, ProfileHarness
 from palyra.browser.domain.profile import NoSuchProfile, NotPersistent, PersistedSessionSnapshot
 from palyra.browser.engine.chromium import ChromiumLauncher
 from palyra.browser.profiles.archive import pack, unpack
@@ -62,17 +62,17 @@ def void(_: int) -> None:
 
 
 async def test_a_login_stays_in_its_profile_and_nowhere_else(tmp_path: Path) -> None:
-    scene = ProfileScene(tmp_path)
+    harness = ProfileHarness(tmp_path)
     async with server(_site) as port, launching(tmp_path / "notes") as launcher:
         seen, archive = await visit(launcher, port, log_in=True)
         assert seen == LOGGED_IN
-        with scene.store() as store:
+        with harness.store() as store:
             record = store.create(ANNA, "work")
             store.save(ANNA, record.profile_id, PersistedSessionSnapshot(archive=archive), based_on=0)
             private = store.create(ANNA, "private", persistence=False, private=True)
             with pytest.raises(NotPersistent):
                 store.save(ANNA, private.profile_id, PersistedSessionSnapshot(archive=archive), based_on=0)
-        with scene.store() as store:
+        with harness.store() as store:
             kept = store.load(ANNA, record.profile_id)
             assert kept is not None
             assert store.load(ANNA, private.profile_id) is None
@@ -83,7 +83,7 @@ async def test_a_login_stays_in_its_profile_and_nowhere_else(tmp_path: Path) -> 
         # And once more from what the second session left.
         assert (await visit(launcher, port, archive))[0] == LOGGED_IN
         assert (await visit(launcher, port))[0] == STRANGER
-    everything = b"".join(path.read_bytes() for path in scene.folder.rglob("*") if path.is_file())
+    everything = b"".join(path.read_bytes() for path in harness.folder.rglob("*") if path.is_file())
     assert b"s3cret" not in everything and b"SQLite format" not in everything
 
 

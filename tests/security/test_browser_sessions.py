@@ -17,7 +17,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from fakes.browserd_house import ANNA, BEN, OPERATOR, BrowserdHouse, browserd
+from fakes.browserd_harness import ANNA, BEN, OPERATOR, BrowserdHarness, browserd
 from fakes.eventually import eventually
 from fakes.processes import descendants
 from fakes.web_application import PASSWORD, USER
@@ -48,24 +48,24 @@ NOT_THERE = {"browser.unknown_session", "browser.unknown_profile", "browser.oper
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BrowserdHouse]:
-    async with browserd(tmp_path_factory.mktemp("sessions")) as house:
-        yield house
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BrowserdHarness]:
+    async with browserd(tmp_path_factory.mktemp("sessions")) as harness:
+        yield harness
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def nothing_left(house: BrowserdHouse) -> AsyncIterator[None]:
+async def nothing_left(harness: BrowserdHarness) -> AsyncIterator[None]:
     """What one test opened is not there in the next."""
     yield
-    for session in await house.client.sessions(OPERATOR):
-        await house.client.close_session(OPERATOR, session.session_id)
+    for session in await harness.client.sessions(OPERATOR):
+        await harness.client.close_session(OPERATOR, session.session_id)
 
 
-async def refusal(house: BrowserdHouse, method: Any, request: Any) -> tuple[str, str, str]:
+async def refusal(harness: BrowserdHarness, method: Any, request: Any) -> tuple[str, str, str]:
     """Status, details and the whole error of a call that is refused, as they come over the socket."""
-    channel = house.client._channel
+    channel = harness.client._channel
     path = f"/palyra.browser.v1.BrowserService/{method.name}"
-    given = {"metadata": house.client._metadata, "timeout": 60}
+    given = {"metadata": harness.client._metadata, "timeout": 60}
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         if method.server_streaming:
             async for _ in channel.unary_stream(path)(request.SerializeToString(), **given):
@@ -86,53 +86,53 @@ def asked(method: Any, caller: Caller, ids: dict[str, str]) -> Any:
 
 
 @pytest.mark.promise("P-own-only")
-async def test_to_another_principal_every_session_and_profile_looks_like_none(house: BrowserdHouse) -> None:
+async def test_to_another_principal_every_session_and_profile_looks_like_none(harness: BrowserdHarness) -> None:
     """Over the service's own description: a request that is added later is tried here, or fails here."""
-    client = house.client
+    client = harness.client
     profile = await client.create_profile(ANNA, "work")
-    session = (await house.open(profile_id=profile.profile_id)).session_id
-    await client.navigate(ANNA, session, Navigate(url=house.url("/")))
-    before = (len(house.site.requests), len(await client.events(ANNA, session)))
+    session = (await harness.open(profile_id=profile.profile_id)).session_id
+    await client.navigate(ANNA, session, Navigate(url=harness.url("/")))
+    before = (len(harness.site.requests), len(await client.events(ANNA, session)))
     real = {"session_id": session, "profile_id": profile.profile_id, "download_id": str(Ulid.new())}
     none = {name: str(Ulid.new()) for name in real}
     tried = set()
     for method in METHODS:
         fields = wire.DESCRIPTOR.message_types_by_name[method.input_type.name].fields_by_name
         if method.name in OF_OPERATORS:
-            told = (await refusal(house, method, asked(method, BEN, {})))[2]
+            told = (await refusal(harness, method, asked(method, BEN, {})))[2]
             assert decode_error(told.encode()).code == "browser.operator_only", method.name
         if not {"session_id", "profile_id"} & set(fields):
             continue
         tried.add(method.name)
-        status, details, told = await refusal(house, method, asked(method, BEN, real))
+        status, details, told = await refusal(harness, method, asked(method, BEN, real))
         for name, value in real.items():
             told = told.replace(value, none[name])
-        assert (status, details, told) == await refusal(house, method, asked(method, BEN, none)), method.name
+        assert (status, details, told) == await refusal(harness, method, asked(method, BEN, none)), method.name
         assert decode_error(told.encode()).code in NOT_THERE, method.name
         # Nor does a caller who leaves out who they are get further.
-        assert json.loads((await refusal(house, method, asked(method, Caller(), real)))[2])["code"] in (
+        assert json.loads((await refusal(harness, method, asked(method, Caller(), real)))[2])["code"] in (
             *("principal.malformed", "browser.operator_only"),
         )
     assert tried == {method.name for method in METHODS} - OF_THE_ASKER - OF_OPERATORS
-    assert (len(house.site.requests), len(await client.events(ANNA, session))) == before
+    assert (len(harness.site.requests), len(await client.events(ANNA, session))) == before
     assert await client.sessions(BEN) == () and await client.profiles(BEN) == ()
     assert [each.session_id for each in await client.profiles(ANNA)] == [session]
     await client.close_session(ANNA, session, discard=True)
     await client.delete_profile(ANNA, profile.profile_id)
 
 
-async def test_an_ended_session_is_told_to_its_owner_and_to_nobody_else(house: BrowserdHouse) -> None:
-    session = (await house.open()).session_id
-    await house.client.close_session(ANNA, session)
+async def test_an_ended_session_is_told_to_its_owner_and_to_nobody_else(harness: BrowserdHarness) -> None:
+    session = (await harness.open()).session_id
+    await harness.client.close_session(ANNA, session)
     with pytest.raises(SessionOver):
-        await house.client.get_session(ANNA, session)
+        await harness.client.get_session(ANNA, session)
     get = next(method for method in METHODS if method.name == "GetSession")
-    assert "browser.unknown_session" in (await refusal(house, get, asked(get, BEN, {"session_id": session})))[2]
+    assert "browser.unknown_session" in (await refusal(harness, get, asked(get, BEN, {"session_id": session})))[2]
 
 
-async def log_in(house: BrowserdHouse, session: str) -> None:
-    await house.client.navigate(ANNA, session, Navigate(url=house.url("/login")))
-    report = await house.client.act(
+async def log_in(harness: BrowserdHarness, session: str) -> None:
+    await harness.client.navigate(ANNA, session, Navigate(url=harness.url("/login")))
+    report = await harness.client.act(
         ANNA,
         session,
         [
@@ -142,7 +142,7 @@ async def log_in(house: BrowserdHouse, session: str) -> None:
             Evaluate(expression="document.cookie = 'only=this-session; path=/'"),
         ],
     )
-    assert report.problem is None and report.outcomes[2].url == house.url("/welcome")
+    assert report.problem is None and report.outcomes[2].url == harness.url("/welcome")
 
 
 WHAT_IS_THERE = """new Promise(done => setTimeout(function look() {
@@ -150,38 +150,38 @@ WHAT_IS_THERE = """new Promise(done => setTimeout(function look() {
 }))"""
 
 
-async def what_is_there(house: BrowserdHouse, caller: Caller, session: str) -> Any:
+async def what_is_there(harness: BrowserdHarness, caller: Caller, session: str) -> Any:
     """At the page for those who are logged in: what is in local storage, a database and cookies. None to strangers."""
-    outcome = await house.client.navigate(caller, session, Navigate(url=house.url("/welcome")))
-    if outcome.url != house.url("/welcome"):
+    outcome = await harness.client.navigate(caller, session, Navigate(url=harness.url("/welcome")))
+    if outcome.url != harness.url("/welcome"):
         return None
-    report = await house.client.act(caller, session, [Evaluate(expression=WHAT_IS_THERE)])
+    report = await harness.client.act(caller, session, [Evaluate(expression=WHAT_IS_THERE)])
     assert report.problem is None, report.problem
     return json.loads(report.outcomes[0].value_json)
 
 
 @pytest.mark.promise("P-browser-profile")
-async def test_a_login_is_there_again_in_the_same_profile_and_nowhere_else(house: BrowserdHouse) -> None:
-    client = house.client
+async def test_a_login_is_there_again_in_the_same_profile_and_nowhere_else(harness: BrowserdHarness) -> None:
+    client = harness.client
     profile = (await client.create_profile(ANNA, "shop")).profile_id
-    first = (await house.open(profile_id=profile)).session_id
-    await log_in(house, first)
+    first = (await harness.open(profile_id=profile)).session_id
+    await log_in(harness, first)
     with pytest.raises(ProfileInUse):
-        await house.open(profile_id=profile)
+        await harness.open(profile_id=profile)
     with pytest.raises(ProfileInUse):
         await client.reset_profile(ANNA, profile)
     closed = await client.close_session(ANNA, first)
     assert (closed.saved, closed.revision, closed.problem_code) == (True, 1, "")
-    kept = next((house.parts._state.root / "browser" / "profiles").glob(f"{profile}*")).read_bytes()
+    kept = next((harness.parts._state.root / "browser" / "profiles").glob(f"{profile}*")).read_bytes()
     assert PASSWORD.encode() not in kept and b"bicycle" not in kept and b"shop.test" not in kept
 
-    again = await house.open(profile_id=profile)
+    again = await harness.open(profile_id=profile)
     assert again.persistent
-    assert [tab.url for tab in await client.tabs(ANNA, again.session_id)] == [house.url("/welcome")]
-    local, indexed, cookies = await what_is_there(house, ANNA, again.session_id)
+    assert [tab.url for tab in await client.tabs(ANNA, again.session_id)] == [harness.url("/welcome")]
+    local, indexed, cookies = await what_is_there(harness, ANNA, again.session_id)
     assert (int(local) >= 1, indexed, cookies) == (True, "a blue bicycle", "only=this-session")
     # What is discarded is not kept: the profile stays what it was.
-    await client.act(ANNA, again.session_id, [Navigate(url=house.url("/logout"))])
+    await client.act(ANNA, again.session_id, [Navigate(url=harness.url("/logout"))])
     assert not (await client.close_session(ANNA, again.session_id, discard=True)).saved
 
     other = (await client.create_profile(BEN, "shop")).profile_id
@@ -190,53 +190,53 @@ async def test_a_login_is_there_again_in_the_same_profile_and_nowhere_else(house
         (BEN, {"profile_id": other}),
         (ANNA, {"profile_id": (await client.create_profile(ANNA, "private", private=True)).profile_id}),
     ):
-        session = (await house.open(caller, **ask)).session_id
-        assert await what_is_there(house, caller, session) is None
+        session = (await harness.open(caller, **ask)).session_id
+        assert await what_is_there(harness, caller, session) is None
         await client.close_session(caller, session)
     with pytest.raises(NoSuchProfile):
-        await house.open(BEN, profile_id=profile)
+        await harness.open(BEN, profile_id=profile)
     await client.reset_profile(ANNA, profile)
-    session = (await house.open(profile_id=profile)).session_id
-    assert await what_is_there(house, ANNA, session) is None
+    session = (await harness.open(profile_id=profile)).session_id
+    assert await what_is_there(harness, ANNA, session) is None
     await client.close_session(ANNA, session)
 
 
 @pytest.mark.promise("P-browser-profile")
-async def test_a_private_profile_keeps_nothing(house: BrowserdHouse) -> None:
-    client = house.client
+async def test_a_private_profile_keeps_nothing(harness: BrowserdHarness) -> None:
+    client = harness.client
     private = (await client.create_profile(ANNA, "nothing kept", private=True)).profile_id
     for _ in range(2):
-        session = await house.open(profile_id=private)
+        session = await harness.open(profile_id=private)
         assert not session.persistent
-        assert await what_is_there(house, ANNA, session.session_id) is None
-        await log_in(house, session.session_id)
+        assert await what_is_there(harness, ANNA, session.session_id) is None
+        await log_in(harness, session.session_id)
         assert not (await client.close_session(ANNA, session.session_id)).saved
     (view,) = [each for each in await client.profiles(ANNA) if each.profile_id == private]
     assert (view.revision, view.size, view.session_id) == (0, 0, "")
 
 
 @pytest.mark.promise("P-browser-profile")
-async def test_storage_state_goes_out_and_into_another_session(house: BrowserdHouse) -> None:
-    client = house.client
-    first = (await house.open()).session_id
-    await log_in(house, first)
+async def test_storage_state_goes_out_and_into_another_session(harness: BrowserdHarness) -> None:
+    client = harness.client
+    first = (await harness.open()).session_id
+    await log_in(harness, first)
     document = await client.export_storage_state(ANNA, first)
     state = json.loads(document)
     assert {cookie["name"] for cookie in state["cookies"]} == {"sid", "only"}
-    assert [origin["origin"] for origin in state["origins"]] == [house.site.origin()]
+    assert [origin["origin"] for origin in state["origins"]] == [harness.site.origin()]
     await client.close_session(ANNA, first)
-    second = (await house.open()).session_id
+    second = (await harness.open()).session_id
     report = await client.import_storage_state(ANNA, second, document)
     assert (report.cookies, report.origins, report.left_out) == (2, 1, ())
     assert len(await client.tabs(ANNA, second)) == 1
-    paths = len(house.site.requests)
-    local, _, cookies = await what_is_there(house, ANNA, second)
+    paths = len(harness.site.requests)
+    local, _, cookies = await what_is_there(harness, ANNA, second)
     assert int(local) >= 1 and cookies == "only=this-session"
     # Nothing but the visit itself reached the site: storage went in without it.
-    assert [path for _, _, path in house.site.requests[paths:] if "favicon" not in path] == ["/welcome"]
+    assert [path for _, _, path in harness.site.requests[paths:] if "favicon" not in path] == ["/welcome"]
     elsewhere = json.dumps({"cookies": [], "origins": [{"origin": "http://evil.test", "localStorage": [_ITEM]}]})
     refused = await refusal(
-        house,
+        harness,
         next(method for method in METHODS if method.name == "ImportStorageState"),
         wire.ImportStorageStateRequest(
             caller=wire.Caller(principal="agent:anna"), session_id=second, document=elsewhere.encode()
@@ -250,19 +250,19 @@ _ITEM = {"name": "a", "value": "b"}
 
 
 @pytest.mark.promise("P-browser-ends")
-async def test_time_ends_a_session_with_everything_of_it(house: BrowserdHouse) -> None:
-    client = house.client
+async def test_time_ends_a_session_with_everything_of_it(harness: BrowserdHarness) -> None:
+    client = harness.client
     profile = (await client.create_profile(ANNA, "timed")).profile_id
     for reason, ask, ahead in (
         ("idle", {"budget": {"idle_ttl_ms": 400_000}}, 401.0),
         ("lifetime", {"budget": {"max_session_lifetime_ms": 1_500_000}}, 1_501.0),
     ):
-        session = (await house.open(profile_id=profile, **ask)).session_id
-        process = house.parts.manager.find(ANNA, session).parts.process
-        house.clock.ahead += ahead
+        session = (await harness.open(profile_id=profile, **ask)).session_id
+        process = harness.parts.manager.find(ANNA, session).parts.process
+        harness.clock.ahead += ahead
         # Checked on every call, before the cleanup comes along.
         with pytest.raises(SessionOver) as over:
-            await client.navigate(ANNA, session, Navigate(url=house.url("/")))
+            await client.navigate(ANNA, session, Navigate(url=harness.url("/")))
         assert over.value.details["reason"] == reason
         await process.ended.wait()
 
@@ -275,33 +275,33 @@ async def test_time_ends_a_session_with_everything_of_it(house: BrowserdHouse) -
 
 
 @pytest.mark.promise("P-browser-ends")
-async def test_the_cleanup_ends_what_nobody_asks_for(house: BrowserdHouse) -> None:
+async def test_the_cleanup_ends_what_nobody_asks_for(harness: BrowserdHarness) -> None:
     assert limits.SWEEP_SECONDS == 15.0
-    session = (await house.open(budget={"idle_ttl_ms": 500_000})).session_id
+    session = (await harness.open(budget={"idle_ttl_ms": 500_000})).session_id
     # A person who looks on does not keep it alive, nor does its owner's looking it up.
-    watching = house.client.watch(OPERATOR, session, WatchAsk(frames=False))
+    watching = harness.client.watch(OPERATOR, session, WatchAsk(frames=False))
     await anext(watching)
-    house.clock.ahead += 400.0
-    await house.client.get_session(ANNA, session)
-    assert house.parts.manager.sweep() == 0
-    house.clock.ahead += 101.0
-    assert house.parts.manager.sweep() == 1
+    harness.clock.ahead += 400.0
+    await harness.client.get_session(ANNA, session)
+    assert harness.parts.manager.sweep() == 0
+    harness.clock.ahead += 101.0
+    assert harness.parts.manager.sweep() == 1
     last = [each async for each in watching][-1]
     assert getattr(last, "kind", "") == session_api.CLOSED and getattr(last, "text", "") == "idle"
-    assert await house.client.sessions(ANNA) == ()
+    assert await harness.client.sessions(ANNA) == ()
 
 
-async def test_a_browser_that_dies_ends_its_session_with_a_code(house: BrowserdHouse) -> None:
-    session = (await house.open()).session_id
-    process = house.parts.manager.find(ANNA, session).parts.process
+async def test_a_browser_that_dies_ends_its_session_with_a_code(harness: BrowserdHarness) -> None:
+    session = (await harness.open()).session_id
+    process = harness.parts.manager.find(ANNA, session).parts.process
     os.kill(process.pid, signal.SIGKILL)
     await process.ended.wait()
     # The whole tree dies; which of its processes is noticed first is the kernel's choice.
     with pytest.raises((BrowserEnded, NetworkServiceDied)):
-        await house.client.get_session(ANNA, session)
+        await harness.client.get_session(ANNA, session)
 
     async def none_is_left() -> bool:
-        return not await house.client.sessions(OPERATOR)
+        return not await harness.client.sessions(OPERATOR)
 
     await eventually(none_is_left)
 
@@ -320,8 +320,8 @@ def networks_of(processes: Iterable[int]) -> set[str]:
 
 
 @pytest.mark.promise("P-tokens")
-async def test_the_socket_is_for_its_owner_alone(house: BrowserdHouse) -> None:
-    folder = house.parts._state.path(SOCKET_FOLDER)
+async def test_the_socket_is_for_its_owner_alone(harness: BrowserdHarness) -> None:
+    folder = harness.parts._state.path(SOCKET_FOLDER)
     modes = {name: (folder / name).stat().st_mode & 0o777 for name in (SOCKET_NAME, TOKEN_NAME)}
     assert modes == {SOCKET_NAME: 0o600, TOKEN_NAME: 0o600} and folder.stat().st_mode & 0o777 == 0o700
 

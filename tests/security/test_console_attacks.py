@@ -13,10 +13,10 @@ from urllib.parse import quote, urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from fakes.console_house import Visitor, listen, visitor
-from fakes.console_scene import ConsoleScene, console_scene
+from fakes.console_harness import ConsoleHarness, console_harness
+from fakes.console_user import ConsoleUser, console_user, listen
 from fakes.eventually import eventually, eventually_sync
-from fakes.house import House, open_house
+from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.raw_http import operator
 from fakes.web_server import web_page
 from palyra.client.protocol import ApiError
@@ -29,16 +29,16 @@ WRITE = {"path": "a.txt", "content": "hello"}
 INTRUDER = "http://127.0.0.1:9"
 
 
-async def waiting(house: House) -> tuple[str, str]:
-    record = await house.call("fs.write", WRITE)
+async def waiting(harness: GatewayHarness) -> tuple[str, str]:
+    record = await harness.call("fs.write", WRITE)
     return str(record.approval_id), f"/console/v1/approvals/{record.approval_id}/decision"
 
 
 async def test_a_forged_write_of_another_page_changes_nothing(tmp_path: Path) -> None:
     """The cookie alone is worth nothing: a page on another port of this machine is sent along with it."""
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
-        approval_id, path = await waiting(house)
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
+        approval_id, path = await waiting(harness)
         yes = {"decision": "approve"}
         forged = [
             await known.post(path, yes, origin=INTRUDER),
@@ -56,32 +56,32 @@ async def test_a_forged_write_of_another_page_changes_nothing(tmp_path: Path) ->
             *["console.json_only"] * 2,
             "http.method_refused",
         ]
-        assert house.gateway.store.read("SELECT state FROM approvals WHERE approval_id = ?", (approval_id,)) == [
+        assert harness.gateway.store.read("SELECT state FROM approvals WHERE approval_id = ?", (approval_id,)) == [
             ("pending",)
         ]
-        assert "console.action_requested" not in house.kinds()
-        recorded = house.events(kind="console.request_refused")
+        assert "console.action_requested" not in harness.kinds()
+        recorded = harness.events(kind="console.request_refused")
         assert [payload["code"] for _, payload in recorded] == ["console.cross_origin", "console.csrf"]
         assert all(payload["path"] == path and payload["count"] == 1 for _, payload in recorded)
 
 
 async def test_the_token_of_one_session_is_no_good_in_another(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        one, other = await visitor(house), await visitor(house)
-        _, path = await waiting(house)
+    async with open_harness(tmp_path) as harness:
+        one, other = await console_user(harness), await console_user(harness)
+        _, path = await waiting(harness)
         got = await one.post(path, {"decision": "approve"}, palyra_csrf=other.csrf)
         assert got.document["code"] == "console.csrf"
 
 
 async def test_a_session_cannot_be_fixed_beforehand(tmp_path: Path) -> None:
     """A secret that somebody else planted in the browser is never taken up, and one that was used ends."""
-    async with open_house(tmp_path) as house:
-        token = await operator(house)
-        victim = Visitor(house)
+    async with open_harness(tmp_path) as harness:
+        token = await operator(harness)
+        victim = ConsoleUser(harness)
         victim.cookie = planted = f"palyra_session={'p' * 43}"
         assert (await victim.log_in(token)).status == 201
         assert victim.cookie != planted
-        thief = Visitor(house)
+        thief = ConsoleUser(harness)
         thief.cookie = planted
         assert (await thief.get("/")).status == 303
         thief.cookie = victim.cookie
@@ -90,9 +90,9 @@ async def test_a_session_cannot_be_fixed_beforehand(tmp_path: Path) -> None:
 
 
 async def test_guessing_tokens_is_slowed_down_and_tells_nothing(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        token = await operator(house)
-        guesser = Visitor(house)
+    async with open_harness(tmp_path) as harness:
+        token = await operator(harness)
+        guesser = ConsoleUser(harness)
         wrong = token[:-4] + "AAAA"
         answers = [await guesser.log_in(wrong) for _ in range(MAX_WRONG_LOGINS_PER_TOKEN + 1)]
         assert {got.body for got in answers[:-1]} == {answers[0].body} and answers[0].status == 401
@@ -101,9 +101,9 @@ async def test_guessing_tokens_is_slowed_down_and_tells_nothing(tmp_path: Path) 
         malformed = await guesser.log_in("x")
         assert malformed.body == answers[0].body, "malformed and wrong look alike"
         assert (await guesser.log_in(token)).status == 429, "the token that was guessed at has to wait"
-        other = Visitor(house)
-        assert (await other.log_in(await operator(house))).status == 201, "nobody else has to"
-        rejected = [payload["count"] for kind, payload in house.events() if kind == "credential.rejected"]
+        other = ConsoleUser(harness)
+        assert (await other.log_in(await operator(harness))).status == 201, "nobody else has to"
+        rejected = [payload["count"] for kind, payload in harness.events() if kind == "credential.rejected"]
         assert len(rejected) == 1, "guessing does not fill the journal"
 
 
@@ -120,17 +120,17 @@ async def test_guessing_tokens_is_slowed_down_and_tells_nothing(tmp_path: Path) 
     ],
 )
 async def test_bodies_without_a_single_meaning_are_refused(tmp_path: Path, body: bytes, code: str) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
-        _, path = await waiting(house)
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
+        _, path = await waiting(harness)
         assert (await known.post(path, body)).document["code"] in (code, "json.too_deep")
         assert (await known.post("/console/v1/session", body)).status in (400, 413)
 
 
 @pytest.mark.promise("P-limits")
 async def test_listeners_have_an_end(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
         starts: list[asyncio.Event] = []
         listening = [asyncio.create_task(listen(known, starts)) for _ in range(MAX_LISTENERS)]
         await eventually(lambda: sum(each.is_set() for each in starts) >= MAX_LISTENERS, every=0)
@@ -145,17 +145,17 @@ async def test_listeners_have_an_end(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleScene]:
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleHarness]:
     with another_site(HOSTILE_PAGE) as site:
         host = site.removeprefix("http://")
         settings = BROWSING.format(host=host)
-        with console_scene(tmp_path_factory.mktemp("attacked"), settings, browser=True) as scene:
-            SITES[scene.daemon.url] = site
-            yield scene
+        with console_harness(tmp_path_factory.mktemp("attacked"), settings, browser=True) as peers:
+            SITES[peers.daemon.url] = site
+            yield peers
 
 
 @pytest.fixture
-def scene(opened: ConsoleScene) -> Iterator[ConsoleScene]:
+def peers(opened: ConsoleHarness) -> Iterator[ConsoleHarness]:
     yield opened
     opened.close_pages()
     opened.complaints.clear()
@@ -180,14 +180,14 @@ preapproved = ["browser.*"]
 PAYLOADS = {"text": f"{BREAKOUT}\u202e\x1b[31m javascript:alert(1)"}
 
 
-def test_what_agents_say_stays_text(scene: ConsoleScene) -> None:
+def test_what_agents_say_stays_text(peers: ConsoleHarness) -> None:
     """Output, arguments, names and reasons of hostile agents, on every page that shows them."""
-    made = scene.palyra("call", "echo", "--principal", "agent:bot", "--input", json.dumps(PAYLOADS))["data"]
-    scene.palyra("call", f"{SCRIPT}"[:120], "--principal", "agent:bot", "--input", "{}")
+    made = peers.palyra("call", "echo", "--principal", "agent:bot", "--input", json.dumps(PAYLOADS))["data"]
+    peers.palyra("call", f"{SCRIPT}"[:120], "--principal", "agent:bot", "--input", "{}")
     hostile = {"path": f"{SCRIPT}/x", "content": SCRIPT}
-    asked = scene.palyra("call", "fs.write", "--principal", "agent:bot", "--input", json.dumps(hostile))
+    asked = peers.palyra("call", "fs.write", "--principal", "agent:bot", "--input", json.dumps(hostile))
     approval = asked["error"]["details"]["approval_id"]
-    page = scene.page("/approvals")
+    page = peers.page("/approvals")
     page.get_by_label("Reason").fill(SCRIPT)
     for path in (
         "/",
@@ -202,21 +202,21 @@ def test_what_agents_say_stays_text(scene: ConsoleScene) -> None:
         "/policy?tool=echo&principal=%3Cimg%20src=x%20onerror=document.title=1%3E",
         "/approvals/%3Cscript%3Edocument.title%3D%27owned%27%3C%2Fscript%3E",
     ):
-        page.goto(f"{scene.daemon.url}{path}")
+        page.goto(f"{peers.daemon.url}{path}")
         page.wait_for_load_state("load")
         assert "owned" not in page.title(), path
         assert page.locator("main script, main img[onerror], main svg[onload]").count() == 0, path
-    assert "onerror" in (page.goto(f"{scene.daemon.url}/calls/{made['call_id']}") or page).text()  # type: ignore[union-attr]
+    assert "onerror" in (page.goto(f"{peers.daemon.url}/calls/{made['call_id']}") or page).text()  # type: ignore[union-attr]
 
 
-def test_what_pages_call_themselves_stays_text(scene: ConsoleScene) -> None:
+def test_what_pages_call_themselves_stays_text(peers: ConsoleHarness) -> None:
     """A page that an agent's browser looks at names itself, its address and a file in markup."""
-    with scene.daemon.client() as client:
+    with peers.daemon.client() as client:
 
         def opened() -> bool:
             try:
                 client.call(
-                    "browser.open", {"url": f"{SITES[scene.daemon.url]}/{quote(SCRIPT)}"}, principal="agent:bot"
+                    "browser.open", {"url": f"{SITES[peers.daemon.url]}/{quote(SCRIPT)}"}, principal="agent:bot"
                 )
             except ApiError as error:
                 assert error.as_dict()["code"] == "browser.unavailable", error
@@ -225,10 +225,10 @@ def test_what_pages_call_themselves_stays_text(scene: ConsoleScene) -> None:
 
         eventually_sync(opened, seconds=90)
         (session,) = client.browser_sessions()
-    page = scene.page("/browser")
+    page = peers.page("/browser")
     expect(page.locator("#sessions")).to_contain_text("document.title='owned'")
     for path in ("/browser", f"/browser/{session.session_id}", "/journal?kind=browser."):
-        page.goto(f"{scene.daemon.url}{path}")
+        page.goto(f"{peers.daemon.url}{path}")
         page.wait_for_load_state("load")
         if path.endswith(session.session_id):
             page.wait_for_selector("canvas[data-frames]")
@@ -236,9 +236,9 @@ def test_what_pages_call_themselves_stays_text(scene: ConsoleScene) -> None:
         assert page.locator("main script, main img[onerror], main svg[onload]").count() == 0, path
 
 
-def test_even_markup_that_got_in_would_not_run(scene: ConsoleScene) -> None:
+def test_even_markup_that_got_in_would_not_run(peers: ConsoleHarness) -> None:
     """The second wall: the content policy refuses inline script, and Trusted Types refuse text as markup."""
-    page = scene.page("/")
+    page = peers.page("/")
     outcome = page.evaluate(
         """() => {
           const tried = {};
@@ -261,15 +261,15 @@ def another_site(page: bytes) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-def test_a_page_on_another_port_reads_nothing_sends_nothing_and_frames_nothing(scene: ConsoleScene) -> None:
-    asked = scene.palyra(
+def test_a_page_on_another_port_reads_nothing_sends_nothing_and_frames_nothing(peers: ConsoleHarness) -> None:
+    asked = peers.palyra(
         "call", "fs.write", "--principal", "agent:bot", "--input", json.dumps({"path": "b.txt", "content": "x"})
     )
     approval = asked["error"]["details"]["approval_id"]
-    page = scene.page("/")
+    page = peers.page("/")
     with another_site(b"<!doctype html><title>other</title><iframe id=f></iframe>") as site:
         page.goto(site)
-        ours = scene.daemon.url
+        ours = peers.daemon.url
         seen = page.evaluate(
             """async ([ours, path]) => {
               const tried = {};
@@ -306,12 +306,12 @@ def test_a_page_on_another_port_reads_nothing_sends_nothing_and_frames_nothing(s
     assert seen["read"] == "TypeError" and seen["json"] == "TypeError"
     assert seen["events"] == "refused" and seen["script"] == "refused"
     assert seen["frame"] in ("opaque", "")
-    assert scene.palyra("approvals", "show", approval)["data"]["state"] == "pending"
+    assert peers.palyra("approvals", "show", approval)["data"]["state"] == "pending"
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:7142", ""])
-def test_a_name_that_was_rebound_to_this_machine_is_not_ours(scene: ConsoleScene, host: str) -> None:
-    address = urlsplit(scene.daemon.url)
+def test_a_name_that_was_rebound_to_this_machine_is_not_ours(peers: ConsoleHarness, host: str) -> None:
+    address = urlsplit(peers.daemon.url)
     for path in ("/", "/login", "/console/v1/events", "/static/x/app.js"):
         connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=20)
         connection.putrequest("GET", path, skip_host=True)
@@ -321,22 +321,22 @@ def test_a_name_that_was_rebound_to_this_machine_is_not_ours(scene: ConsoleScene
         connection.close()
 
 
-def test_the_stream_ends_with_the_session(scene: ConsoleScene) -> None:
+def test_the_stream_ends_with_the_session(peers: ConsoleHarness) -> None:
     """A tab that somebody else still has open hears nothing after the person logged out."""
-    page = scene.page("/approvals")
+    page = peers.page("/approvals")
     other = page.context.new_page()
-    scene.open(other, "/approvals")
+    peers.open(other, "/approvals")
     page.get_by_role("button", name="Log out").click()
     # Two navigations may meet: waiting for one of them would fail with the one that gives way.
     for tab in (page, other):
         expect(tab).to_have_url(re.compile("/login$"), timeout=30_000)
 
 
-def test_answers_name_no_secret_of_the_session(scene: ConsoleScene) -> None:
-    page = scene.page("/")
+def test_answers_name_no_secret_of_the_session(peers: ConsoleHarness) -> None:
+    page = peers.page("/")
     (cookie,) = page.context.cookies()
     assert cookie["value"] not in page.content()
     assert page.evaluate("document.cookie") == ""
-    stored = (scene.place.state / "palyra.db").read_bytes() + (scene.place.state / "palyra.db-wal").read_bytes()
+    stored = (peers.place.state / "palyra.db").read_bytes() + (peers.place.state / "palyra.db-wal").read_bytes()
     assert cookie["value"].encode() not in stored
     assert re.fullmatch(r"[A-Za-z0-9_-]{43}", cookie["value"])

@@ -64,7 +64,7 @@ class Watcher:
         return [event.refusal.code for event in self.events if isinstance(event, Refused)]
 
 
-class Scene:
+class Harness:
     """An allowed host with a binding, another without, and a client that trusts what a sandboxed program would."""
 
     def __init__(self, mirror: MirrorServer, other: MirrorServer, port: int, bundle: str, authority: str) -> None:
@@ -106,7 +106,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(base: Path, *bindings: CredentialBindingPlan, trusted: bool = True) -> AsyncIterator[Scene]:
+async def harness(base: Path, *bindings: CredentialBindingPlan, trusted: bool = True) -> AsyncIterator[Harness]:
     make_certificate(base, (HOST, OTHER))
     async with mirror_server(base) as mirror, mirror_server(base) as other:
         rules = (HostRule.parse(f"{HOST}:{mirror.port}"), HostRule.parse(f"{OTHER}:{other.port}"))
@@ -125,7 +125,7 @@ async def scene(base: Path, *bindings: CredentialBindingPlan, trusted: bool = Tr
         termination = CredentialTermination(secrets, trust=trust, now=lambda: datetime.datetime.now(datetime.UTC))
         proxy = EgressProxy(EgressProxyPolicyService(frozenset), Names(), watcher, termination=termination)
         bundle = termination.authority(grant).bundle(authority.encode()).decode()
-        it = Scene(mirror, other, listening.getsockname()[1], bundle, authority)
+        it = Harness(mirror, other, listening.getsockname()[1], bundle, authority)
         it.watcher, it.secrets = watcher, secrets
         door = proxy.open_door(grant, [Listener(kind="proxy", socket=listening)])
         try:
@@ -141,7 +141,7 @@ BEARER = CredentialBindingPlan(header_name="Authorization", secret_ref="global/t
 
 
 async def test_the_server_gets_the_token_and_the_tool_never_does(tmp_path: Path) -> None:
-    async with scene(tmp_path, BEARER) as it:
+    async with harness(tmp_path, BEARER) as it:
         status, headers, body = await it.ask("GET", "/anything")
         assert status == 200
         assert it.mirror.seen[0][1]["Authorization"] == f"Bearer {TOKEN}"
@@ -159,7 +159,7 @@ async def test_the_server_gets_the_token_and_the_tool_never_does(tmp_path: Path)
     "name", ["Authorization", "authorization", "AUTHORIZATION", "Authorization ", "author\u0131zation"]
 )
 async def test_the_tools_own_header_does_not_reach_the_server(tmp_path: Path, name: str) -> None:
-    async with scene(tmp_path, BEARER) as it:
+    async with harness(tmp_path, BEARER) as it:
         try:
             await it.ask("GET", "/", {name: "Bearer mine"})
         except (http.client.HTTPException, ConnectionError, ValueError, UnicodeError):
@@ -171,7 +171,7 @@ async def test_the_tools_own_header_does_not_reach_the_server(tmp_path: Path, na
 
 @pytest.mark.parametrize("path", ["/chunked", "/base64", "/until-close"])
 async def test_reflections_come_back_redacted(tmp_path: Path, path: str) -> None:
-    async with scene(tmp_path, BEARER) as it:
+    async with harness(tmp_path, BEARER) as it:
         status, _, body = await it.ask("GET", path)
         assert status == 200
         assert TOKEN.encode() not in body
@@ -180,7 +180,7 @@ async def test_reflections_come_back_redacted(tmp_path: Path, path: str) -> None
 
 
 async def test_a_redirect_to_another_host_loses_it(tmp_path: Path) -> None:
-    async with scene(tmp_path, BEARER) as it:
+    async with harness(tmp_path, BEARER) as it:
         status, headers, _ = await it.ask("GET", f"/redirect?to=https://{OTHER}/x")
         assert status == 302
         assert "tok-7f3a9b2c" not in headers["Location"]
@@ -189,7 +189,7 @@ async def test_a_redirect_to_another_host_loses_it(tmp_path: Path) -> None:
 
 
 async def test_a_reply_that_cannot_be_scanned_is_withheld(tmp_path: Path) -> None:
-    async with scene(tmp_path, BEARER) as it:
+    async with harness(tmp_path, BEARER) as it:
         status, _, body = await it.ask("GET", "/gzip", {"Accept-Encoding": "gzip", "Range": "bytes=0-5"})
         assert status == 502
         assert b"egress.unreachable" in body
@@ -199,7 +199,7 @@ async def test_a_reply_that_cannot_be_scanned_is_withheld(tmp_path: Path) -> Non
 
 
 async def test_a_second_request_to_another_host_is_refused(tmp_path: Path) -> None:
-    async with scene(tmp_path, BEARER) as it:
+    async with harness(tmp_path, BEARER) as it:
         answers = await it.ask_many([("GET", "/one", {}, None), ("GET", "/two", {"Host": OTHER}, None)])
         assert [status for status, _, _ in answers] == [200, 403]
         assert len(it.mirror.seen) == 1
@@ -207,7 +207,7 @@ async def test_a_second_request_to_another_host_is_refused(tmp_path: Path) -> No
 
 
 async def test_many_requests_on_one_connection_and_bodies(tmp_path: Path) -> None:
-    async with scene(tmp_path, BEARER) as it:
+    async with harness(tmp_path, BEARER) as it:
         requests: list[tuple[str, str, Mapping[str, str], bytes | None]] = [
             ("POST", "/a", {}, b"x" * 100_000),
             ("HEAD", "/b", {}, None),
@@ -225,7 +225,7 @@ async def test_requests_that_the_binding_does_not_cover_get_none(tmp_path: Path)
     narrow = CredentialBindingPlan(
         header_name="Authorization", secret_ref="global/token", hosts=("x",), methods=("GET",), path_prefix="/v1"
     )
-    async with scene(tmp_path, narrow) as it:
+    async with harness(tmp_path, narrow) as it:
         await it.ask_many([("GET", "/v2", {}, None), ("POST", "/v1", {}, b""), ("GET", "/v1/x", {}, None)])
         assert [headers.get("Authorization") for _, headers, _ in it.mirror.seen] == [None, None, TOKEN]
 
@@ -235,7 +235,7 @@ async def test_a_path_that_servers_read_differently_is_refused(tmp_path: Path, p
     narrow = CredentialBindingPlan(
         header_name="Authorization", secret_ref="global/token", hosts=("x",), path_prefix="/v1"
     )
-    async with scene(tmp_path, narrow) as it:
+    async with harness(tmp_path, narrow) as it:
         status, _, body = await it.ask("GET", path)
         assert status == 403
         assert b"egress.credential_not_allowed" in body
@@ -243,7 +243,7 @@ async def test_a_path_that_servers_read_differently_is_refused(tmp_path: Path, p
 
 
 async def test_a_missing_secret_stops_the_request(tmp_path: Path) -> None:
-    async with scene(tmp_path, BEARER) as it:
+    async with harness(tmp_path, BEARER) as it:
         it.secrets.values.clear()
         status, _, body = await it.ask("GET", "/")
         assert status == 403
@@ -252,7 +252,7 @@ async def test_a_missing_secret_stops_the_request(tmp_path: Path) -> None:
 
 
 async def test_policy_can_refuse_the_use(tmp_path: Path) -> None:
-    async with scene(tmp_path, BEARER) as it:
+    async with harness(tmp_path, BEARER) as it:
         it.secrets.denied = True
         status, _, body = await it.ask("GET", "/")
         assert status == 403
@@ -261,7 +261,7 @@ async def test_policy_can_refuse_the_use(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_is_not_who_it_should_be_gets_nothing(tmp_path: Path) -> None:
-    async with scene(tmp_path, BEARER, trusted=False) as it:
+    async with harness(tmp_path, BEARER, trusted=False) as it:
         status, _, body = await it.ask("GET", "/")
         assert status == 502
         assert b"certificate" in body or b"issuer" in body
@@ -269,7 +269,7 @@ async def test_a_server_that_is_not_who_it_should_be_gets_nothing(tmp_path: Path
 
 
 async def test_a_placeholder_is_filled_for_its_own_host_only(tmp_path: Path) -> None:
-    async with scene(tmp_path, BEARER) as it:
+    async with harness(tmp_path, BEARER) as it:
         written = {"Authorization": "token {{vault:global/token}}"}
         await it.ask("GET", "/", written)
         assert it.mirror.seen[0][1]["Authorization"] == f"token {TOKEN}"
@@ -278,7 +278,7 @@ async def test_a_placeholder_is_filled_for_its_own_host_only(tmp_path: Path) -> 
 
 
 async def test_other_hosts_keep_their_own_tls(tmp_path: Path) -> None:
-    async with scene(tmp_path, BEARER) as it:
+    async with harness(tmp_path, BEARER) as it:
 
         def issuer(host: str, port: int) -> str:
             with socket.create_connection(("127.0.0.1", it.port), timeout=20) as sock:
@@ -293,7 +293,7 @@ async def test_other_hosts_keep_their_own_tls(tmp_path: Path) -> None:
 
 
 async def test_a_websocket_to_a_bound_host_is_not_opened(tmp_path: Path) -> None:
-    async with scene(tmp_path, BEARER) as it:
+    async with harness(tmp_path, BEARER) as it:
         status, _, _ = await it.ask("GET", "/", {"Connection": "Upgrade", "Upgrade": "websocket"})
         assert status == 200
         assert "Upgrade" not in it.mirror.seen[0][1]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fakes.bound_house import TOKEN, binding, plan_of, put, settings
-from fakes.fetch_scene import answer, redirect
-from fakes.house import open_house
+from fakes.bound_host_harness import TOKEN, binding, plan_of, put, settings
+from fakes.fetch_harness import answer, redirect
+from fakes.gateway_harness import open_harness
 from fakes.loopback import Script, ScriptedServer, read_request
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.refusal import CredentialNotAllowed
@@ -38,15 +38,15 @@ async def test_an_approval_does_not_bring_in_a_secret_through_a_redirect_on_the_
     with ScriptedServer([says(*redirect("/private/x")), says(answer(b"done"))]) as server:
         bound = binding(server.port, secret_ref="global/t", path_prefix="/private")
         tree = settings(server.port, bindings=[bound]) | {"tools": {}}
-        async with open_house(tmp_path, tree) as house:
-            await put(house, "global/t")
+        async with open_harness(tmp_path, tree) as harness:
+            await put(harness, "global/t")
             arguments = {"url": f"http://api.test:{server.port}/public"}
-            asked = await house.call("http.fetch", arguments)
-            approval = await house.approve(asked.approval_id)
+            asked = await harness.call("http.fetch", arguments)
+            approval = await harness.approve(asked.approval_id)
             assert approval.touches["secrets"] == []
-            record = await house.call("http.fetch", arguments)
+            record = await harness.call("http.fetch", arguments)
             assert record.error is not None and record.error["code"] == "egress.credential_not_allowed"
-            assert TOKEN.encode() not in b"".join(heard) and "vault.use_denied" in house.kinds(call=record.call_id)
+            assert TOKEN.encode() not in b"".join(heard) and "vault.use_denied" in harness.kinds(call=record.call_id)
 
 
 class Vault:
@@ -76,8 +76,8 @@ async def test_to_policy_an_approval_reaches_only_what_the_approver_was_shown(tm
     for ref in ("global/shown", "global/unseen"):
         await GrantedSecrets(vault, grants).reveal(grant, ref, there)
     assert [use.approved for use in vault.uses] == [True, False]
-    async with open_house(tmp_path) as house:
-        directory = house.gateway.directory
+    async with open_harness(tmp_path) as harness:
+        directory = harness.gateway.directory
         found = {
             url: connect_request(directory, call, grant, Target.from_url(url)).context[APPROVED]
             for url in ("https://a.example/", "https://b.example/", "https://x.c.example:8443/", "https://c.example/")
@@ -86,13 +86,13 @@ async def test_to_policy_an_approval_reaches_only_what_the_approver_was_shown(tm
 
 
 async def test_an_approved_program_does_not_get_a_shared_secret_nobody_was_asked_about(tmp_path: Path) -> None:
-    async with open_house(tmp_path, settings(8080, bindings=[binding(8080, secret_ref="global/t")])) as house:
-        parts = house.gateway.egress
-        await put(house, "global/t")
-        plan = plan_of(house, approved=True)
+    async with open_harness(tmp_path, settings(8080, bindings=[binding(8080, secret_ref="global/t")])) as harness:
+        parts = harness.gateway.egress
+        await put(harness, "global/t")
+        plan = plan_of(harness, approved=True)
         grant = parts.grant_for(plan, ("api.test:8080",))
         parts.enter(plan, grant)
-        shown = house.gateway.catalog.entry(plan.tool).spec.touches(plan.arguments).secrets
+        shown = harness.gateway.catalog.entry(plan.tool).spec.touches(plan.arguments).secrets
         target = Target.from_url("http://api.test:8080/")
         revealed = ""
         with contextlib.suppress(CredentialNotAllowed):

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from fakes.dns_query import question, udp
-from fakes.egress_scene import SITE, Client, Scene, echo, make_grant, scene, server
+from fakes.egress_harness import SITE, Client, EgressHarness, echo, harness, make_grant, server
 from fakes.eventually import eventually
 from palyra.egress.limits import MAX_REFUSALS_KEPT, MAX_REFUSALS_TOLD, MAX_SYNTHETIC_NAMES, ProxyLimits
 from palyra.egress.protocols.dns import SyntheticNames
@@ -48,7 +48,7 @@ def flooding(port: int) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 @contextmanager
-def second_call(stage: Scene, *rules: str) -> Iterator[tuple[Door, int]]:
+def second_call(stage: EgressHarness, *rules: str) -> Iterator[tuple[Door, int]]:
     """Another call of the same proxy, with a door of its own."""
     listening = socket.create_server(("127.0.0.1", 0))
     door = stage.proxy.open_door(make_grant(*rules), [Listener(kind="proxy", socket=listening)])
@@ -76,7 +76,7 @@ async def test_a_flood_of_questions_stops_neither_other_calls_nor_the_callers_ow
         Listener(kind="proxy", socket=socket.create_server(("127.0.0.1", 0))),
         Listener(kind="dns_udp", socket=door),
     )
-    async with server(echo) as port, scene(f"{SITE}:{port}", names=names, listeners=ways) as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}", names=names, listeners=ways) as stage:
         with second_call(stage, f"{SITE}:{port}") as (_, other_port), flooding(where[1]) as flood:
             await eventually(lambda: stage.door.usage().refused >= MAX_REFUSALS_TOLD)
             for number in range(40):
@@ -111,7 +111,7 @@ async def test_a_program_that_takes_all_synthetic_addresses_takes_them_from_itse
             Listener(kind="dns_tcp", socket=socket.create_server(("127.0.0.1", 0))),
             Listener(kind="transparent", socket=socket.create_server((address, port))),
         )
-        async with scene(f"{SITE}:{port}", f"*.wild.test:{port}", names=names, listeners=ways) as stage:
+        async with harness(f"{SITE}:{port}", f"*.wild.test:{port}", names=names, listeners=ways) as stage:
             asker = await stage.client()
 
             async def ask(name: str) -> tuple[int, str]:
@@ -149,7 +149,7 @@ async def test_clients_that_connect_and_say_nothing_do_not_keep_others_out() -> 
     async with server(echo) as port:
         listener = Listener(kind="proxy", socket=socket.create_server(("127.0.0.1", 0), backlog=64))
         rules = f"{SITE}:{port}"
-        async with scene(rules, limits=limits, listeners=(listener,), bounds={"max_tunnels": many + 10}) as stage:
+        async with harness(rules, limits=limits, listeners=(listener,), bounds={"max_tunnels": many + 10}) as stage:
             silent = []
             for _ in range(many):
                 sock = socket.socket()
@@ -177,7 +177,7 @@ async def test_a_server_that_takes_nobody_in_holds_only_those_who_knock_there() 
             sock.setblocking(False)
             sock.connect_ex(full.getsockname())
         slow = f"{SITE}:{full.getsockname()[1]}"
-        async with server(echo) as port, scene(slow, f"{SITE}:{port}", limits=limits) as stage:
+        async with server(echo) as port, harness(slow, f"{SITE}:{port}", limits=limits) as stage:
             waiting = []
             for _ in range(40):
                 client = await stage.client()

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from fakes.egress_scene import SITE, Scene, scene
+from fakes.egress_harness import SITE, EgressHarness, harness
 from fakes.eventually import eventually
 from fakes.served_host import ServedHost, served_host
 from palyra.egress.proxy.dial import Upstream
@@ -69,7 +69,7 @@ def near6(host: ServedHost) -> str:
     return str(ip_address(host.address6) - 1)
 
 
-async def reached_from(stage: Scene, authority: str) -> str:
+async def reached_from(stage: EgressHarness, authority: str) -> str:
     """The address that the server saw; empty if the proxy did not connect."""
     client = await stage.client()
     await client.send(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
@@ -82,7 +82,7 @@ async def reached_from(stage: Scene, authority: str) -> str:
 @pytest.mark.promise("P-net-addresses")
 async def test_an_ipv6_address_is_reached_under_its_rule_however_it_is_spelled(host: ServedHost) -> None:
     whole = ip_address(host.address6).exploded.upper()
-    async with scene(f"[{host.address6}]:{PORT}") as stage:
+    async with harness(f"[{host.address6}]:{PORT}") as stage:
         for spelled in (host.address6, whole):
             assert await reached_from(stage, f"[{spelled}]:{PORT}") == near6(host)
         by_name, code = await stage.socks(host.address6, PORT)
@@ -94,12 +94,12 @@ async def test_an_ipv6_address_is_reached_under_its_rule_however_it_is_spelled(h
 
 
 async def test_a_name_with_an_ipv6_address_is_reached_at_it(host: ServedHost) -> None:
-    async with scene(f"{SITE}:{PORT}", addresses={SITE: (host.address6, host.address)}) as stage:
+    async with harness(f"{SITE}:{PORT}", addresses={SITE: (host.address6, host.address)}) as stage:
         assert await reached_from(stage, f"{SITE}:{PORT}") == near6(host)
     # The first answers on another port only, so the next is tried, of whichever family.
     with over_there(host, "-c", TELL, "7001", host.address) as (_, line):
         assert line == b"ready\n"
-        async with scene(f"{SITE}:7001", addresses={SITE: (host.address6, host.address)}) as stage:
+        async with harness(f"{SITE}:7001", addresses={SITE: (host.address6, host.address)}) as stage:
             assert await reached_from(stage, f"{SITE}:7001") == host.gateway
 
 
@@ -108,7 +108,7 @@ async def test_ipv6_forms_of_what_is_not_allowed_never_arrive(host: ServedHost) 
     mapped = f"::ffff:{host.address}"
     translated = f"64:ff9b::{host.address}"
     scoped = f"{host.address6}%lo"
-    async with scene(f"{host.address}:{PORT}", f"[{host.address6}]:{PORT + 1}") as stage:
+    async with harness(f"{host.address}:{PORT}", f"[{host.address6}]:{PORT + 1}") as stage:
         for address in (mapped, translated, scoped, host.address6, near6(host)):
             assert await reached_from(stage, f"[{address}]:{PORT}") == ""
         assert stage.recorder.connected() == []
@@ -117,14 +117,14 @@ async def test_ipv6_forms_of_what_is_not_allowed_never_arrive(host: ServedHost) 
     # A rule for such a form does not open it, nor does naming it a private target; nor a name that resolves to it.
     for address in (mapped, translated, "fe80::1", "::1"):
         private = () if address == "::1" else None
-        async with scene(f"[{address}]:{PORT}", private=private) as stage:
+        async with harness(f"[{address}]:{PORT}", private=private) as stage:
             assert await reached_from(stage, f"[{address}]:{PORT}") == ""
             assert stage.recorder.codes() == ["egress.address_forbidden"]
-        async with scene(f"{SITE}:{PORT}", private=private, addresses={SITE: (host.address6, address)}) as stage:
+        async with harness(f"{SITE}:{PORT}", private=private, addresses={SITE: (host.address6, address)}) as stage:
             assert await reached_from(stage, f"{SITE}:{PORT}") == ""
             assert stage.recorder.codes() == ["egress.address_forbidden"]
     # The network of the link is private: without the host among the private targets it is closed.
-    async with scene(f"[{host.address6}]:{PORT}", private=()) as stage:
+    async with harness(f"[{host.address6}]:{PORT}", private=()) as stage:
         assert await reached_from(stage, f"[{host.address6}]:{PORT}") == ""
         assert stage.recorder.codes() == ["egress.address_forbidden"]
 
@@ -154,7 +154,7 @@ async def test_everything_goes_through_the_operators_proxy(host: ServedHost, kin
     site = f"{SITE}:{PORT}" if kind == "socks5h" else f"{host.address}:{PORT}"
     with operators_proxy(host, at, site) as (where, counted):
         upstream = Upstream.parse(f"{kind}://{where}")
-        async with scene(f"{SITE}:{PORT}", addresses={SITE: (host.address,)}, upstream=upstream) as stage:
+        async with harness(f"{SITE}:{PORT}", addresses={SITE: (host.address,)}, upstream=upstream) as stage:
             for _ in range(3):
                 assert await reached_from(stage, f"{SITE}:{PORT}") == host.address
             by_socks, code = await stage.socks(SITE, PORT)
@@ -176,12 +176,12 @@ async def test_what_the_operators_proxy_refuses_is_not_tried_another_way(host: S
     """The target is on the same link, and would answer us directly."""
     with operators_proxy(host, host.address, "elsewhere.test") as (where, counted):
         upstream = Upstream.parse(f"{kind}://{where}")
-        async with scene(f"{SITE}:{PORT}", addresses={SITE: (host.address,)}, upstream=upstream) as stage:
+        async with harness(f"{SITE}:{PORT}", addresses={SITE: (host.address,)}, upstream=upstream) as stage:
             assert await reached_from(stage, f"{SITE}:{PORT}") == ""
             assert stage.recorder.codes() == ["egress.unreachable"]
             assert stage.recorder.connected() == []
     assert (counted[0]["connections"], counted[0]["refused"]) == (0, 1)
     # Now nobody is there at all.
-    async with scene(f"{SITE}:{PORT}", addresses={SITE: (host.address,)}, upstream=upstream) as stage:
+    async with harness(f"{SITE}:{PORT}", addresses={SITE: (host.address,)}, upstream=upstream) as stage:
         assert await reached_from(stage, f"{SITE}:{PORT}") == ""
         assert stage.recorder.codes() == ["egress.unreachable"]

@@ -7,7 +7,7 @@ import socket
 import msgspec
 import pytest
 
-from fakes.egress_scene import SITE, Scene, echo, hello_for, say_what_was_asked, scene, server, use_ports
+from fakes.egress_harness import SITE, EgressHarness, echo, harness, hello_for, say_what_was_asked, server, use_ports
 from fakes.eventually import eventually
 from palyra.egress.domain.refusal import EgressRefused
 from palyra.egress.limits import ProxyLimits
@@ -26,7 +26,7 @@ class Heard:
             self.data += data
 
 
-async def refusal_of(stage: Scene, code: str) -> None:
+async def refusal_of(stage: EgressHarness, code: str) -> None:
     await eventually(stage.recorder.codes)
     assert stage.recorder.codes() == [code]
 
@@ -38,7 +38,7 @@ async def test_a_tunnel_to_an_allowed_host_with_the_server_name_of_another(
     face: str, name: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = Heard()
-    async with server(heard.listen) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(heard.listen) as port, harness(f"{SITE}:{port}") as stage:
         use_ports(monkeypatch, tls=port)
         client = await stage.connect(f"{SITE}:{port}") if face == "connect" else (await stage.socks(SITE, port))[0]
         await client.send(hello_for(name))
@@ -51,7 +51,7 @@ async def test_a_tunnel_to_an_allowed_host_with_the_server_name_of_another(
 
 async def test_a_hello_in_many_pieces_is_put_together_before_it_is_judged() -> None:
     heard = Heard()
-    async with server(heard.listen) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(heard.listen) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         hello = hello_for(OTHER)
         for at in range(0, len(hello), 40):
@@ -70,7 +70,7 @@ async def test_a_hello_in_many_pieces_is_put_together_before_it_is_judged() -> N
 )
 async def test_plain_http_for_another_host_inside_a_tunnel(request_line: str) -> None:
     heard = Heard()
-    async with server(heard.listen) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(heard.listen) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         await client.send(f"{request_line}\r\nHost: {OTHER}\r\n\r\n".encode())
         assert (await client.rest()).startswith(b"HTTP/1.1 4")
@@ -90,7 +90,7 @@ async def test_a_second_request_for_another_host_on_the_same_connection(host: st
             asked.append(await reader.readuntil(b"\r\n\r\n"))
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
-    async with server(record) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(record) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         good = f"GET / HTTP/1.1\r\nHost: {SITE}:{port}\r\n\r\n".encode()
         await client.send(good)
@@ -114,7 +114,7 @@ async def test_a_request_smuggled_in_the_body_of_another() -> None:
         asked.append(await reader.read(65536))
 
     hidden = f"GET /secret HTTP/1.1\r\nHost: {OTHER}\r\n\r\n"
-    async with server(record) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(record) as port, harness(f"{SITE}:{port}") as stage:
         for framing in (
             f"Content-Length: {len(hidden)}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
             f"Content-Length: 0\r\nContent-Length: {len(hidden)}\r\n\r\n",
@@ -134,7 +134,7 @@ async def test_a_name_that_changes_its_address_between_judge_and_dial() -> None:
     """The resolver is asked once: the second answer, which would be forbidden, is never seen."""
     async with server(echo) as port:
         rebinding: list[tuple[str, ...]] = [("127.0.0.1",), ("169.254.169.254",)]
-        async with scene(f"{SITE}:{port}", addresses={SITE: rebinding}) as stage:
+        async with harness(f"{SITE}:{port}", addresses={SITE: rebinding}) as stage:
             client = await stage.connect(f"{SITE}:{port}")
             assert stage.recorder.connected()[0].address == "127.0.0.1"
             await client.close()
@@ -153,7 +153,7 @@ async def test_one_forbidden_answer_refuses_them_all(answers: tuple[str, ...]) -
     heard = Heard()
     async with (
         server(heard.listen) as port,
-        scene(f"{SITE}:{port}", addresses={SITE: answers}, private=()) as stage,
+        harness(f"{SITE}:{port}", addresses={SITE: answers}, private=()) as stage,
     ):
         client, code = await stage.socks(SITE, port)
         assert code == 2
@@ -167,7 +167,7 @@ async def test_one_forbidden_answer_refuses_them_all(answers: tuple[str, ...]) -
     ["127.0.0.1", "::1", "127.1", "0x7f.0.0.1", "2130706433", "017700000001", "169.254.169.254", "localhost", "a\0b"],
 )
 async def test_a_socks_name_that_is_an_address(name: str) -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
         client, code = await stage.socks(name, port)
         assert code == 2
         await client.close()
@@ -176,7 +176,7 @@ async def test_a_socks_name_that_is_an_address(name: str) -> None:
 
 
 async def test_an_address_rule_does_not_open_this_machine() -> None:
-    async with server(echo) as port, scene(f"127.0.0.1:{port}", private=()) as stage:
+    async with server(echo) as port, harness(f"127.0.0.1:{port}", private=()) as stage:
         client, code = await stage.socks("127.0.0.1", port)
         assert code == 2
         await client.close()
@@ -185,7 +185,7 @@ async def test_an_address_rule_does_not_open_this_machine() -> None:
 
 @pytest.mark.promise("P-limits")
 async def test_the_budget_holds_over_all_tunnels_of_a_call_and_both_directions() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}", bounds={"max_bytes": 100_000}) as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}", bounds={"max_bytes": 100_000}) as stage:
         first, second = await stage.connect(f"{SITE}:{port}"), await stage.connect(f"{SITE}:{port}")
         for client in (first, second):
             await client.send(b"\x00" * 20_000)
@@ -214,7 +214,7 @@ async def test_a_download_through_http_stops_at_the_budget_with_a_reset() -> Non
         writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 1_000_000)
         await writer.drain()
 
-    async with server(large) as port, scene(f"{SITE}:{port}", bounds={"max_bytes": 50_000}) as stage:
+    async with server(large) as port, harness(f"{SITE}:{port}", bounds={"max_bytes": 50_000}) as stage:
         client = await stage.client()
         await client.send(f"GET http://{SITE}:{port}/ HTTP/1.1\r\nHost: {SITE}:{port}\r\n\r\n".encode())
         await client.head()
@@ -229,7 +229,7 @@ async def test_a_download_through_http_stops_at_the_budget_with_a_reset() -> Non
 @pytest.mark.promise("P-floods")
 async def test_slow_clients_do_not_keep_others_waiting_and_are_cut() -> None:
     limits = ProxyLimits(handshake_seconds=1.0, sweep_seconds=0.02)
-    async with server(echo) as port, scene(f"{SITE}:{port}", limits=limits, bounds={"max_tunnels": 300}) as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}", limits=limits, bounds={"max_tunnels": 300}) as stage:
         slow = [await stage.client() for _ in range(200)]
         for client in slow:
             # On a busy machine the first ones are cut while the last ones begin.
@@ -250,7 +250,7 @@ async def test_slow_clients_do_not_keep_others_waiting_and_are_cut() -> None:
 @pytest.mark.promise("P-floods")
 async def test_thousands_of_idle_tunnels_do_not_stop_a_new_request() -> None:
     many = 2_000
-    async with server(echo) as port, scene(f"{SITE}:{port}", bounds={"max_tunnels": many + 1}) as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}", bounds={"max_tunnels": many + 1}) as stage:
         idle = []
         for _ in range(many):
             sock = socket.create_connection(("127.0.0.1", stage.port))
@@ -276,7 +276,7 @@ async def test_a_change_of_policy_under_load_cuts_every_tunnel_and_no_byte_follo
             writer.write(b"x" * 65536)
             await writer.drain()
 
-    async with server(flood) as port, scene(f"{SITE}:{port}", bounds={"max_bytes": 1 << 40}) as stage:
+    async with server(flood) as port, harness(f"{SITE}:{port}", bounds={"max_bytes": 1 << 40}) as stage:
         clients = [await stage.connect(f"{SITE}:{port}") for _ in range(20)]
         readers = [asyncio.create_task(client.rest()) for client in clients]
         await eventually(lambda: stage.door.usage().bytes_down > 20_000_000)
@@ -294,7 +294,7 @@ async def test_a_change_of_policy_under_load_cuts_every_tunnel_and_no_byte_follo
 async def test_a_target_lost_while_it_is_being_resolved_is_not_dialled() -> None:
     started, go = asyncio.Event(), asyncio.Event()
     heard = Heard()
-    async with server(heard.listen) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(heard.listen) as port, harness(f"{SITE}:{port}") as stage:
 
         async def slow(host: str) -> tuple[str, ...]:
             started.set()
@@ -314,7 +314,7 @@ async def test_a_target_lost_while_it_is_being_resolved_is_not_dialled() -> None
 
 
 async def test_a_client_that_is_gone_leaves_nothing_behind() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
         whole = f"CONNECT {SITE}:{port} HTTP/1.1\r\nHost: {SITE}:{port}\r\n\r\n".encode()
         for stay in (b"", b"\x05", b"CONNECT", whole):
             sock = socket.create_connection(("127.0.0.1", stage.port))
@@ -327,7 +327,7 @@ async def test_a_client_that_is_gone_leaves_nothing_behind() -> None:
 
 
 async def test_an_upstream_server_that_dies_in_the_middle() -> None:
-    async with scene(f"{SITE}:1", bounds={"max_bytes": 1 << 40}) as stage:
+    async with harness(f"{SITE}:1", bounds={"max_bytes": 1 << 40}) as stage:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = listening.getsockname()[1]
             stage.proxy.reconsider(
@@ -357,7 +357,7 @@ async def test_a_half_closed_connection_still_gets_its_answer() -> None:
         writer.write(b"got %d" % len(got))
         await writer.drain()
 
-    async with server(after_the_end) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(after_the_end) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         await client.send(b"\x00" * 100_000)
         client.end()
@@ -366,7 +366,7 @@ async def test_a_half_closed_connection_still_gets_its_answer() -> None:
 
 
 async def test_every_refusal_of_a_face_is_a_leaf_with_a_code() -> None:
-    async with server(say_what_was_asked) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(say_what_was_asked) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         await client.send(b"TRACE http://site.test/ HTTP/1.1\r\nHost: site.test\r\n\r\n")
         assert b" 405 " in await client.head()

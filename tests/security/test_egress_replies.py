@@ -12,9 +12,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from fakes.bound_house import OWN, TOKEN, binding, plan_of, profile_of, put, sandboxed, settings
-from fakes.fetch_scene import Authority, answer
-from fakes.house import open_house
+from fakes.bound_host_harness import OWN, TOKEN, binding, plan_of, profile_of, put, sandboxed, settings
+from fakes.fetch_harness import Authority, answer
+from fakes.gateway_harness import open_harness
 from fakes.loopback import ScriptedServer, read_request
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.injection import inject, needles_of, plan_injection
@@ -40,9 +40,9 @@ async def test_a_fetch_brings_nothing_back_that_could_not_be_searched(tmp_path: 
         )
 
     with ScriptedServer([script]) as server:
-        async with open_house(tmp_path, settings(server.port)) as house:
-            await put(house)
-            record = await house.call("http.fetch", {"url": f"http://api.test:{server.port}/", "format": wanted})
+        async with open_harness(tmp_path, settings(server.port)) as harness:
+            await put(harness)
+            record = await harness.call("http.fetch", {"url": f"http://api.test:{server.port}/", "format": wanted})
             assert record.error is not None and record.error["code"] == "fetch.unknown_encoding"
             assert base64.b64encode(packed).decode() not in str(record)
 
@@ -128,10 +128,10 @@ async def test_an_answer_that_somebody_on_the_way_cut_off_does_not_look_whole(tm
 
     with ScriptedServer([cut], authority.server_context("api.test")) as server:
         tree = settings(server.port, ca_file=str(authority.ca_file))
-        async with open_house(tmp_path, tree) as house:
-            await put(house)
-            plan = plan_of(house)
-            profile, door = house.gateway.egress.sandbox_door(plan, profile_of(house, f"api.test:{server.port}"))
+        async with open_harness(tmp_path, tree) as harness:
+            await put(harness)
+            plan = plan_of(harness)
+            profile, door = harness.gateway.egress.sandbox_door(plan, profile_of(harness, f"api.test:{server.port}"))
             assert door is not None
             listening = socket.create_server(("127.0.0.1", 0))
             kind = SimpleNamespace(kind=SimpleNamespace(value="proxy"))
@@ -141,7 +141,7 @@ async def test_an_answer_that_somebody_on_the_way_cut_off_does_not_look_whole(tm
             with pytest.raises((OSError, ssl.SSLError)):
                 await asyncio.to_thread(_read_all, listening.getsockname(), server.port, bundle)
             await door.close()
-            assert "egress.refused" in house.kinds(call="c1")
+            assert "egress.refused" in harness.kinds(call="c1")
 
 
 async def test_keys_of_a_connection_that_carries_a_secret_are_logged_nowhere(
@@ -159,10 +159,10 @@ async def test_keys_of_a_connection_that_carries_a_secret_are_logged_nowhere(
     context = authority.server_context("api.test")
     monkeypatch.setenv("SSLKEYLOGFILE", str(keys))
     with ScriptedServer([reply], context) as server:
-        async with open_house(tmp_path, settings(server.port, ca_file=str(authority.ca_file))) as house:
-            await put(house)
-            profile, door = house.gateway.egress.sandbox_door(
-                plan_of(house), profile_of(house, f"api.test:{server.port}")
+        async with open_harness(tmp_path, settings(server.port, ca_file=str(authority.ca_file))) as harness:
+            await put(harness)
+            profile, door = harness.gateway.egress.sandbox_door(
+                plan_of(harness), profile_of(harness, f"api.test:{server.port}")
             )
             assert door is not None
             listening = socket.create_server(("127.0.0.1", 0))
@@ -204,13 +204,13 @@ async def test_a_budget_that_ends_in_the_middle_of_a_secret_gives_no_half_of_it(
         connection.recv(1)
 
     with ScriptedServer([script, script]) as server:
-        async with open_house(tmp_path, settings(server.port)) as house:
-            await put(house)
+        async with open_harness(tmp_path, settings(server.port)) as harness:
+            await put(harness)
             arguments = {"url": f"http://api.test:{server.port}/", "format": wanted, "timeout_ms": 1500}
-            run = await house.open_run(egress_bytes=100_000)
-            await house.call("http.fetch", arguments, run_id=run)
-            run = await house.open_run(egress_bytes=len(sent[0]) + len(said) - 1)
-            record = await house.call("http.fetch", arguments, run_id=run)
+            run = await harness.open_run(egress_bytes=100_000)
+            await harness.call("http.fetch", arguments, run_id=run)
+            run = await harness.open_run(egress_bytes=len(sent[0]) + len(said) - 1)
+            record = await harness.call("http.fetch", arguments, run_id=run)
             assert record.result is not None and record.result["truncated"]
             got = record.result.get("text") or base64.b64decode(record.result["base64"]).decode()
             assert got.startswith("you sent") and TOKEN[:4] not in got

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from fakes.bound_house import PLACEHOLDER, TOKEN, sandboxed
+from fakes.bound_host_harness import PLACEHOLDER, TOKEN, sandboxed
 from palyra.egress.proxy import run_authority
 
 pytestmark = pytest.mark.promise("P-secret-unseen")
@@ -66,7 +66,7 @@ async def test_a_request_behind_another_goes_nowhere_through_a_bound_host(tmp_pa
 async def test_paths_that_can_be_read_as_others_get_no_secret(tmp_path: Path, path: str) -> None:
     async with sandboxed(tmp_path) as it:
         bound = msgspec.structs.replace(vars(it.door)["_grant"].bindings[0], path_prefix="/repos/acme")
-        it.house.gateway.egress.proxy.reconsider(lambda grant: msgspec.structs.replace(grant, bindings=(bound,)))
+        it.harness.gateway.egress.proxy.reconsider(lambda grant: msgspec.structs.replace(grant, bindings=(bound,)))
         got = await it.get(path)
         assert got.split(b" ", 2)[1] in (b"400", b"403") and it.heard == []
         for outside in ("/repos", "/repos/acmex", "/REPOS/acme", "/?/repos/acme"):

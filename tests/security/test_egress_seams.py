@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fakes.bound_house import plan_of, profile_of, sandboxed, settings
-from fakes.fetch_scene import answer
-from fakes.house import open_house
+from fakes.bound_host_harness import plan_of, profile_of, sandboxed, settings
+from fakes.fetch_harness import answer
+from fakes.gateway_harness import open_harness
 from fakes.loopback import ScriptedServer, read_request
 from palyra.egress import policy_judge
 from palyra.egress.domain.events import Connected, Refused
@@ -34,11 +34,11 @@ async def test_a_program_in_the_background_is_charged_the_most_it_may_use(tmp_pa
 
 
 async def test_calls_that_never_open_their_door_leave_no_authority_behind(tmp_path: Path) -> None:
-    async with open_house(tmp_path, settings(8080)) as house:
-        parts = house.gateway.egress
+    async with open_harness(tmp_path, settings(8080)) as harness:
+        parts = harness.gateway.egress
         for number in range(3):
-            plan = plan_of(house, call_id=f"c{number}", tool="process.logs")
-            profile, door = parts.sandbox_door(plan, profile_of(house, "api.test:8080"))
+            plan = plan_of(harness, call_id=f"c{number}", tool="process.logs")
+            profile, door = parts.sandbox_door(plan, profile_of(harness, "api.test:8080"))
             assert profile.extra_files and door is not None
         assert vars(parts.termination)["_authorities"] == {}
 
@@ -47,7 +47,7 @@ async def test_a_door_whose_closing_is_broken_off_still_ends_its_grant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with sandboxed(tmp_path) as it:
-        parts = it.house.gateway.egress
+        parts = it.harness.gateway.egress
         flush = parts.observer.flush
 
         async def never() -> None:
@@ -67,7 +67,7 @@ async def test_what_is_cut_with_the_door_is_on_record_before_the_call_ends_and_n
         reader, writer = await asyncio.open_connection(*it.proxy)
         writer.write(f"CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         assert b"200" in await reader.readline()
-        observer = it.house.gateway.egress.observer
+        observer = it.harness.gateway.egress.observer
         await observer.flush()
         await it.door.close()
         assert [kind for kind, _ in it.events()] == ["egress.connected", "egress.closed"]
@@ -115,27 +115,27 @@ async def test_a_change_of_policy_cuts_a_fetch_under_way(tmp_path: Path) -> None
             connection.sendall(b"y" * 999_000)
 
     with ScriptedServer([half]) as server:
-        async with open_house(tmp_path, settings(server.port, bindings=[])) as house:
+        async with open_harness(tmp_path, settings(server.port, bindings=[])) as harness:
             url = f"http://api.test:{server.port}/"
-            call = asyncio.create_task(house.call("http.fetch", {"url": url, "max_bytes": 1_000_000}))
+            call = asyncio.create_task(harness.call("http.fetch", {"url": url, "max_bytes": 1_000_000}))
             assert await asyncio.to_thread(begun.wait, 30)
             (tmp_path / "policies" / "own.cedar").write_text(
                 '@id("no-network") forbid (principal, action == Action::"egress.connect", resource);'
             )
-            await house.gateway.policy.reload()
+            await harness.gateway.policy.reload()
             released.set()
             record = await call
             assert record.error is not None and record.error["code"] == "egress.policy_changed"
-            assert {"egress.refused", "egress.closed"} <= set(house.kinds(call=record.call_id))
-            assert house.run(record.run_id).budget[BudgetKind.EGRESS_BYTES].used > 0
+            assert {"egress.refused", "egress.closed"} <= set(harness.kinds(call=record.call_id))
+            assert harness.run(record.run_id).budget[BudgetKind.EGRESS_BYTES].used > 0
 
 
 async def test_a_flood_hides_no_other_host_and_no_other_kind_of_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "MAX_ENTRIES_PER_GRANT", 10)
-    async with open_house(tmp_path) as house:
-        observer = house.gateway.egress.observer
+    async with open_harness(tmp_path) as harness:
+        observer = harness.gateway.egress.observer
         grant = EgressGrant(grant_id="g", principal="agent:bot", run="r", call="c", tool="t", rules=())
         harmless, other = (Target.from_url(f"https://{name}.example/") for name in ("a", "b"))
         refusals = [HostNotAllowed("no", host="x")] * 100 + [MalformedTraffic("smuggled", host="a.example")]
@@ -144,7 +144,7 @@ async def test_a_flood_hides_no_other_host_and_no_other_kind_of_refusal(
         for refused in refusals:
             observer.happened(grant, Refused.of(refused, "http"))
         await observer.flush()
-        told = house.events(call="c")
+        told = harness.events(call="c")
         assert "b.example" in [payload["target"]["host"] for kind, payload in told if kind == "egress.connected"]
         codes = [payload["refusal"]["code"] for kind, payload in told if kind == "egress.refused"]
         assert codes[-1] == "egress.malformed_traffic" and len(told) < 30
@@ -166,14 +166,14 @@ async def test_a_door_tells_the_first_refusal_of_each_kind_however_many_came_bef
 async def test_no_request_can_make_an_entry_that_takes_others_with_it(tmp_path: Path, character: str) -> None:
     """Entries are written many at once: one that the journal refuses must not cost those of other calls."""
     async with sandboxed(tmp_path) as it:
-        observer = it.house.gateway.egress.observer
+        observer = it.harness.gateway.egress.observer
         innocent = EgressGrant(grant_id="g2", principal="agent:other", run="r2", call="c2", tool="t", rules=())
         there = Target.from_url("https://a.example/")
         got = await it.get("/" + character * 31_000)
         observer.happened(innocent, Connected(target=there, address="192.0.2.1", face="connect"))
         await it.door.close()
-        assert it.house.kinds(call="c2") == ["egress.connected"]
-        assert ("egress.credential_used" in it.house.kinds(call="c1")) == got.startswith(b"HTTP/1.1 200")
+        assert it.harness.kinds(call="c2") == ["egress.connected"]
+        assert ("egress.credential_used" in it.harness.kinds(call="c1")) == got.startswith(b"HTTP/1.1 200")
 
 
 async def test_a_call_fills_the_journal_with_uses_of_its_secret_only_so_far(
@@ -183,9 +183,9 @@ async def test_a_call_fills_the_journal_with_uses_of_its_secret_only_so_far(
     async with sandboxed(tmp_path) as it:
         answers = [(await it.get()).split(b" ", 2)[1] for _ in range(5)]
         assert answers == [b"200"] * 3 + [b"403"] * 2
-        assert it.house.kinds(call="c1").count("vault.secret_used") == 3
+        assert it.harness.kinds(call="c1").count("vault.secret_used") == 3
         await it.door.close()
-        assert not vars(it.house.gateway.egress.grants)["_uses"]
+        assert not vars(it.harness.gateway.egress.grants)["_uses"]
 
 
 async def test_names_of_a_server_that_never_answers_do_not_keep_others_from_theirs(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ class Watcher:
         return [event.refusal.code for event in self.events if isinstance(event, Refused) and event.violation]
 
 
-class Scene:
+class Harness:
     """A server that believes everything, the proxy before it, and a client."""
 
     def __init__(self, server_port: int, proxy_port: int, watcher: Watcher) -> None:
@@ -181,11 +181,11 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[Scene]:
+async def harness() -> AsyncIterator[Harness]:
     listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     ports = [sock.getsockname()[1] for sock in listening]
     watcher = Watcher()
-    here = Scene(*ports, watcher)
+    here = Harness(*ports, watcher)
     server = await asyncio.start_server(here.serve, sock=listening[0])
     rule = HostRule.parse(f"{ALLOWED}:{ports[0]}")
     grant = EgressGrant(
@@ -209,7 +209,7 @@ def heads_in(received: bytes) -> bytes:
 
 @pytest.mark.parametrize("inside", [False, True], ids=["absolute-form", "in a tunnel"])
 async def test_nothing_hidden_reaches_the_server(inside: bool) -> None:
-    async with scene() as here:
+    async with harness() as here:
         tunnel = b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (here.host, here.host)
         for attempt in attempts(b"" if inside else b"http://" + here.host, here.host):
             here.received = b""
@@ -223,7 +223,7 @@ async def test_nothing_hidden_reaches_the_server(inside: bool) -> None:
 
 
 async def test_an_open_second_request_is_judged_on_its_own() -> None:
-    async with scene() as here:
+    async with harness() as here:
         for attempt in attempts(b"http://" + here.host, here.host):
             if attempt.name in OPEN_PIPELINING:
                 proxied = attempt.data.replace(b"GET /smuggled", b"GET http://evil.example/smuggled")
@@ -235,7 +235,7 @@ async def test_an_open_second_request_is_judged_on_its_own() -> None:
 
 
 async def test_no_client_gets_a_hidden_answer() -> None:
-    async with scene() as here:
+    async with harness() as here:
         ask = b"GET http://%b/ HTTP/1.1\r\nHost: %b\r\n\r\n" % (here.host, here.host)
         for attempt in answers():
             here.scripts = [attempt.data]
@@ -245,7 +245,7 @@ async def test_no_client_gets_a_hidden_answer() -> None:
 
 
 async def test_an_answer_nobody_asked_for_is_not_the_next_ones() -> None:
-    async with scene() as here:
+    async with harness() as here:
         ask = b"GET http://%b/ HTTP/1.1\r\nHost: %b\r\n\r\n" % (here.host, here.host)
         here.scripts = [OK + OK.replace(b"ok", b"no")]
         heard = await here.say(ask, ask)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fakes.guard_scene import Scene
+from fakes.guard_harness import GuardHarness
 from palyra.errors import PalyraError
 from palyra.sandbox.domain.outcome import ExecutableDenied, InterpreterDenied, WorkspaceScopeDenied
 from palyra.sandbox.domain.profile import EgressEnforcementMode
@@ -32,9 +32,9 @@ def workspace(tmp_path: Path) -> Path:
     return root
 
 
-def refused(scene: Scene, command: str, *args: str, **more: Any) -> PalyraError:
+def refused(harness: GuardHarness, command: str, *args: str, **more: Any) -> PalyraError:
     with pytest.raises((InterpreterDenied, ExecutableDenied)) as caught:
-        scene.check(command, *args, **more)
+        harness.check(command, *args, **more)
     return caught.value
 
 
@@ -57,9 +57,9 @@ def installed(*names: str) -> list[str]:
     "name", installed("sh", "bash", "dash", "rbash", "perl", "awk", "mawk", "python3", "perl5.36.0")
 )
 def test_interpreters_by_name_path_and_odd_path(workspace: Path, name: str) -> None:
-    scene = Scene(workspace)
+    harness = GuardHarness(workspace)
     for spelled in (name, f"/usr/bin/{name}", f"/bin/{name}", f"/usr/bin/../bin/./{name}", f"//usr//bin//{name}"):
-        error = refused(scene, spelled)
+        error = refused(harness, spelled)
         assert error.code == "sandbox.interpreter_denied" and error.details["argument"] == "command"
 
 
@@ -70,22 +70,22 @@ class TestDisguises:
         (workspace / "two").symlink_to("tool")
         for name in ("tool", "one"):
             runs(workspace, f"./{name}", "-c", "touch pwned")
-            assert DASH in refused(Scene(workspace), f"./{name}", "-c", "touch pwned").message
+            assert DASH in refused(GuardHarness(workspace), f"./{name}", "-c", "touch pwned").message
 
     def test_a_link_to_the_directory(self, workspace: Path) -> None:
         (workspace / "d").symlink_to("/usr/bin")
         runs(workspace, "./d/perl", "-e", "system 'touch pwned'")
-        refused(Scene(workspace), "./d/perl", "-e", "1")
+        refused(GuardHarness(workspace), "./d/perl", "-e", "1")
 
     def test_a_relative_link_that_climbs_out(self, workspace: Path) -> None:
         (workspace / "tool").symlink_to(os.path.relpath(PERL, workspace))
-        refused(Scene(workspace), "./tool")
+        refused(GuardHarness(workspace), "./tool")
 
     def test_a_copy_under_another_name(self, workspace: Path) -> None:
         for original in (DASH, PERL):
             shutil.copy(original, workspace / "tool")
-            refused(Scene(workspace), "./tool", "-c", "touch pwned")
-            refused(Scene(workspace), str(workspace / "tool"))
+            refused(GuardHarness(workspace), "./tool", "-c", "touch pwned")
+            refused(GuardHarness(workspace), str(workspace / "tool"))
         shutil.copy(DASH, workspace / "tool")
         runs(workspace, "./tool", "-c", "touch pwned")
 
@@ -94,23 +94,23 @@ class TestDisguises:
         with (workspace / "tool").open("ab") as changed:
             changed.write(b"\0")
         runs(workspace, "./tool", "-c", "touch pwned")
-        refused(Scene(workspace), "./tool", "-c", "touch pwned")
+        refused(GuardHarness(workspace), "./tool", "-c", "touch pwned")
 
     def test_a_changed_copy_that_pretends_to_be_a_harmless_applet(self, workspace: Path) -> None:
         shutil.copy(PERL, workspace / "ls")
         with (workspace / "ls").open("ab") as changed:
             changed.write(b"BusyBox v1.36.1")
         runs(workspace, "./ls", "-e", "system 'touch pwned'")
-        refused(Scene(workspace), "./ls", "-e", "1")
+        refused(GuardHarness(workspace), "./ls", "-e", "1")
 
     def test_a_copy_of_a_program_that_runs_programs(self, workspace: Path) -> None:
         shutil.copy("/usr/bin/env", workspace / "tool")
         runs(workspace, "./tool", "touch", "pwned")
-        refused(Scene(workspace), "./tool", "touch", "pwned")
+        refused(GuardHarness(workspace), "./tool", "touch", "pwned")
 
     def test_the_interpreter_that_runs_this_daemon(self, workspace: Path) -> None:
         shutil.copy(os.path.realpath(sys.executable), workspace / "tool")
-        refused(Scene(workspace), "./tool", "-c", "1")
+        refused(GuardHarness(workspace), "./tool", "-c", "1")
 
     def test_a_hard_link(self, tmp_path: Path, workspace: Path) -> None:
         """The PATH is one of our own, so that the link is possible for every user and on every disk."""
@@ -118,10 +118,10 @@ class TestDisguises:
         own.mkdir()
         shutil.copy(DASH, own / "dash")
         os.link(own / "dash", workspace / "tool")
-        scene = Scene(workspace, env=(("PATH", f"{own}:/usr/bin"),))
+        harness = GuardHarness(workspace, env=(("PATH", f"{own}:/usr/bin"),))
         runs(workspace, "./tool", "-c", "touch pwned")
         assert os.stat(own / "dash").st_ino == os.stat(workspace / "tool").st_ino
-        refused(scene, "./tool", "-c", "touch pwned")
+        refused(harness, "./tool", "-c", "touch pwned")
 
     @pytest.mark.parametrize(
         "first_line",
@@ -139,39 +139,39 @@ class TestDisguises:
         (workspace / "job").chmod(0o755)
         if first_line.endswith(("sh", "-e")):
             runs(workspace, "./job")
-        assert first_line[2:].strip() in refused(Scene(workspace), "./job").message
+        assert first_line[2:].strip() in refused(GuardHarness(workspace), "./job").message
 
     def test_a_script_under_the_name_of_a_harmless_one(self, workspace: Path) -> None:
         (workspace / "egrep").write_text("#!/bin/sh\ntouch pwned\n")
         (workspace / "egrep").chmod(0o755)
         runs(workspace, "./egrep")
-        refused(Scene(workspace), "./egrep")
-        Scene(workspace).check("egrep", "x", "f")
+        refused(GuardHarness(workspace), "./egrep")
+        GuardHarness(workspace).check("egrep", "x", "f")
 
     def test_a_file_without_a_first_line_that_shells_would_run(self, workspace: Path) -> None:
         (workspace / "job").write_text("touch pwned\n")
         (workspace / "job").chmod(0o755)
-        refused(Scene(workspace), "./job")
+        refused(GuardHarness(workspace), "./job")
 
     def test_the_loader(self, workspace: Path) -> None:
         (loader,) = {os.path.realpath(path) for path in Path("/lib64").glob("ld-*.so*")} or {""}
         if not loader:
             (loader,) = {os.path.realpath(path) for path in Path("/lib").glob("ld-*.so*")}
         runs(workspace, loader, DASH, "-c", "touch pwned")
-        refused(Scene(workspace), loader, DASH, "-c", "touch pwned")
+        refused(GuardHarness(workspace), loader, DASH, "-c", "touch pwned")
         (workspace / "tool").symlink_to(loader)
-        refused(Scene(workspace), "./tool", DASH)
+        refused(GuardHarness(workspace), "./tool", DASH)
         shutil.copy(loader, workspace / "copied")
-        refused(Scene(workspace), "./copied", DASH)
+        refused(GuardHarness(workspace), "./copied", DASH)
 
     @pytest.mark.parametrize(
         "path", ["/proc/self/exe", "/proc/1/root/bin/ls", "/dev/fd/3", "/proc/self/fd/0", "/proc/thread-self/exe"]
     )
     def test_kernel_links(self, workspace: Path, path: str) -> None:
-        refused(Scene(workspace), path)
+        refused(GuardHarness(workspace), path)
         (workspace / "tool").symlink_to(path)
-        refused(Scene(workspace), "./tool")
-        assert refused(Scene(workspace, allow_interpreters=True), "./tool").code == "sandbox.executable_denied"
+        refused(GuardHarness(workspace), "./tool")
+        assert refused(GuardHarness(workspace, allow_interpreters=True), "./tool").code == "sandbox.executable_denied"
 
     def test_an_applet_of_a_binary_with_many_names(self, tmp_path: Path, workspace: Path) -> None:
         """A stand-in for busybox: one file, many links, and the name decides."""
@@ -182,9 +182,9 @@ class TestDisguises:
             os.link(own / "busybox", own / applet)
             (workspace / f"my-{applet}").symlink_to(own / "busybox")
         (workspace / "sh").symlink_to(own / "busybox")
-        scene = Scene(workspace, env=(("PATH", f"{own}"),), tool_roots=(str(own),))
+        harness = GuardHarness(workspace, env=(("PATH", f"{own}"),), tool_roots=(str(own),))
         for harmless in (("ls", "-la"), ("cat", "f"), ("busybox", "ls"), ("busybox", "--list")):
-            assert scene.check(*harmless).argv[0] == harmless[0].encode()
+            assert harness.check(*harmless).argv[0] == harmless[0].encode()
         for attack in (
             ("sh",),
             ("awk", "x"),
@@ -193,17 +193,17 @@ class TestDisguises:
             ("./sh", "-c", "id"),
             ("env", "ls"),
         ):
-            refused(scene, *attack)
+            refused(harness, *attack)
 
     def test_a_program_outside_the_workspace_and_the_system(self, tmp_path: Path, workspace: Path) -> None:
         shutil.copy("/bin/true", tmp_path / "planted")
-        assert refused(Scene(workspace), str(tmp_path / "planted")).code == "sandbox.executable_denied"
-        assert refused(Scene(workspace), "../planted").code == "sandbox.executable_denied"
+        assert refused(GuardHarness(workspace), str(tmp_path / "planted")).code == "sandbox.executable_denied"
+        assert refused(GuardHarness(workspace), "../planted").code == "sandbox.executable_denied"
 
     @pytest.mark.parametrize("name", ["own", "task", "watch", "import"])
     def test_a_harmless_program_of_the_workspace_runs(self, workspace: Path, name: str) -> None:
         shutil.copy("/bin/true", workspace / name)
-        assert Scene(workspace).check(f"./{name}", "-c").executable.in_workspace
+        assert GuardHarness(workspace).check(f"./{name}", "-c").executable.in_workspace
 
 
 RUNNERS: list[tuple[tuple[str, ...], dict[str, str]]] = [
@@ -264,23 +264,23 @@ def armed(workspace: Path) -> Path:
 @pytest.mark.parametrize(("argv", "env"), RUNNERS, ids=[" ".join((*argv, *env)) for argv, env in RUNNERS])
 def test_programs_that_run_programs(armed: Path, argv: tuple[str, ...], env: dict[str, str]) -> None:
     runs(armed, *argv, env=env)
-    error = refused(Scene(armed), argv[0], *argv[1:], env=env)
+    error = refused(GuardHarness(armed), argv[0], *argv[1:], env=env)
     assert error.code == "sandbox.interpreter_denied" and error.details["argument"]
     # Allowed, it is the very same command.
-    assert Scene(armed, allow_interpreters=True).check(argv[0], *argv[1:], env=env).argv[0] == argv[0].encode()
+    assert GuardHarness(armed, allow_interpreters=True).check(argv[0], *argv[1:], env=env).argv[0] == argv[0].encode()
 
 
 def test_a_library_that_is_loaded_before_all_others(workspace: Path) -> None:
     for allow in (False, True):
         with pytest.raises(InterpreterDenied):
-            Scene(workspace, allow_interpreters=allow).check("ls", env={"LD_PRELOAD": "./x.so"})
+            GuardHarness(workspace, allow_interpreters=allow).check("ls", env={"LD_PRELOAD": "./x.so"})
 
 
 def test_startup_files_of_shells(workspace: Path) -> None:
     (workspace / "rc").write_text("touch pwned\n")
     runs(workspace, "/bin/bash", "-c", ":", env={"BASH_ENV": "./rc"})
     with pytest.raises(InterpreterDenied):
-        Scene(workspace).check("ls", env={"BASH_ENV": "./rc"})
+        GuardHarness(workspace).check("ls", env={"BASH_ENV": "./rc"})
 
 
 class TestWaysOutOfTheWorkspace:
@@ -292,30 +292,30 @@ class TestWaysOutOfTheWorkspace:
         (workspace / "abs").symlink_to(tmp_path / "secret")
         for word in ("a", "b", "d/secret", "abs", "./d/ws/../secret", "--file=d/secret", "-fd/secret", "@a", "d/new"):
             with pytest.raises(WorkspaceScopeDenied) as caught:
-                Scene(workspace).check("cat", word)
+                GuardHarness(workspace).check("cat", word)
             assert caught.value.details["path"] in (str(tmp_path / "secret"), str(tmp_path / "new"))
 
     def test_magic_links_and_devices(self, workspace: Path) -> None:
         (workspace / "m").symlink_to("/proc/self/root")
         for word in ("m/etc/passwd", "/proc/self/root/etc/passwd", "/proc/self/cwd/f", "/dev/fd/3", "/dev/mem"):
             with pytest.raises(WorkspaceScopeDenied):
-                Scene(workspace).check("cat", word)
-        Scene(workspace).check("cat", "/dev/null", "/dev/stdin")
+                GuardHarness(workspace).check("cat", word)
+        GuardHarness(workspace).check("cat", "/dev/null", "/dev/stdin")
 
     def test_the_working_directory(self, tmp_path: Path, workspace: Path) -> None:
         (workspace / "d").symlink_to(tmp_path)
         for cwd in ("d", "..", "/", str(tmp_path), "d/ws/.."):
             with pytest.raises(WorkspaceScopeDenied):
-                Scene(workspace).check("ls", cwd=cwd)
-        assert Scene(workspace).check("ls", cwd="d/ws").cwd == str(workspace)
+                GuardHarness(workspace).check("ls", cwd=cwd)
+        assert GuardHarness(workspace).check("ls", cwd="d/ws").cwd == str(workspace)
 
     def test_odd_names_stay_names(self, workspace: Path) -> None:
         for word in ("a\nb", "\udcff", "*", "[x]", "x" * 255, "$(id)", "`id`", ";id", "|id", "\u202e", "-" * 200):
-            assert Scene(workspace).check("ls", word).argv[1] == word.encode("utf-8", "surrogateescape")
+            assert GuardHarness(workspace).check("ls", word).argv[1] == word.encode("utf-8", "surrogateescape")
 
     def test_a_refusal_shows_no_control_characters(self, workspace: Path) -> None:
         with pytest.raises(WorkspaceScopeDenied) as caught:
-            Scene(workspace).check("cat", "/etc/\x1b[2J\n\u202epasswd")
+            GuardHarness(workspace).check("cat", "/etc/\x1b[2J\n\u202epasswd")
         assert caught.value.message.isprintable()
 
     def test_an_unsearchable_directory_cannot_hide_a_link(self, workspace: Path) -> None:
@@ -325,7 +325,7 @@ class TestWaysOutOfTheWorkspace:
         closed.chmod(0)
         try:
             with pytest.raises(WorkspaceScopeDenied):
-                Scene(workspace).check("cat", "closed/out/passwd")
+                GuardHarness(workspace).check("cat", "closed/out/passwd")
         finally:
             closed.chmod(stat.S_IRWXU)
 
@@ -338,6 +338,6 @@ class TestWaysOutOfTheWorkspace:
 def test_words_made_to_be_slow_to_judge(workspace: Path, command: str, piece: str) -> None:
     """Patterns that go back and forth took half a minute for these: one call must not hold a thread that long."""
     word = "-" + (piece * 4096)[:4000]
-    scene = Scene(workspace, egress=EgressEnforcementMode.PREFLIGHT)
+    harness = GuardHarness(workspace, egress=EgressEnforcementMode.PREFLIGHT)
     with contextlib.suppress(PalyraError):
-        scene.check(command, "commit", *[word] * 120)
+        harness.check(command, "commit", *[word] * 120)

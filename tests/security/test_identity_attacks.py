@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from fakes.besieged import DAY_MS, FACTS, Besieged, Forger, besieged_place, guesser, status_of
 from fakes.eventually import eventually_sync
-from fakes.identity_house import DeviceKey
-from fakes.node_scene import ByHand, code_of
+from fakes.identity_harness import DeviceKey
+from fakes.node_server_harness import ByHand, code_of
 from palyra.devicelink.agent.joining import prove
 from palyra.errors import PalyraError, RemoteError
 from palyra.identity.certificate import Purpose
@@ -136,7 +136,7 @@ async def test_a_revoked_device_is_cut_in_the_middle_and_never_comes_back(besieg
 
 async def test_a_stale_generation_shows_a_copied_key_and_locks_the_device(besieged: Besieged, device: ByHand) -> None:
     stream = await device.online()
-    thief = ByHand(device.scene, device.key, device.issued)
+    thief = ByHand(device.harness, device.key, device.issued)
     thief.connect()
     renewed = await device.renew()
     # A reply that was lost: the same key gets the same answer.

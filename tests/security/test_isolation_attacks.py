@@ -54,7 +54,7 @@ def write(path, text):
 """
 
 
-class Scene:
+class Harness:
     def __init__(self, base: Path) -> None:
         self.base = base
         self.workspace = base / "workspace"
@@ -80,27 +80,27 @@ class Scene:
         return ran
 
 
-def attack_outside_files(scene: Scene) -> None:
+def attack_outside_files(harness: Harness) -> None:
     home = Path.home()
-    (scene.workspace / "link").symlink_to(scene.outside)
-    (scene.workspace / "chain").symlink_to("link/secret")
-    scene.attack(
+    (harness.workspace / "link").symlink_to(harness.outside)
+    (harness.workspace / "chain").symlink_to("link/secret")
+    harness.attack(
         f"""
-        for path in ({str(scene.outside / "secret")!r}, "link/secret", "chain", "/etc/shadow", "/etc/sudoers",
+        for path in ({str(harness.outside / "secret")!r}, "link/secret", "chain", "/etc/shadow", "/etc/sudoers",
                      "/etc/ssl/private", "/root", "/proc/1/root/etc/shadow", "/sys/kernel", "/boot", "/var/lib",
                      "/var/log", "/run/user", "/var/run/docker.sock", {str(home / ".ssh")!r}, "/proc/kcore"):
             attempt("read " + path, lambda: os.listdir(path) if os.path.isdir(path) else open(path).read(10))
-        for path in ({str(scene.outside / "new")!r}, "link/new", "/usr/bin/new", "/etc/new", "/new", "/home/new",
+        for path in ({str(harness.outside / "new")!r}, "link/new", "/usr/bin/new", "/etc/new", "/new", "/home/new",
                      "/usr/local/bin/ls", "/dev/new", "/proc/new"):
             attempt("write " + path, lambda: write(path, "x"))
         """
     )
-    assert sorted(os.listdir(scene.outside)) == ["secret"]
+    assert sorted(os.listdir(harness.outside)) == ["secret"]
     assert not Path("/usr/bin/new").exists()
 
 
-def attack_protected_names(scene: Scene) -> None:
-    ran = scene.attack(
+def attack_protected_names(harness: Harness) -> None:
+    ran = harness.attack(
         """
         attempt("write hook", lambda: write(".git/hooks/pre-commit", "evil"))
         attempt("new hook", lambda: write(".git/hooks/post-commit", "evil"))
@@ -126,18 +126,18 @@ def attack_protected_names(scene: Scene) -> None:
         __import__("shutil").move("ordinary", "deep/ordinary")
         """
     )
-    assert (scene.workspace / ".git/hooks/pre-commit").read_text() == "#!/bin/sh\n"
-    assert os.listdir(scene.workspace / ".git/hooks") == ["pre-commit"]
-    assert (scene.workspace / ".env").read_text() == "KEY=1\n"
-    assert (scene.workspace / "deep/er/.github/workflows/ci.yml").read_text() == "on: push\n"
-    assert (scene.workspace / "deep/ordinary").read_text() == "this must work"
+    assert (harness.workspace / ".git/hooks/pre-commit").read_text() == "#!/bin/sh\n"
+    assert os.listdir(harness.workspace / ".git/hooks") == ["pre-commit"]
+    assert (harness.workspace / ".env").read_text() == "KEY=1\n"
+    assert (harness.workspace / "deep/er/.github/workflows/ci.yml").read_text() == "on: push\n"
+    assert (harness.workspace / "deep/ordinary").read_text() == "this must work"
     line = ran.receipt.line(Layer.PROTECTED_NAMES)
     assert line is not None
     assert line.held
 
 
-def attack_mounts(scene: Scene) -> None:
-    scene.attack(
+def attack_mounts(harness: Harness) -> None:
+    harness.attack(
         """
         MS_REMOUNT, MS_BIND = 32, 4096
         def mount(source, target, kind, flags):
@@ -160,8 +160,8 @@ def attack_mounts(scene: Scene) -> None:
     )
 
 
-def attack_namespaces(scene: Scene) -> None:
-    scene.attack(
+def attack_namespaces(harness: Harness) -> None:
+    harness.attack(
         """
         for name, flag in (("user", 0x10000000), ("mount", 0x20000), ("net", 0x40000000), ("pid", 0x20000000),
                            ("user and mount", 0x10020000), ("time", 0x80), ("cgroup", 0x2000000)):
@@ -179,10 +179,10 @@ def attack_namespaces(scene: Scene) -> None:
     )
 
 
-def attack_kernel_files(scene: Scene) -> None:
+def attack_kernel_files(harness: Harness) -> None:
     """Root outside is root for /proc/sys even without capabilities: only the read-only mount holds there."""
     before = Path("/proc/sys/kernel/core_pattern").read_text()
-    scene.attack(
+    harness.attack(
         """
         for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness", "/proc/sys/kernel/hostname",
                      "/proc/sys/user/max_user_namespaces", "/proc/sysrq-trigger", "/proc/self/uid_map",
@@ -196,10 +196,10 @@ def attack_kernel_files(scene: Scene) -> None:
     assert Path("/proc/sys/kernel/core_pattern").read_text() == before
 
 
-def attack_processes(scene: Scene) -> None:
+def attack_processes(harness: Harness) -> None:
     victim = subprocess.Popen(["/bin/sleep", "60"], stdout=subprocess.DEVNULL)
     try:
-        scene.attack(
+        harness.attack(
             f"""
             shown = [name for name in os.listdir("/proc") if name.isdigit()]
             if len(shown) > 3:
@@ -221,39 +221,39 @@ def attack_processes(scene: Scene) -> None:
         victim.wait()
 
 
-def attack_sockets(scene: Scene) -> None:
+def attack_sockets(harness: Harness) -> None:
     name = f"\0palyra-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as abstract, socket.socket() as tcp, socket.socket(socket.AF_UNIX) as named:
         abstract.bind(name)
         abstract.listen()
         tcp.bind(("127.0.0.1", 0))
         tcp.listen()
-        named.bind(str(scene.outside / "socket"))
+        named.bind(str(harness.outside / "socket"))
         named.listen()
         port = tcp.getsockname()[1]
-        scene.attack(
+        harness.attack(
             f"""
             def connect(family, address):
                 with socket.socket(family) as client:
                     client.settimeout(2)
                     client.connect(address)
             attempt("abstract", lambda: connect(socket.AF_UNIX, {name!r}))
-            attempt("named", lambda: connect(socket.AF_UNIX, {str(scene.outside / "socket")!r}))
+            attempt("named", lambda: connect(socket.AF_UNIX, {str(harness.outside / "socket")!r}))
             attempt("tcp", lambda: connect(socket.AF_INET, ("127.0.0.1", {port})))
             attempt("route", lambda: connect(socket.AF_INET, ("192.0.2.1", 9)))
             attempt("packet", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
             attempt("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
             """
         )
-    os.unlink(scene.outside / "socket")
+    os.unlink(harness.outside / "socket")
 
 
-def attack_descriptors_and_environment(scene: Scene) -> None:
-    leaked = os.open(scene.outside / "secret", os.O_RDONLY)
+def attack_descriptors_and_environment(harness: Harness) -> None:
+    leaked = os.open(harness.outside / "secret", os.O_RDONLY)
     os.set_inheritable(leaked, True)
     os.environ["PALYRA_TEST_SECRET"] = SECRET
     try:
-        ran = scene.attack(
+        ran = harness.attack(
             """
             here = {int(name) for name in os.listdir("/proc/self/fd")}
             others = [number for number in here if number > 2 and os.path.exists(f"/proc/self/fd/{number}")]
@@ -275,23 +275,23 @@ def attack_descriptors_and_environment(scene: Scene) -> None:
     assert str([name for name in expected if name != "LC_CTYPE"]) in ran.out
 
 
-def attack_environment_of_bubblewrap(scene: Scene) -> None:
+def attack_environment_of_bubblewrap(harness: Harness) -> None:
     """A preloaded library would run in bubblewrap, outside: the variable reaches the program only."""
-    marker = scene.outside / "marker"
-    (scene.workspace / "evil.c").write_text(
+    marker = harness.outside / "marker"
+    (harness.workspace / "evil.c").write_text(
         "#include <fcntl.h>\n__attribute__((constructor)) void run(void)"
         f'{{ open("{marker}", O_CREAT | O_WRONLY, 0600); }}\n'
     )
-    build = ["cc", "-shared", "-fPIC", "-o", str(scene.workspace / "evil.so"), str(scene.workspace / "evil.c")]
+    build = ["cc", "-shared", "-fPIC", "-o", str(harness.workspace / "evil.so"), str(harness.workspace / "evil.c")]
     subprocess.run(build, check=True)
-    library = str(scene.workspace / "evil.so")
-    ran = shell(profile_of(scene.workspace, env=(("LD_PRELOAD", library),)), "echo $LD_PRELOAD")
+    library = str(harness.workspace / "evil.so")
+    ran = shell(profile_of(harness.workspace, env=(("LD_PRELOAD", library),)), "echo $LD_PRELOAD")
     assert ran.out.strip() == library
     assert not marker.exists()
 
 
-def attack_terminal(scene: Scene) -> None:
-    scene.attack(
+def attack_terminal(harness: Harness) -> None:
+    harness.attack(
         """
         import fcntl, termios
         attempt("open the terminal", lambda: os.open("/dev/tty", os.O_RDWR))
@@ -301,8 +301,8 @@ def attack_terminal(scene: Scene) -> None:
     )
 
 
-def attack_read_only_workspace(scene: Scene) -> None:
-    scene.attack(
+def attack_read_only_workspace(harness: Harness) -> None:
+    harness.attack(
         """
         attempt("write", lambda: write("new", "x"))
         attempt("mkdir", lambda: os.mkdir("new"))
@@ -310,10 +310,10 @@ def attack_read_only_workspace(scene: Scene) -> None:
         """,
         read_only=True,
     )
-    assert not (scene.workspace / "new").exists()
+    assert not (harness.workspace / "new").exists()
 
 
-def attack_resources(scene: Scene) -> None:
+def attack_resources(harness: Harness) -> None:
     """The sizes of private places, and for an ordinary user the number of processes without any cgroup."""
     bombs = """
         import time
@@ -330,8 +330,8 @@ def attack_resources(scene: Scene) -> None:
             print("ESCAPED fork", children)
     """
     if os.geteuid() != 0:
-        scene.attack(bombs, limits=SandboxLimits(pids=20))
-    scene.attack(
+        harness.attack(bombs, limits=SandboxLimits(pids=20))
+    harness.attack(
         """
         def fill(path):
             with open(path, "wb") as file:
@@ -343,46 +343,46 @@ def attack_resources(scene: Scene) -> None:
     )
 
 
-def attack_mount_points_through_links(scene: Scene) -> None:
+def attack_mount_points_through_links(harness: Harness) -> None:
     """CVE-2026-87766: plain bubblewrap creates the mount point on the host; our plan gives it none to create."""
-    target = scene.outside / "planted"
-    (scene.workspace / "trap").symlink_to(f"/oldroot{scene.outside}")
+    target = harness.outside / "planted"
+    (harness.workspace / "trap").symlink_to(f"/oldroot{harness.outside}")
     plain = ["/usr/bin/bwrap", "--unshare-user", "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib64", "/lib64"]
-    plain += ["--symlink", "usr/lib", "/lib", "--bind", str(scene.workspace), str(scene.workspace)]
-    plain += ["--dir", str(scene.workspace / "trap" / "planted"), "--", "/usr/bin/true"]
+    plain += ["--symlink", "usr/lib", "/lib", "--bind", str(harness.workspace), str(harness.workspace)]
+    plain += ["--dir", str(harness.workspace / "trap" / "planted"), "--", "/usr/bin/true"]
     subprocess.run(plain, capture_output=True, check=False)
     vulnerable = target.exists()
     if vulnerable:
         target.rmdir()
     # The same trap under every protected name, as a parent and as the name itself.
-    shutil.rmtree(scene.workspace / ".git")
-    (scene.workspace / ".env").unlink()
-    (scene.workspace / ".git").symlink_to(f"/oldroot{scene.outside}")
-    (scene.workspace / ".env").symlink_to(f"/oldroot{scene.outside}/planted")
-    (scene.workspace / ".vscode").symlink_to(f"/oldroot{scene.outside}/planted-too")
-    ran = shell(profile_of(scene.workspace), "true")
+    shutil.rmtree(harness.workspace / ".git")
+    (harness.workspace / ".env").unlink()
+    (harness.workspace / ".git").symlink_to(f"/oldroot{harness.outside}")
+    (harness.workspace / ".env").symlink_to(f"/oldroot{harness.outside}/planted")
+    (harness.workspace / ".vscode").symlink_to(f"/oldroot{harness.outside}/planted-too")
+    ran = shell(profile_of(harness.workspace), "true")
     assert ran.code == 0
-    assert sorted(os.listdir(scene.outside)) == ["secret"]
+    assert sorted(os.listdir(harness.outside)) == ["secret"]
     links = ran.receipt.line(Layer.PROTECTED_NAMES)
     assert links is not None
     assert "3 links watched" in links.got
     print("plain bubblewrap is vulnerable:", vulnerable)
 
 
-def attack_swaps_before_the_start(scene: Scene) -> None:
+def attack_swaps_before_the_start(harness: Harness) -> None:
     """What was looked at is not what is mounted: seen before the program may start, which then never does."""
-    profile = profile_of(scene.workspace)
-    marker = scene.workspace / "ran"
+    profile = profile_of(harness.workspace)
+    marker = harness.workspace / "ran"
     plan = planned(profile, ["/usr/bin/touch", str(marker)])
-    shutil.move(scene.workspace / ".git", scene.workspace / "old")
-    shutil.copytree(scene.workspace / "old", scene.workspace / ".git")
+    shutil.move(harness.workspace / ".git", harness.workspace / "old")
+    shutil.copytree(harness.workspace / "old", harness.workspace / ".git")
     with pytest.raises(UnsupportedPlatform) as refused:
         run_plan(plan)
     assert "not what was looked at" in refused.value.message
     assert not marker.exists()
 
 
-def attack_keyrings_with_the_filter(scene: Scene) -> None:
+def attack_keyrings_with_the_filter(harness: Harness) -> None:
     """The session keyring is inherited through every namespace: only the filter keeps the program from it."""
     script = PRELUDE + textwrap.dedent(
         """
@@ -397,21 +397,21 @@ def attack_keyrings_with_the_filter(scene: Scene) -> None:
     # The numbers above are those of x86_64; elsewhere they are other calls.
     assert platform.machine() == "x86_64"
     argv = ["/usr/bin/python3", "-I", "-c", script]
-    ran = run_plan(planned(profile_of(scene.workspace), argv, seccomp=tier_c_program(platform.machine())))
+    ran = run_plan(planned(profile_of(harness.workspace), argv, seccomp=tier_c_program(platform.machine())))
     assert "finished" in ran.out, ran.err
     assert "ESCAPED" not in ran.out
 
 
-def attack_names_that_appear(scene: Scene) -> None:
+def attack_names_that_appear(harness: Harness) -> None:
     odd = b".env.\n\xff*?["
     script = "mkdir -p n/.vscode a/.git/hooks && : > n/.vscode/settings.json && : > a/.git/hooks/x && rm -f .git/index"
     for policy in AppearingProtected:
-        profile = profile_of(scene.workspace, appearing_protected=policy)
+        profile = profile_of(harness.workspace, appearing_protected=policy)
         _, before = gather_workspace(profile)
         ran = run(profile, ["/usr/bin/python3", "-c", f"open({odd!r}, 'w')"])
         assert ran.code == 0, ran.err
         assert shell(profile, script).code == 0
-        aside = Path(tempfile.mkdtemp(dir=scene.base))
+        aside = Path(tempfile.mkdtemp(dir=harness.base))
         report = look_again(profile, before, aside=str(aside))
         assert [each.names for each in report.changes] == [(odd,), (b"a", b".git", b"hooks"), (b"n", b".vscode")]
         assert "\n" not in report.line().got
@@ -423,22 +423,22 @@ def attack_names_that_appear(scene: Scene) -> None:
         else:
             assert policy is not AppearingProtected.FAIL
         moved = policy is AppearingProtected.MOVE_ASIDE
-        assert (scene.workspace / "n/.vscode").exists() is not moved
+        assert (harness.workspace / "n/.vscode").exists() is not moved
         assert len(os.listdir(aside)) == (3 if moved else 0)
         for path in (odd, b"n", b"a"):
-            full = os.fsencode(scene.workspace) + b"/" + path
+            full = os.fsencode(harness.workspace) + b"/" + path
             shutil.rmtree(full, ignore_errors=True)
             if os.path.lexists(full):
                 os.unlink(full)
 
 
-def attack_shared_network_modes(scene: Scene) -> None:
+def attack_shared_network_modes(harness: Harness) -> None:
     """Without strict egress the network is the host's, and the receipt says so."""
     with socket.socket() as tcp:
         tcp.bind(("127.0.0.1", 0))
         tcp.listen()
         script = f"import socket; socket.create_connection(('127.0.0.1', {tcp.getsockname()[1]}), 2); print('reached')"
-        profile = profile_of(scene.workspace, egress=EgressEnforcementMode.PREFLIGHT)
+        profile = profile_of(harness.workspace, egress=EgressEnforcementMode.PREFLIGHT)
         ran = run(profile, ["/usr/bin/python3", "-I", "-c", script])
     assert ran.out == "reached\n"
     line = ran.receipt.line(Layer.NETWORK_NAMESPACE)
@@ -446,7 +446,7 @@ def attack_shared_network_modes(scene: Scene) -> None:
     assert line.asked == "the host's"
 
 
-ATTACKS: tuple[Callable[[Scene], None], ...] = (
+ATTACKS: tuple[Callable[[Harness], None], ...] = (
     attack_outside_files,
     attack_protected_names,
     attack_mounts,
@@ -468,8 +468,8 @@ ATTACKS: tuple[Callable[[Scene], None], ...] = (
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-def test_attack(attack: Callable[[Scene], None], tmp_path: Path) -> None:
-    attack(Scene(tmp_path))
+def test_attack(attack: Callable[[Harness], None], tmp_path: Path) -> None:
+    attack(Harness(tmp_path))
 
 
 def test_attacks_as_an_ordinary_user() -> None:
@@ -499,7 +499,7 @@ def as_ordinary_user(base: Path) -> None:
     for attack in ATTACKS:
         place = base / attack.__name__
         place.mkdir()
-        attack(Scene(place))
+        attack(Harness(place))
         print("blocked:", attack.__name__)
 
 

@@ -29,7 +29,7 @@ ENVELOPE = {
 }
 
 
-class Scene:
+class Harness:
     def __init__(self, place: Place, daemon: Daemon) -> None:
         self.place = place
         self.daemon = daemon
@@ -39,22 +39,22 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     place = Place(tmp_path_factory.mktemp("mcp"), '[tools]\npreapproved = ["process.start"]\n')
     (place.policies / "other.cedar").write_text(
         '@id("other-runs-nothing")\nforbid (principal == Agent::"other", action == Action::"tool.execute", '
         'resource == Tool::"process.run");'
     )
     with place.daemon() as daemon:
-        yield Scene(place, daemon)
+        yield Harness(place, daemon)
 
 
 @pytest.mark.promise("P-own-only")
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_two_tokens_see_different_tools_and_none_of_the_others_calls(scene: Scene, transport: str) -> None:
+async def test_two_tokens_see_different_tools_and_none_of_the_others_calls(harness: Harness, transport: str) -> None:
     async with (
-        connected(transport, scene.place, scene.daemon, scene.bot) as bot,
-        connected(transport, scene.place, scene.daemon, scene.other) as other,
+        connected(transport, harness.place, harness.daemon, harness.bot) as bot,
+        connected(transport, harness.place, harness.daemon, harness.other) as other,
     ):
         mine = {tool.name for tool in (await bot.list_tools()).tools}
         theirs = {tool.name for tool in (await other.list_tools()).tools}
@@ -74,45 +74,45 @@ async def test_two_tokens_see_different_tools_and_none_of_the_others_calls(scene
 
 
 @pytest.mark.promise("P-own-only")
-async def test_a_session_cannot_be_used_with_another_token(scene: Scene) -> None:
-    async with httpx2.AsyncClient(base_url=scene.daemon.url, timeout=60) as http:
-        begun = await post(http, HANDSHAKE, scene.bot)
+async def test_a_session_cannot_be_used_with_another_token(harness: Harness) -> None:
+    async with httpx2.AsyncClient(base_url=harness.daemon.url, timeout=60) as http:
+        begun = await post(http, HANDSHAKE, harness.bot)
         session = begun.headers["mcp-session-id"]
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
         headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
-        stolen = await post(http, listing, scene.other, **headers)
+        stolen = await post(http, listing, harness.other, **headers)
         assert stolen.status_code == 404
-        ended = await http.delete("/mcp", headers={"authorization": f"Bearer {scene.other}", **headers})
+        ended = await http.delete("/mcp", headers={"authorization": f"Bearer {harness.other}", **headers})
         assert ended.status_code == 404
-        assert (await post(http, listing, scene.bot, **headers)).status_code == 200
+        assert (await post(http, listing, harness.bot, **headers)).status_code == 200
 
 
 @pytest.mark.promise("P-tokens")
-async def test_a_revoked_token_ends_an_open_connection(scene: Scene) -> None:
-    with scene.daemon.client() as owner:
+async def test_a_revoked_token_ends_an_open_connection(harness: Harness) -> None:
+    with harness.daemon.client() as owner:
         made = owner.create_token("agent:brief")
-        async with over_http(scene.daemon, made.token.reveal()) as client:
+        async with over_http(harness.daemon, made.token.reveal()) as client:
             assert not (await client.call_tool("echo", {"text": "hi"})).is_error
             owner.revoke_token(made.view.token_id)
             with pytest.raises((MCPError, httpx2.HTTPStatusError)):
                 await client.call_tool("echo", {"text": "hi"})
 
 
-async def test_an_agents_token_cannot_speak_for_somebody_else(scene: Scene) -> None:
-    async with httpx2.AsyncClient(base_url=scene.daemon.url, timeout=60) as http:
-        refused = await post(http, HANDSHAKE, scene.bot, **{"palyra-principal": "user:operator"})
+async def test_an_agents_token_cannot_speak_for_somebody_else(harness: Harness) -> None:
+    async with httpx2.AsyncClient(base_url=harness.daemon.url, timeout=60) as http:
+        refused = await post(http, HANDSHAKE, harness.bot, **{"palyra-principal": "user:operator"})
         assert refused.status_code == 403 and refused.json()["error"]["code"] == "token.scope_missing"
         for token in ("x", "plr_nonsense"):
             assert (await post(http, HANDSHAKE, token)).status_code == 401
 
 
 @pytest.mark.promise("P-api-local")
-async def test_a_page_of_another_site_is_refused(scene: Scene) -> None:
-    async with httpx2.AsyncClient(base_url=scene.daemon.url, timeout=60) as http:
+async def test_a_page_of_another_site_is_refused(harness: Harness) -> None:
+    async with httpx2.AsyncClient(base_url=harness.daemon.url, timeout=60) as http:
         for headers in ({"origin": "https://evil.test"}, {"origin": "null"}, {"origin": "http://["}):
-            refused = await post(http, HANDSHAKE, scene.bot, **headers)
+            refused = await post(http, HANDSHAKE, harness.bot, **headers)
             assert refused.status_code == 403 and refused.json()["error"]["code"] == "http.origin_refused"
-        rebound = await post(http, HANDSHAKE, scene.bot, host="evil.test")
+        rebound = await post(http, HANDSHAKE, harness.bot, host="evil.test")
         assert rebound.status_code == 421
 
 
@@ -133,39 +133,39 @@ async def test_a_page_of_another_site_is_refused(scene: Scene) -> None:
         b"\xff\xfe\x00",
     ],
 )
-async def test_broken_messages_over_http_are_errors_and_the_server_goes_on(scene: Scene, body: bytes) -> None:
-    async with httpx2.AsyncClient(base_url=scene.daemon.url, timeout=60) as http:
+async def test_broken_messages_over_http_are_errors_and_the_server_goes_on(harness: Harness, body: bytes) -> None:
+    async with httpx2.AsyncClient(base_url=harness.daemon.url, timeout=60) as http:
         for version in ("2025-11-25", "2026-07-28"):
-            answer = await post(http, body, scene.bot, **{"mcp-protocol-version": version})
+            answer = await post(http, body, harness.bot, **{"mcp-protocol-version": version})
             assert 400 <= answer.status_code < 500, (version, answer.status_code)
-        assert (await post(http, HANDSHAKE, scene.bot)).status_code == 200
+        assert (await post(http, HANDSHAKE, harness.bot)).status_code == 200
 
 
 @pytest.mark.promise("P-limits")
-async def test_giant_messages_over_http_are_refused_unread(scene: Scene) -> None:
-    async with httpx2.AsyncClient(base_url=scene.daemon.url, timeout=60) as http:
+async def test_giant_messages_over_http_are_refused_unread(harness: Harness) -> None:
+    async with httpx2.AsyncClient(base_url=harness.daemon.url, timeout=60) as http:
         giant = b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * MAX_MESSAGE_BYTES + b'"}'
-        assert (await post(http, giant, scene.bot)).status_code == 413
-        assert (await post(http, HANDSHAKE, scene.bot)).status_code == 200
+        assert (await post(http, giant, harness.bot)).status_code == 413
+        assert (await post(http, HANDSHAKE, harness.bot)).status_code == 200
 
 
 @pytest.mark.promise("P-mcp-client")
-async def test_a_revision_that_nobody_knows_is_named_as_such(scene: Scene) -> None:
-    async with httpx2.AsyncClient(base_url=scene.daemon.url, timeout=60) as http:
+async def test_a_revision_that_nobody_knows_is_named_as_such(harness: Harness) -> None:
+    async with httpx2.AsyncClient(base_url=harness.daemon.url, timeout=60) as http:
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {"_meta": dict(ENVELOPE)}}
         listing["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = "1999-01-01"  # type: ignore[index]
-        unknown = await post(http, listing, scene.bot, **{"mcp-protocol-version": "1999-01-01"})
+        unknown = await post(http, listing, harness.bot, **{"mcp-protocol-version": "1999-01-01"})
         assert unknown.status_code == 400 and "2026-07-28" in unknown.text
         # A handshake that offers an unknown one is answered with one that we speak.
         odd = {**HANDSHAKE, "params": {**HANDSHAKE["params"], "protocolVersion": "1999-01-01"}}  # type: ignore[dict-item]
-        assert "2025-11-25" in (await post(http, odd, scene.bot)).text
+        assert "2025-11-25" in (await post(http, odd, harness.bot)).text
 
 
 @pytest.mark.promise("P-limits")
-async def test_broken_and_giant_lines_on_stdio_are_errors_and_the_server_goes_on(scene: Scene) -> None:
+async def test_broken_and_giant_lines_on_stdio_are_errors_and_the_server_goes_on(harness: Harness) -> None:
     program = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "palyra.cli.main", "mcp"),
-        env={**scene.place.environment, "PALYRA_TOKEN": scene.bot},
+        env={**harness.place.environment, "PALYRA_TOKEN": harness.bot},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=MAX_MESSAGE_BYTES * 2,
@@ -195,8 +195,8 @@ async def test_broken_and_giant_lines_on_stdio_are_errors_and_the_server_goes_on
         assert await program.wait() == 0
 
 
-def test_the_stream_of_lines_is_for_those_with_a_token(scene: Scene) -> None:
-    host, port = scene.daemon.url.removeprefix("http://").split(":")
+def test_the_stream_of_lines_is_for_those_with_a_token(harness: Harness) -> None:
+    host, port = harness.daemon.url.removeprefix("http://").split(":")
     for headers in (b"", b"authorization: Bearer x\r\n"):
         with socket.create_connection((host, int(port)), 30) as connection:
             connection.sendall(

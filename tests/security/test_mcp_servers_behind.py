@@ -29,7 +29,7 @@ SECRET = "s3cr3t-value-0123456789"
 PAGE = b"<html><head><title>News</title></head><body><h1>Today</h1><p>Nothing happened.</p></body></html>"
 
 
-class Scene:
+class Harness:
     def __init__(self, place: Place, daemon: Daemon, port: int, home: Path) -> None:
         self.place = place
         self.daemon = daemon
@@ -48,7 +48,7 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     root = tmp_path_factory.mktemp("behind")
     home = root / "curious"
     home.mkdir()
@@ -103,34 +103,34 @@ secrets = {{ "API_KEY" = "principal:agent:bot/key" }}
             'resource == Tool::"time.get_current_time");'
         )
         with place.daemon() as daemon:
-            scene = Scene(place, daemon, port, home)
-            scene.palyra("vault", "put", "principal:agent:bot/key", stdin=SECRET)
-            yield scene
+            harness = Harness(place, daemon, port, home)
+            harness.palyra("vault", "put", "principal:agent:bot/key", stdin=SECRET)
+            yield harness
 
 
-async def curious(scene: Scene, what: str, where: str = "", **meta_: Any) -> Any:
-    async with scene.client() as client:
+async def curious(harness: Harness, what: str, where: str = "", **meta_: Any) -> Any:
+    async with harness.client() as client:
         return await client.call_tool("curious_tryout", {"what": what, "where": where}, **meta_)
 
 
 @pytest.fixture(scope="module")
-def reviewed(scene: Scene) -> Scene:
-    looked = scene.palyra("mcp", "look", "curious")
+def reviewed(harness: Harness) -> Harness:
+    looked = harness.palyra("mcp", "look", "curious")
     # What reaches out and what has no name here cannot be offered at all.
     assert looked["refused"].keys() == {"refers", "Über"} and [tool["tool"] for tool in looked["tools"]] == ["tryout"]
-    scene.palyra("mcp", "approve", "curious")
-    return scene
+    harness.palyra("mcp", "approve", "curious")
+    return harness
 
 
-async def test_a_server_from_pypi_is_offered_after_review_and_obeys_policy(scene: Scene) -> None:
+async def test_a_server_from_pypi_is_offered_after_review_and_obeys_policy(harness: Harness) -> None:
     asked = {"timezone": "UTC"}
-    async with scene.client() as bot, scene.client("other") as other:
+    async with harness.client() as bot, harness.client("other") as other:
         unknown = await bot.call_tool("time_get__current__time", asked)
         assert meta(unknown, "error")["code"] == "tool.unknown"
-        looked = scene.palyra("mcp", "look", "time")
+        looked = harness.palyra("mcp", "look", "time")
         assert {tool["state"] for tool in looked["tools"]} == {"pending"}
         assert "time_convert__time" not in {tool.name for tool in (await bot.list_tools()).tools}
-        scene.palyra("mcp", "approve", "time", "get_current_time")
+        harness.palyra("mcp", "approve", "time", "get_current_time")
         tools = {tool.name: tool for tool in (await bot.list_tools()).tools}
         assert "time_get__current__time" in tools and "time_convert__time" not in tools
         told = await bot.call_tool("time_get__current__time", asked)
@@ -138,40 +138,40 @@ async def test_a_server_from_pypi_is_offered_after_review_and_obeys_policy(scene
         assert told.structured_content["timezone"] == "UTC"
         refused = await other.call_tool("time_get__current__time", asked)
         assert meta(refused, "error")["code"] == "call.denied" and "no-time-for-others" in words(refused)
-        with scene.daemon.client() as owner:
+        with harness.daemon.client() as owner:
             call = owner.call_status(meta(told, "call_id"))
         layers = {line["layer"]: line["held"] for line in call.receipt or []}
         assert layers["network_namespace"] and layers["seccomp"] and layers["minimal_root"]
         assert call.attestation is not None
 
 
-async def test_a_server_from_pypi_reaches_its_host_and_no_other(scene: Scene) -> None:
-    scene.palyra("mcp", "look", "fetch")
-    scene.palyra("mcp", "approve", "fetch")
-    async with scene.client() as client:
-        page = await client.call_tool("fetch_fetch", {"url": f"http://news.test:{scene.port}/", "raw": True})
+async def test_a_server_from_pypi_reaches_its_host_and_no_other(harness: Harness) -> None:
+    harness.palyra("mcp", "look", "fetch")
+    harness.palyra("mcp", "approve", "fetch")
+    async with harness.client() as client:
+        page = await client.call_tool("fetch_fetch", {"url": f"http://news.test:{harness.port}/", "raw": True})
         assert not page.is_error and "Nothing happened" in words(page), words(page)
-        for away in (f"http://127.0.0.1:{scene.port}/", "http://elsewhere.test/", "http://169.254.169.254/"):
+        for away in (f"http://127.0.0.1:{harness.port}/", "http://elsewhere.test/", "http://169.254.169.254/"):
             refused = await client.call_tool("fetch_fetch", {"url": away, "raw": True})
             assert refused.is_error and "Nothing happened" not in words(refused), away
 
 
-async def test_a_file_server_from_npm_has_its_folder_and_nothing_else(scene: Scene) -> None:
-    shared = scene.home.parent / "shared"
+async def test_a_file_server_from_npm_has_its_folder_and_nothing_else(harness: Harness) -> None:
+    shared = harness.home.parent / "shared"
     (shared / "note.txt").write_text("what was shared")
-    scene.palyra("mcp", "look", "files")
-    scene.palyra("mcp", "approve", "files", *("read_text_file", "write_file", "move_file"))
-    async with scene.client() as client:
+    harness.palyra("mcp", "look", "files")
+    harness.palyra("mcp", "approve", "files", *("read_text_file", "write_file", "move_file"))
+    async with harness.client() as client:
         tools = {tool.name for tool in (await client.list_tools()).tools}
         assert "files_read__text__file" in tools and "files_list__directory" not in tools
         note = await client.call_tool("files_read__text__file", {"path": str(shared / "note.txt")})
         assert not note.is_error and "what was shared" in words(note), words(note)
         written = await client.call_tool("files_write__file", {"path": str(shared / "new.txt"), "content": "made"})
         assert not written.is_error and (shared / "new.txt").read_text() == "made", words(written)
-        for path in (scene.place.state / "operator.token", scene.place.config, Path("/etc/shadow")):
+        for path in (harness.place.state / "operator.token", harness.place.config, Path("/etc/shadow")):
             kept = await client.call_tool("files_read__text__file", {"path": str(path)})
             assert kept.is_error and (len(path.read_text()) < 5 or path.read_text() not in words(kept)), path
-        outside = scene.home.parent / "outside.txt"
+        outside = harness.home.parent / "outside.txt"
         # Beside its folder there is only what is thrown away with the sandbox.
         await client.call_tool("files_write__file", {"path": str(outside), "content": "x"})
         assert not outside.exists()
@@ -183,7 +183,7 @@ async def test_a_file_server_from_npm_has_its_folder_and_nothing_else(scene: Sce
         assert meta(waiting, "status") == "needs_approval" and (shared / "new.txt").exists()
 
 
-async def test_a_server_cannot_reach_what_it_was_not_given(reviewed: Scene) -> None:
+async def test_a_server_cannot_reach_what_it_was_not_given(reviewed: Harness) -> None:
     for path in (reviewed.place.state / "operator.token", reviewed.place.config, Path("/etc/shadow")):
         read = await curious(reviewed, "read", str(path))
         assert read.is_error and "Error" in words(read), path
@@ -194,7 +194,7 @@ async def test_a_server_cannot_reach_what_it_was_not_given(reviewed: Scene) -> N
     assert json.loads(words(await curious(reviewed, "variable", "PALYRA_STATE_DIR")))["value"] == ""
 
 
-async def test_a_secret_is_given_for_a_call_and_nobody_sees_it(reviewed: Scene) -> None:
+async def test_a_secret_is_given_for_a_call_and_nobody_sees_it(reviewed: Harness) -> None:
     told = words(await curious(reviewed, "variable", "API_KEY"))
     assert hashlib.sha256(SECRET.encode()).hexdigest() in told and SECRET not in told
     # Another principal's call does not get it, and does not start the server without it.
@@ -203,7 +203,7 @@ async def test_a_secret_is_given_for_a_call_and_nobody_sees_it(reviewed: Scene) 
         assert refused.is_error and meta(refused, "error")["code"] == "vault.scope_denied", words(refused)
 
 
-async def test_calls_stop_when_a_definition_changes_until_it_is_reviewed(reviewed: Scene) -> None:
+async def test_calls_stop_when_a_definition_changes_until_it_is_reviewed(reviewed: Harness) -> None:
     changed = reviewed.home / "description.txt"
     async with reviewed.client() as client:
         assert not (await client.call_tool("curious_tryout", {"what": "count"})).is_error
@@ -229,14 +229,14 @@ async def test_calls_stop_when_a_definition_changes_until_it_is_reviewed(reviewe
         assert not (await client.call_tool("curious_tryout", {"what": "count"})).is_error
 
 
-async def test_each_run_has_an_instance_of_its_own(reviewed: Scene) -> None:
+async def test_each_run_has_an_instance_of_its_own(reviewed: Harness) -> None:
     async with reviewed.client() as one, reviewed.client() as other:
         counted = [words(await client.call_tool("curious_tryout", {"what": "count"})) for client in (one, one, other)]
     assert counted == ["1", "2", "1"]
 
 
 @pytest.mark.promise("P-limits")
-async def test_a_server_that_breaks_breaks_its_own_call_only(reviewed: Scene) -> None:
+async def test_a_server_that_breaks_breaks_its_own_call_only(reviewed: Harness) -> None:
     dead = await curious(reviewed, "die")
     assert meta(dead, "error")["code"] == "mcp.server_gone" and "I am dying" in words(dead)
     for what, where in (("flood", ""), ("chatter", ""), ("lines", ""), ("lines", "x")):
@@ -248,7 +248,7 @@ async def test_a_server_that_breaks_breaks_its_own_call_only(reviewed: Scene) ->
     assert words(await curious(reviewed, "count")) == "1"
 
 
-async def test_a_server_that_mutters_or_pesters_stops_nobody_and_fills_no_log(reviewed: Scene) -> None:
+async def test_a_server_that_mutters_or_pesters_stops_nobody_and_fills_no_log(reviewed: Harness) -> None:
     """Nobody reads the log of this daemon: what is written to it stays in the pipe, and has room there once."""
     log = reviewed.daemon.process.stderr
     assert log is not None
@@ -267,7 +267,7 @@ async def test_a_server_that_mutters_or_pesters_stops_nobody_and_fills_no_log(re
 
 
 @pytest.mark.promise("P-floods")
-async def test_a_server_that_sends_a_million_brackets_keeps_nobody_waiting(reviewed: Scene) -> None:
+async def test_a_server_that_sends_a_million_brackets_keeps_nobody_waiting(reviewed: Harness) -> None:
     """Each would be an object here. While it sends them others are answered, and often."""
     answered = 0
     with reviewed.daemon.client() as other:
@@ -288,7 +288,7 @@ def instances() -> int:
 
 
 @pytest.mark.promise("P-call-ends")
-async def test_a_cancelled_call_ends_the_server(reviewed: Scene) -> None:
+async def test_a_cancelled_call_ends_the_server(reviewed: Harness) -> None:
     started = asyncio.Event()
 
     async def progress(_done: float, _total: float | None, message: str | None) -> None:

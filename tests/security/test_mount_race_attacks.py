@@ -45,7 +45,7 @@ _RENAME_EXCHANGE = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Scene:
+class Harness:
     """Folders with a protected name in each, and beside each a link that leads out once bubblewrap has pivoted."""
 
     def __init__(self, base: Path) -> None:
@@ -114,48 +114,48 @@ class Scene:
 
 def race(base: Path) -> None:
     """A process that exchanges folders for links all the time, while many sandboxes start beside it."""
-    scene = Scene(base)
-    with scene.raced():
-        ran = asyncio.run(scene.start_many())
+    harness = Harness(base)
+    with harness.raced():
+        ran = asyncio.run(harness.start_many())
     assert ran > 0
-    assert scene.untouched()
+    assert harness.untouched()
 
 
 def lost_race(base: Path) -> None:
     """What bubblewrap does when it meets such a link, without the luck: it is told to make mount points through one."""
-    scene = Scene(base)
-    (scene.workspace / "trap").symlink_to(scene.out)
-    (scene.workspace / "system").symlink_to("/oldroot/new/usr")
+    harness = Harness(base)
+    (harness.workspace / "trap").symlink_to(harness.out)
+    (harness.workspace / "system").symlink_to("/oldroot/new/usr")
     before = Path("/proc/self/mountinfo").read_bytes()
     for option in ("--dir", "--tmpfs"):
-        plan = planned(scene.profile, ["/usr/bin/true"])
+        plan = planned(harness.profile, ["/usr/bin/true"])
         assert plan.facts.host.hold is not HostHold.MISSING
-        trap = str(scene.workspace / "trap" / "planted")
+        trap = str(harness.workspace / "trap" / "planted")
         spec = _with_options(to_launch_spec(plan), option, trap)
         assert spec.read_only_host is not None
         said = asyncio.run(_built(spec))
         # It is not there for bubblewrap. What is there, because the sandbox gets it, is read-only.
         assert "No such file or directory" in said, said
-        assert scene.untouched()
-        shown = str(scene.workspace / "system" / "planted")
+        assert harness.untouched()
+        shown = str(harness.workspace / "system" / "planted")
         said = asyncio.run(_built(_with_options(to_launch_spec(plan), option, shown)))
         assert "Read-only file system" in said, said
         assert not Path("/usr/planted").exists()
         # The control: this bubblewrap does it where nothing holds it, unless it was mended.
-        said = asyncio.run(_built(_with_options(to_launch_spec(_unheld(scene.profile)), option, trap)))
+        said = asyncio.run(_built(_with_options(to_launch_spec(_unheld(harness.profile)), option, trap)))
         if plan.facts.host.bwrap_version < (0, 12):
-            assert (scene.outside / "planted").exists(), said
-            (scene.outside / "planted").rmdir()
+            assert (harness.outside / "planted").exists(), said
+            (harness.outside / "planted").rmdir()
     assert Path("/proc/self/mountinfo").read_bytes() == before
 
 
 def read_only_workspace(base: Path) -> None:
     """Then not even the workspace can be written by bubblewrap, and the program runs as always."""
-    scene = Scene(base)
-    profile = msgspec.structs.replace(scene.profile, read_only=True)
+    harness = Harness(base)
+    profile = msgspec.structs.replace(harness.profile, read_only=True)
 
     async def listed() -> str:
-        runner = ProcessRunner(RunnerSettings(scratch=str(scene.scratch)))
+        runner = ProcessRunner(RunnerSettings(scratch=str(harness.scratch)))
         try:
             outcome = await runner.run_constrained_process(profile, ProcessCommand(command="ls"))
         finally:
@@ -166,9 +166,9 @@ def read_only_workspace(base: Path) -> None:
         return outcome.stdout.decode()
 
     assert "p00" in asyncio.run(listed())
-    spec = _with_options(to_launch_spec(planned(profile, ["/usr/bin/true"])), "--dir", str(scene.workspace / "made"))
+    spec = _with_options(to_launch_spec(planned(profile, ["/usr/bin/true"])), "--dir", str(harness.workspace / "made"))
     assert "Read-only file system" in asyncio.run(_built(spec))
-    assert not (scene.workspace / "made").exists()
+    assert not (harness.workspace / "made").exists()
 
 
 def _unheld(profile: SandboxProfile) -> BubblewrapPlan:

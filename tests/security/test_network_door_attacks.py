@@ -60,7 +60,7 @@ def talk(address, port):
 """
 
 
-class Scene:
+class Harness:
     def __init__(self, base: Path, port: int) -> None:
         self.base = base
         self.port = port
@@ -97,7 +97,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene_in(base: Path) -> AsyncIterator[Scene]:
+async def harness_in(base: Path) -> AsyncIterator[Harness]:
     """With a server outside, on the host's own loopback, that greets whoever asks."""
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,17 +108,17 @@ async def scene_in(base: Path) -> AsyncIterator[Scene]:
         writer.close()
 
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
-    scene = Scene(base, server.sockets[0].getsockname()[1])
+    harness = Harness(base, server.sockets[0].getsockname()[1])
     try:
-        yield scene
+        yield harness
     finally:
-        await scene.runner.close()
+        await harness.runner.close()
         server.close()
 
 
-async def allowed_hosts_work(scene: Scene) -> None:
+async def allowed_hosts_work(harness: Harness) -> None:
     """With no proxy setting: urllib, raw TCP, names through the C library over UDP and TCP, curl."""
-    outcome = await scene.python(
+    outcome = await harness.python(
         """
         print(urllib.request.urlopen("http://allowed.example/", timeout=10).read().decode())
         for name, port in (("allowed.example", 443), ("db.example", 8443)):
@@ -149,12 +149,12 @@ async def allowed_hosts_work(scene: Scene) -> None:
     line = outcome.receipt.line(Layer.EGRESS)
     assert line is not None and line.held and line.asked == "strict, 2 allowed hosts"
     assert "only lo, no route" in line.got and "transparent 0.0.0.0:8443" in line.got and "4 connections" in line.got
-    curl = await scene.run("curl", "-sS", "http://allowed.example/")
+    curl = await harness.run("curl", "-sS", "http://allowed.example/")
     assert (curl.exit_code, curl.stdout) == (0, HELLO), curl
 
 
-async def nothing_else_is_reached(scene: Scene) -> None:
-    outcome = await scene.attack(
+async def nothing_else_is_reached(harness: Harness) -> None:
+    outcome = await harness.attack(
         f"""
         for name in ("other.example", "localhost.other", "allowed.example.evil", "xallowed.example", "metadata"):
             attempt("name " + name, lambda: socket.getaddrinfo(name, 80))
@@ -166,7 +166,7 @@ async def nothing_else_is_reached(scene: Scene) -> None:
             for port in (53, 80, 443):
                 attempt(f"{{address}}:{{port}}", lambda: talk(address, port))
         for name, port in (("allowed.example", 8443), ("allowed.example", 22), ("db.example", 80),
-                           ("db.example", 443), ("allowed.example", {scene.port}), ("127.0.0.1", {scene.port})):
+                           ("db.example", 443), ("allowed.example", {harness.port}), ("127.0.0.1", {harness.port})):
             attempt(f"{{name}}:{{port}}", lambda: talk(name, port))
         """
     )
@@ -175,8 +175,8 @@ async def nothing_else_is_reached(scene: Scene) -> None:
     assert line is not None and "refused (egress.host_not_allowed" in line.got
 
 
-async def other_protocols_go_nowhere(scene: Scene) -> None:
-    await scene.attack(
+async def other_protocols_go_nowhere(harness: Harness) -> None:
+    await harness.attack(
         f"""
         def udp(family, address):
             with socket.socket(family, socket.SOCK_DGRAM) as s:
@@ -186,15 +186,15 @@ async def other_protocols_go_nowhere(scene: Scene) -> None:
                 s.send(b"x")
                 return s.recv(100)
         for address in ("192.0.2.1", "127.0.0.1", "127.0.1.1", "255.255.255.255"):
-            for port in (123, 443, {scene.port}):
+            for port in (123, 443, {harness.port}):
                 attempt(f"udp {{address}}:{{port}}", lambda: udp(socket.AF_INET, (address, port)))
         attempt("udp 53 elsewhere", lambda: udp(socket.AF_INET, ("192.0.2.1", 53)))
         for address in ("::1", "2001:db8::1", "fe80::1%lo", "ff02::1", "64:ff9b::c000:201"):
             attempt("udp6 " + address, lambda: udp(socket.AF_INET6, (address, 53)))
-            for port in (80, 443, 1080, 8443, {scene.port}):
+            for port in (80, 443, 1080, 8443, {harness.port}):
                 attempt(f"tcp6 {{address}}:{{port}}", lambda: talk(address, port))
         attempt("mapped address", lambda: talk("::ffff:127.0.0.9", 443))
-        attempt("mapped host loopback", lambda: talk("::ffff:127.0.0.1", {scene.port}))
+        attempt("mapped host loopback", lambda: talk("::ffff:127.0.0.1", {harness.port}))
         attempt("six only", lambda: socket.getaddrinfo("allowed.example", 80, family=socket.AF_INET6))
         attempt("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
         attempt("packet", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
@@ -203,9 +203,9 @@ async def other_protocols_go_nowhere(scene: Scene) -> None:
     )
 
 
-async def listeners_cannot_be_bound_over(scene: Scene) -> None:
+async def listeners_cannot_be_bound_over(harness: Harness) -> None:
     """The program may be of the same user as the sockets: SO_REUSEPORT on both sides would share them."""
-    outcome = await scene.attack(
+    outcome = await harness.attack(
         """
         OPTIONS = ((), ("SO_REUSEADDR",), ("SO_REUSEPORT",), ("SO_REUSEADDR", "SO_REUSEPORT"))
         def bind(kind, address, port, options):
@@ -233,8 +233,8 @@ async def listeners_cannot_be_bound_over(scene: Scene) -> None:
     assert "blocked tcp 127.0.1.2:8443 ('SO_REUSEADDR', 'SO_REUSEPORT') OSError [Errno 98]" in text
 
 
-async def the_network_cannot_be_changed(scene: Scene) -> None:
-    await scene.attack(
+async def the_network_cannot_be_changed(harness: Harness) -> None:
+    await harness.attack(
         """
         SIOCSIFFLAGS, SIOCSIFADDR, SIOCADDRT = 0x8914, 0x8916, 0x890B
         import fcntl
@@ -281,16 +281,16 @@ async def the_network_cannot_be_changed(scene: Scene) -> None:
     )
 
 
-async def the_door_is_one_calls_own(scene: Scene) -> None:
+async def the_door_is_one_calls_own(harness: Harness) -> None:
     """Two sandboxes at once: the sockets of one are not those of the other, and each ends with its own."""
-    first, second = await asyncio.gather(*(scene.run("curl", "-sS", "http://allowed.example/") for _ in range(2)))
+    first, second = await asyncio.gather(*(harness.run("curl", "-sS", "http://allowed.example/") for _ in range(2)))
     assert first.stdout == second.stdout == HELLO
-    assert [handle.connections for handle in scene.door.handles[-2:]] == [1, 1]
-    assert all(handle.closed for handle in scene.door.handles)
+    assert [handle.connections for handle in harness.door.handles[-2:]] == [1, 1]
+    assert all(handle.closed for handle in harness.door.handles)
 
 
 ABSTRACT = f"palyra-door-{os.getpid()}"
-ATTEMPTS: tuple[Callable[[Scene], Awaitable[None]], ...] = (
+ATTEMPTS: tuple[Callable[[Harness], Awaitable[None]], ...] = (
     allowed_hosts_work,
     nothing_else_is_reached,
     other_protocols_go_nowhere,
@@ -302,23 +302,23 @@ ATTEMPTS: tuple[Callable[[Scene], Awaitable[None]], ...] = (
 
 @pytest.mark.parametrize("filtered", [True, False], ids=["with the filter", "without"])
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda each: each.__name__)
-async def test_as_this_user(attempt: Callable[[Scene], Awaitable[None]], filtered: bool, tmp_path: Path) -> None:
+async def test_as_this_user(attempt: Callable[[Harness], Awaitable[None]], filtered: bool, tmp_path: Path) -> None:
     await perform(attempt, filtered, tmp_path)
 
 
-async def perform(attempt: Callable[[Scene], Awaitable[None]], filtered: bool, base: Path) -> None:
+async def perform(attempt: Callable[[Harness], Awaitable[None]], filtered: bool, base: Path) -> None:
     with socket.socket(socket.AF_UNIX) as abstract:
         abstract.bind("\0" + ABSTRACT)
         abstract.listen()
-        async with scene_in(base) as scene:
+        async with harness_in(base) as harness:
             if filtered:
-                await attempt(scene)
+                await attempt(harness)
             else:
                 with (
                     mock.patch.object(preparation, "filter_of", lambda _: ALLOW_ALL),
                     mock.patch.object(prewarm, "filter_of", lambda _: ALLOW_ALL),
                 ):
-                    await attempt(scene)
+                    await attempt(harness)
 
 
 def test_as_an_ordinary_user(tmp_path: Path) -> None:

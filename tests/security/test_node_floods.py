@@ -15,8 +15,17 @@ import grpc
 import pytest
 
 from fakes.eventually import eventually
-from fakes.host_scene import running_host
-from fakes.node_scene import ECHO, PATIENCE, PRINT, ByHand, NodeScene, code_of, ended_while_writing, open_scene
+from fakes.node_agent_harness import running_host
+from fakes.node_server_harness import (
+    ECHO,
+    PATIENCE,
+    PRINT,
+    ByHand,
+    NodeServerHarness,
+    code_of,
+    ended_while_writing,
+    open_harness,
+)
 from palyra.devicelink import limits
 from palyra.devicelink.server.connections import CONTESTED
 from palyra.errors import PalyraError
@@ -33,14 +42,14 @@ pytestmark = pytest.mark.promise("P-floods")
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[NodeScene]:
-    async with asyncio.timeout(6 * PATIENCE), open_scene(tmp_path) as opened:
+async def harness(tmp_path: Path) -> AsyncIterator[NodeServerHarness]:
+    async with asyncio.timeout(6 * PATIENCE), open_harness(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def device(scene: NodeScene) -> AsyncIterator[ByHand]:
-    paired = await scene.pair()
+async def device(harness: NodeServerHarness) -> AsyncIterator[ByHand]:
+    paired = await harness.pair()
     yield paired
     await paired.close()
 
@@ -53,10 +62,10 @@ async def refused(call: Any) -> str:
 
 @pytest.mark.promise("P-device-known")
 async def test_a_copied_certificate_and_its_device_are_slowed_down_and_an_operator_sees_two(
-    scene: NodeScene, device: ByHand
+    harness: NodeServerHarness, device: ByHand
 ) -> None:
     """Each takes the other's place as soon as it lost its own."""
-    thief = ByHand(scene, device.key, device.issued)
+    thief = ByHand(harness, device.key, device.issued)
     await device.online()
     await thief.online()
     burst = int(rate_limits.CONNECTIONS.burst)
@@ -70,17 +79,17 @@ async def test_a_copied_certificate_and_its_device_are_slowed_down_and_an_operat
             assert ended_while_writing(error) or code_of(error) == "nodes.too_often"
             turned_away += 1
     assert turned_away >= burst // 2
-    assert len(scene.events("node.connected")) <= 2 * burst - turned_away + 2, "the journal is not filled"
-    (contested,) = scene.events("node.contested")
+    assert len(harness.events("node.connected")) <= 2 * burst - turned_away + 2, "the journal is not filled"
+    (contested,) = harness.events("node.contested")
     assert contested["device_id"] == device.device_id and contested["takeovers"] == CONTESTED
-    assert scene.desk.view(scene.desk.find(device.device_id))["contested"] is True
-    (told,) = [one for one in scene.events("node.peer_refused") if one["code"] == "nodes.too_often"]
+    assert harness.desk.view(harness.desk.find(device.device_id))["contested"] is True
+    (told,) = [one for one in harness.events("node.peer_refused") if one["code"] == "nodes.too_often"]
     assert told["device_id"] == device.device_id, "and once, however often it was"
     await thief.close()
 
 
 async def test_an_inventory_that_changes_without_end_does_not_fill_the_journal(
-    scene: NodeScene, device: ByHand
+    harness: NodeServerHarness, device: ByHand
 ) -> None:
     stream = await device.online()
     other = [wire.Capability(name="echo")], [wire.Capability(name="echo"), wire.Capability(name="print")]
@@ -89,9 +98,9 @@ async def test_an_inventory_that_changes_without_end_does_not_fill_the_journal(
     assert await stream.ended() is grpc.StatusCode.RESOURCE_EXHAUSTED
     device.connect()
     assert await refused(device.register(ECHO)) == "nodes.too_often"
-    assert len(scene.events("node.registered")) <= burst + 1
+    assert len(harness.events("node.registered")) <= burst + 1
     # Who says what it said before is not kept out.
-    known = scene.desk.find(device.device_id).capabilities
+    known = harness.desk.find(device.device_id).capabilities
     await device.register(*known)
 
 
@@ -106,7 +115,7 @@ async def _until_refused(stream: Any, inventories: tuple[list[Any], ...]) -> int
 
 
 async def test_ten_thousand_capabilities_and_schemas_that_explode_are_refused_at_once(
-    scene: NodeScene, device: ByHand
+    harness: NodeServerHarness, device: ByHand
 ) -> None:
     device.connect()
     many = [DeviceCapabilityView(name=f"c{number}") for number in range(10_000)]
@@ -116,10 +125,10 @@ async def test_ten_thousand_capabilities_and_schemas_that_explode_are_refused_at
     assert await refused(device.register(DeviceCapabilityView(name="b", input_schema_json=bomb))) == (
         "nodes.bad_inventory"
     )
-    assert scene.events("node.registered") == []
+    assert harness.events("node.registered") == []
 
 
-async def test_words_of_a_device_cannot_steer_a_terminal(scene: NodeScene, device: ByHand) -> None:
+async def test_words_of_a_device_cannot_steer_a_terminal(harness: NodeServerHarness, device: ByHand) -> None:
     device.connect()
     request = wire.RegisterNodeRequest(
         device_id=device.device_id,
@@ -129,20 +138,20 @@ async def test_words_of_a_device_cannot_steer_a_terminal(scene: NodeScene, devic
         capabilities=[wire.Capability(name="echo", description="\u202egnp.exe\ufff9\x9b2J" + "y" * 100_000)],
     )
     await device.stub.RegisterNode(request, timeout=PATIENCE)
-    view = scene.desk.view(scene.desk.find(device.device_id))
-    (event,) = scene.events("node.registered")
+    view = harness.desk.view(harness.desk.find(device.device_id))
+    (event,) = harness.events("node.registered")
     told = (view["platform"], view["software_version"], view["capabilities"][0]["description"], event["platform"])
     assert all(text.isprintable() and len(text) <= limits.MAX_DESCRIPTION_CHARS for text in told)
 
 
-async def test_a_device_that_asks_without_end_is_stopped(scene: NodeScene, device: ByHand) -> None:
+async def test_a_device_that_asks_without_end_is_stopped(harness: NodeServerHarness, device: ByHand) -> None:
     device.connect()
     ask = wire.ExecuteCapabilityRequest(device_id=device.device_id, capability="echo")
     for _ in range(int(rate_limits.ASKED.burst)):
         await device.stub.ExecuteCapability(ask, timeout=PATIENCE)
     codes = [await _code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) for _ in range(10)]
     assert "nodes.too_often" in codes
-    assert len(scene.executed) < rate_limits.ASKED.burst + 10
+    assert len(harness.executed) < rate_limits.ASKED.burst + 10
 
 
 async def _code(call: Any) -> str:
@@ -155,7 +164,7 @@ async def _code(call: Any) -> str:
 
 @pytest.mark.promise("P-limits")
 async def test_what_runs_for_a_device_ends_with_it_and_it_hears_nothing_of_the_result(
-    scene: NodeScene, device: ByHand, monkeypatch: pytest.MonkeyPatch
+    harness: NodeServerHarness, device: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A device asks for another's capability and is revoked before a person has said yes."""
     begun, stopped = asyncio.Event(), asyncio.Event()
@@ -168,28 +177,28 @@ async def test_what_runs_for_a_device_ends_with_it_and_it_hears_nothing_of_the_r
             stopped.set()
         return "", b""
 
-    monkeypatch.setattr(scene.service, "_execute", execute)
+    monkeypatch.setattr(harness.service, "_execute", execute)
     device.connect()
     ask = wire.ExecuteCapabilityRequest(device_id=device.device_id, capability="print")
     most = limits.MAX_EXECUTIONS_PER_DEVICE
     codes = asyncio.gather(*(_code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) for _ in range(most + 1)))
     await asyncio.wait_for(begun.wait(), PATIENCE)
-    await eventually(lambda: "nodes.too_many_requests" in scene.refused)
-    await scene.desk.revoke(device.device_id, reason="stolen", actor="user:operator")
+    await eventually(lambda: "nodes.too_many_requests" in harness.refused)
+    await harness.desk.revoke(device.device_id, reason="stolen", actor="user:operator")
     await asyncio.wait_for(stopped.wait(), PATIENCE)
     assert sorted(await codes) == [*["nodes.device_gone"] * most, "nodes.too_many_requests"]
-    assert await _code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) == "" and not scene.executed
+    assert await _code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) == "" and not harness.executed
 
 
-async def test_a_daemon_that_floods_its_device_fills_its_own_line(scene: NodeScene, tmp_path: Path) -> None:
+async def test_a_daemon_that_floods_its_device_fills_its_own_line(harness: NodeServerHarness, tmp_path: Path) -> None:
     """Ten thousand dispatches and as much news: the device takes what it can act on, and goes on living."""
-    device = await scene.pair()
-    async with running_host(scene, tmp_path / "node", device) as host:
-        opened = scene.dispatcher._lines[device.device_id]
+    device = await harness.pair()
+    async with running_host(harness, tmp_path / "node", device) as host:
+        opened = harness.dispatcher._lines[device.device_id]
         waited: list[int] = []
-        bundle = scene.identities.ca_bundle_pem()
+        bundle = harness.identities.ca_bundle_pem()
         for number in range(10_000):
-            if scene.dispatcher._lines.get(device.device_id) is not opened:
+            if harness.dispatcher._lines.get(device.device_id) is not opened:
                 break
             if len(opened.line._waiting) < limits.MAX_WAITING_COMMANDS // 2:
                 opened.line.send(Dispatch(f"01FLOOD{number:019}", "nothing.here", b"{}", 60_000, 1024))
@@ -202,17 +211,17 @@ async def test_a_daemon_that_floods_its_device_fills_its_own_line(scene: NodeSce
         assert len(host.notes()) <= host_limits.MAX_REMEMBERED + host_limits.MAX_OPEN
 
 
-async def test_a_result_that_no_message_can_carry_is_told_in_its_place(scene: NodeScene) -> None:
-    device = await scene.pair()
+async def test_a_result_that_no_message_can_carry_is_told_in_its_place(harness: NodeServerHarness) -> None:
+    device = await harness.pair()
     credentials = LinkCredentials(
         key_pem=Secret(device.key.pem().decode()),
         certificate_pem=device.issued.certificate_pem.decode(),
-        ca_bundle_pem=scene.identities.ca_bundle_pem().decode(),
+        ca_bundle_pem=harness.identities.ca_bundle_pem().decode(),
     )
     stream = await device.online()
-    link = GrpcLink(f"127.0.0.1:{scene.port}", credentials)
+    link = GrpcLink(f"127.0.0.1:{harness.port}", credentials)
     link._device_id = device.device_id
-    call = scene.invoke(device, PRINT)
+    call = harness.invoke(device, PRINT)
     request_id = (await stream.hear("dispatch")).request_id
     await link.report(request_id, Outcome.succeeded(b'"' + b"x" * 2 * limits.MAX_MESSAGE_BYTES + b'"'))
     with pytest.raises(PalyraError, match="larger than a message") as caught:
@@ -223,14 +232,16 @@ async def test_a_result_that_no_message_can_carry_is_told_in_its_place(scene: No
     await device.close()
 
 
-async def test_strangers_who_only_connect_leave_the_daemon_its_descriptors(scene: NodeScene, device: ByHand) -> None:
+async def test_strangers_who_only_connect_leave_the_daemon_its_descriptors(
+    harness: NodeServerHarness, device: ByHand
+) -> None:
     """Four times as many silent connections as the listener may hold: the rest is closed, and who is in stays in."""
     most = 64
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most * limits.DESCRIPTOR_SHARE, hard))
     try:
-        await scene.listener.stop(0)
-        port = await scene.listener.start(scene.services, [0])
+        await harness.listener.stop(0)
+        port = await harness.listener.start(harness.services, [0])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     device.connect(port)
@@ -245,7 +256,7 @@ async def test_strangers_who_only_connect_leave_the_daemon_its_descriptors(scene
     finally:
         flood.kill()
         flood.communicate()
-    other = await scene.pair("another")
+    other = await harness.pair("another")
     other.connect(port)
 
     async def is_registered() -> bool:

@@ -36,7 +36,7 @@ open(".git/hooks/post-checkout", "w").close()
 """
 
 
-class Scene:
+class Harness:
     def __init__(self, base: Path, runner: ProcessRunner, policy: AppearingProtected) -> None:
         self.workspace = base / "workspace"
         self.scratch = base / "scratch"
@@ -67,33 +67,33 @@ def named(outcome: ProcessOutcome | None) -> ReceiptLine:
     return line
 
 
-async def planted_deep(scene: Scene) -> None:
+async def planted_deep(harness: Harness) -> None:
     """Deeper than anybody looks, than descriptors are held, and than a path can be."""
     for depth, name in ((80, "d"), (300, "d"), (120, "n" * 200)):
-        outcome = await scene.python(PLANT_DEEP, str(depth), name)
+        outcome = await harness.python(PLANT_DEEP, str(depth), name)
         assert outcome.exit_code == 0, outcome.stderr
         line = named(outcome)
         assert line.held, line.got
         assert "moved aside as 0000" in line.got
-        (aside,) = list(scene.scratch.iterdir())
+        (aside,) = list(harness.scratch.iterdir())
         assert (aside / "0000" / "post-checkout").exists()
         shutil.rmtree(aside)
-        await scene.still_usable()
-        shutil.rmtree(scene.workspace / name)
+        await harness.still_usable()
+        shutil.rmtree(harness.workspace / name)
 
 
-async def kept_deep(scene: Scene) -> None:
+async def kept_deep(harness: Harness) -> None:
     """What stays there has a path that no mount can have; a directory above it is read-only in the next call."""
     with pytest.raises(ProtectedAppeared) as refused:
-        await scene.python(PLANT_DEEP, "120", "n" * 200)
+        await harness.python(PLANT_DEEP, "120", "n" * 200)
     assert ".git/hooks appeared" in named(refused.value.outcome).got
-    assert (await scene.still_usable()).held
-    outcome = await scene.python("import os; os.rename('n' * 200, 'away')")
+    assert (await harness.still_usable()).held
+    outcome = await harness.python("import os; os.rename('n' * 200, 'away')")
     assert outcome.exit_code == 1
-    shutil.rmtree(scene.workspace / ("n" * 200))
+    shutil.rmtree(harness.workspace / ("n" * 200))
 
 
-async def planted_among_many(scene: Scene) -> None:
+async def planted_among_many(harness: Harness) -> None:
     """More files than are looked at: the call fails, and the next one cannot touch what was not seen."""
     script = """
 import os
@@ -107,42 +107,42 @@ open("heap/77/.git/hooks/post-checkout", "w").close()
     limits.MAX_SURVEYED_ENTRIES, protected_changes.MAX_NEW_ENTRIES = 300, 300  # type: ignore[misc]
     try:
         with pytest.raises(ProtectedUnseen) as refused:
-            await scene.python(script)
+            await harness.python(script)
         line = named(refused.value.outcome)
         assert not line.held
         assert "cut short: more than" in line.got
-        line = await scene.still_usable()
+        line = await harness.still_usable()
         assert line.held, line.got
         assert "not looked through and read-only as a whole" in line.got
-        outcome = await scene.python("open('heap/77/.git/hooks/post-checkout', 'w')")
+        outcome = await harness.python("open('heap/77/.git/hooks/post-checkout', 'w')")
         assert outcome.exit_code == 1
         assert b"Read-only file system" in outcome.stderr
     finally:
         limits.MAX_SURVEYED_ENTRIES, protected_changes.MAX_NEW_ENTRIES = kept  # type: ignore[misc]
     # With room to look, all of it is found.
-    assert "1 read-only" in (await scene.still_usable()).got
-    shutil.rmtree(scene.workspace / "heap")
+    assert "1 read-only" in (await harness.still_usable()).got
+    shutil.rmtree(harness.workspace / "heap")
 
 
-async def planted_behind_a_closed_door(scene: Scene) -> None:
+async def planted_behind_a_closed_door(harness: Harness) -> None:
     """An ordinary user's own directory that it may not read. Root reads it anyway."""
     script = "import os; os.makedirs('closed/.git/hooks'); os.chmod('closed', 0)"
     try:
         if os.geteuid() == 0:
             with pytest.raises(ProtectedAppeared):
-                await scene.python(script)
+                await harness.python(script)
         else:
             with pytest.raises(ProtectedUnseen, match="cannot be read"):
-                await scene.python(script)
-            assert "1 not looked through" in (await scene.still_usable()).got
-            outcome = await scene.python("import os; os.chmod('closed', 0o700)")
+                await harness.python(script)
+            assert "1 not looked through" in (await harness.still_usable()).got
+            outcome = await harness.python("import os; os.chmod('closed', 0o700)")
             assert b"Read-only file system" in outcome.stderr
     finally:
-        (scene.workspace / "closed").chmod(0o700)
-        shutil.rmtree(scene.workspace / "closed")
+        (harness.workspace / "closed").chmod(0o700)
+        shutil.rmtree(harness.workspace / "closed")
 
 
-async def link_to_an_unspeakable_place(scene: Scene) -> None:
+async def link_to_an_unspeakable_place(harness: Harness) -> None:
     """A link with a protected name to a directory whose path is longer than the kernel can tell."""
     script = """
 import os
@@ -154,20 +154,20 @@ for _ in range(30):
 os.mkdir("end")
 """
     with pytest.raises(ProtectedAppeared):
-        await scene.python(script)
-    await scene.still_usable()
-    shutil.rmtree(scene.workspace / ("n" * 200))
+        await harness.python(script)
+    await harness.still_usable()
+    shutil.rmtree(harness.workspace / ("n" * 200))
 
 
-async def written_through_a_second_name(scene: Scene) -> None:
+async def written_through_a_second_name(harness: Harness) -> None:
     """A hook and a file of secrets that have other names in the workspace, as a program may have left them."""
-    hooks = scene.workspace / ".git" / "hooks"
+    hooks = harness.workspace / ".git" / "hooks"
     hooks.mkdir(parents=True)
     (hooks / "pre-commit").write_text("harmless")
-    (scene.workspace / ".env").write_text("KEY=1")
-    (scene.workspace / "deep" / "er").mkdir(parents=True)
-    os.link(hooks / "pre-commit", scene.workspace / "deep" / "er" / "innocent")
-    os.link(scene.workspace / ".env", scene.workspace / "copy")
+    (harness.workspace / ".env").write_text("KEY=1")
+    (harness.workspace / "deep" / "er").mkdir(parents=True)
+    os.link(hooks / "pre-commit", harness.workspace / "deep" / "er" / "innocent")
+    os.link(harness.workspace / ".env", harness.workspace / "copy")
     script = """
 import os
 for path in ("deep/er/innocent", "copy"):
@@ -186,16 +186,16 @@ for path in ("deep/er/innocent", "copy"):
         print("ESCAPED", path)
 print("finished")
 """
-    outcome = await scene.python(script)
+    outcome = await harness.python(script)
     assert outcome.stdout == b"finished\n"
     assert (hooks / "pre-commit").read_text() == "harmless"
-    assert (scene.workspace / ".env").read_text() == "KEY=1"
+    assert (harness.workspace / ".env").read_text() == "KEY=1"
     line = named(outcome)
     assert line.held
     assert "2 of them other names of protected files" in line.got
 
 
-ATTACKS: dict[Callable[[Scene], Awaitable[None]], AppearingProtected] = {
+ATTACKS: dict[Callable[[Harness], Awaitable[None]], AppearingProtected] = {
     planted_deep: AppearingProtected.MOVE_ASIDE,
     kept_deep: AppearingProtected.FAIL,
     planted_among_many: AppearingProtected.KEEP,
@@ -205,18 +205,18 @@ ATTACKS: dict[Callable[[Scene], Awaitable[None]], AppearingProtected] = {
 }
 
 
-async def perform(attack: Callable[[Scene], Awaitable[None]], base: Path) -> None:
+async def perform(attack: Callable[[Harness], Awaitable[None]], base: Path) -> None:
     for name in ("workspace", "scratch"):
         (base / name).mkdir()
     runner = ProcessRunner(RunnerSettings(scratch=str(base / "scratch")))
     try:
-        await attack(Scene(base, runner, ATTACKS[attack]))
+        await attack(Harness(base, runner, ATTACKS[attack]))
     finally:
         await runner.close()
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-async def test_attack(attack: Callable[[Scene], Awaitable[None]], tmp_path: Path) -> None:
+async def test_attack(attack: Callable[[Harness], Awaitable[None]], tmp_path: Path) -> None:
     await perform(attack, tmp_path)
 
 

@@ -190,7 +190,7 @@ async def test_a_profile_that_allows_interpreters_is_found_out(tmp_path: Path) -
 
 
 async def test_a_directory_shown_as_a_tool_is_found_out(tmp_path: Path) -> None:
-    """The whole of the scene's base is mounted read-only: then the secret can be read."""
+    """The whole of the harness's base is mounted read-only: then the secret can be read."""
     verdict = await weakened(tmp_path, "files.read_absolute", tool_roots=(str(tmp_path),))
     assert (verdict.result, verdict.evidence) == (Result.NOT_BLOCKED, "the secret came out")
 

@@ -13,7 +13,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.skill_scene import ACTOR, ECHO, PUBLISHER, SKILL, SkillHouse, archive, artifact, entries, key, manifest, wat
+from fakes.skill_harness import (
+    ACTOR,
+    ECHO,
+    PUBLISHER,
+    SKILL,
+    SkillHarness,
+    archive,
+    artifact,
+    entries,
+    key,
+    manifest,
+    wat,
+)
 from palyra.errors import PalyraError
 from palyra.limits import MIB
 from palyra.signing.ed25519 import Ed25519Verifier
@@ -46,8 +58,8 @@ END = 22
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[SkillHouse]:
-    opened = SkillHouse(tmp_path / "state")
+def harness(tmp_path: Path) -> Iterator[SkillHarness]:
+    opened = SkillHarness(tmp_path / "state")
     yield opened
     opened.close()
 
@@ -57,16 +69,16 @@ def parts_of(raw: bytes) -> dict[str, bytes]:
     return {**dict(skill.signed_entries()), "signature.json": skill.signature or b""}
 
 
-async def refused(house: SkillHouse, raw: bytes, *codes: str) -> None:
+async def refused(harness: SkillHarness, raw: bytes, *codes: str) -> None:
     """Neither installed nor kept, and on record."""
-    registry = house.registry()
+    registry = harness.registry()
     await registry.trust_publisher(PUBLISHER, key(PUBLISHER).public_key(), actor=ACTOR)
     with pytest.raises(PalyraError) as refusal:
         await registry.install(raw, actor=ACTOR)
     assert not codes or refusal.value.code in codes, refusal.value.code
-    assert not house.folder.exists() or not list(house.folder.iterdir())
+    assert not harness.folder.exists() or not list(harness.folder.iterdir())
     assert await registry.active_modules(actor=ACTOR) == ()
-    assert house.events("skill.refused")[-1][1]["code"] == refusal.value.code
+    assert harness.events("skill.refused")[-1][1]["code"] == refusal.value.code
 
 
 # ---- the archive ------------------------------------------------------------------------------------------------
@@ -96,15 +108,15 @@ def test_no_cut_of_an_archive_gets_through() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(parts_of(archive(assets={"a.txt": b"text"}))))
-async def test_each_part_changed_with_the_archive_made_whole_again(house: SkillHouse, name: str) -> None:
+async def test_each_part_changed_with_the_archive_made_whole_again(harness: SkillHarness, name: str) -> None:
     parts = parts_of(archive(assets={"a.txt": b"text"}))
     parts[name] = parts[name][:-2] + b"#" + parts[name][-1:] if name != "skill.toml" else parts[name] + b"# more\n"
-    await refused(house, write_archive(parts))
+    await refused(harness, write_archive(parts))
 
 
 @pytest.mark.parametrize("name", ["assets/extra.txt", "modules/extra.wasm"])
-async def test_extra_unsigned_files(house: SkillHouse, name: str) -> None:
-    await refused(house, write_archive({**parts_of(archive()), name: wat(ECHO)}), "skill.signature_mismatch")
+async def test_extra_unsigned_files(harness: SkillHarness, name: str) -> None:
+    await refused(harness, write_archive({**parts_of(archive()), name: wat(ECHO)}), "skill.signature_mismatch")
 
 
 def doubled(links: int) -> dict[str, Any]:
@@ -119,18 +131,18 @@ def doubled(links: int) -> dict[str, Any]:
     [doubled(60), {"allOf": [{"pattern": f"\\pL{{10{at}}}0"} for at in range(200)]}],
     ids=["references", "patterns"],
 )
-async def test_a_schema_that_would_take_for_ever_stops_nothing(house: SkillHouse, schema: dict[str, Any]) -> None:
+async def test_a_schema_that_would_take_for_ever_stops_nothing(harness: SkillHarness, schema: dict[str, Any]) -> None:
     """It is read before any signature is looked at, by whoever audits what a stranger gave him."""
     text = manifest().decode() + f"\n[operator.configuration]\nschema = '{msgspec.json.encode(schema).decode()}'\n"
     parts = {**entries(), "skill.toml": (text + """defaults = '{"x": "s"}'\n""").encode()}
-    await refused(house, write_archive(parts), "skill.malformed_manifest")
+    await refused(harness, write_archive(parts), "skill.malformed_manifest")
 
 
 @pytest.mark.parametrize("name", sorted(parts_of(archive(assets={"a.txt": b"text"}))))
-async def test_missing_files(house: SkillHouse, name: str) -> None:
+async def test_missing_files(harness: SkillHarness, name: str) -> None:
     parts = parts_of(archive(assets={"a.txt": b"text"}))
     del parts[name]
-    await refused(house, write_archive(parts), "skill.bad_entry", "skill.unsigned", "skill.signature_mismatch")
+    await refused(harness, write_archive(parts), "skill.bad_entry", "skill.unsigned", "skill.signature_mismatch")
 
 
 @pytest.mark.parametrize(
@@ -143,16 +155,16 @@ async def test_missing_files(house: SkillHouse, name: str) -> None:
         ("skill.toml", "assets/skill.toml"),
     ],
 )
-async def test_renamed_files(house: SkillHouse, old: str, new: str) -> None:
+async def test_renamed_files(harness: SkillHarness, old: str, new: str) -> None:
     parts = parts_of(archive(assets={"a.txt": b"text"}))
     parts[new] = parts.pop(old)
-    await refused(house, write_archive(parts), "skill.bad_entry", "skill.signature_mismatch")
+    await refused(harness, write_archive(parts), "skill.bad_entry", "skill.signature_mismatch")
 
 
-async def test_contents_of_two_files_exchanged(house: SkillHouse) -> None:
+async def test_contents_of_two_files_exchanged(harness: SkillHarness) -> None:
     parts = parts_of(archive(assets={"a": b"1", "b": b"2"}))
     parts["assets/a"], parts["assets/b"] = parts["assets/b"], parts["assets/a"]
-    await refused(house, write_archive(parts), "skill.signature_mismatch")
+    await refused(harness, write_archive(parts), "skill.signature_mismatch")
 
 
 @pytest.mark.parametrize(
@@ -233,9 +245,11 @@ ODD_FIELDS = [
 
 @pytest.mark.promise("P-skill-origin")
 @pytest.mark.parametrize(("where", "fields"), ODD_FIELDS, ids=str)
-async def test_headers_that_lie_or_disagree(house: SkillHouse, where: str, fields: dict[str, int]) -> None:
+async def test_headers_that_lie_or_disagree(harness: SkillHarness, where: str, fields: dict[str, int]) -> None:
     """Encryption, sizes told later, links and modes, ZIP64 marks, other methods, other offsets: in either header."""
-    await refused(house, built(parts_of(archive()), **{where: only("skill.toml", **fields)}), "skill.malformed_archive")
+    await refused(
+        harness, built(parts_of(archive()), **{where: only("skill.toml", **fields)}), "skill.malformed_archive"
+    )
 
 
 def directory_at(raw: bytes) -> int:
@@ -262,11 +276,11 @@ def directory_at(raw: bytes) -> int:
     ids=["script", "program", "nul", "twice", "two ends", "comment", "gap", "no directory", "zip64 records", "count",
          "zip64 end", "entries twice"],
 )  # fmt: skip
-async def test_bytes_before_between_and_behind(house: SkillHouse, change: Callable[[bytes], bytes]) -> None:
-    await refused(house, change(archive()), "skill.malformed_archive", "skill.bad_entry")
+async def test_bytes_before_between_and_behind(harness: SkillHarness, change: Callable[[bytes], bytes]) -> None:
+    await refused(harness, change(archive()), "skill.malformed_archive", "skill.bad_entry")
 
 
-async def test_an_entry_that_only_the_directory_or_only_the_body_knows(house: SkillHouse) -> None:
+async def test_an_entry_that_only_the_directory_or_only_the_body_knows(harness: SkillHarness) -> None:
     parts = parts_of(archive())
     good = built(parts)
     at = directory_at(good)
@@ -276,11 +290,11 @@ async def test_an_entry_that_only_the_directory_or_only_the_body_knows(house: Sk
     ghost = raw_central(b"zzz.toml", b"evil", 0)
     more_in_directory = good[:-END] + ghost + raw_end(len(parts) + 1, len(good) - END - at + len(ghost), at)
     for raw in (more_in_body, more_in_directory):
-        await refused(house, raw, "skill.malformed_archive")
+        await refused(harness, raw, "skill.malformed_archive")
 
 
 @pytest.mark.promise("P-skill-origin")
-async def test_overlapping_entries(house: SkillHouse) -> None:
+async def test_overlapping_entries(harness: SkillHarness) -> None:
     """Two names for the same bytes, and an entry inside another's data."""
     inner = raw_local(b"modules/x.wasm", wat(ECHO))
     parts = {**parts_of(archive()), "assets/a": inner}
@@ -291,26 +305,26 @@ async def test_overlapping_entries(house: SkillHouse) -> None:
     nested = good[:-END] + extra + raw_end(len(parts) + 1, len(good) - END - at + len(extra), at)
     shared = built(parts_of(archive()), central=only("skill.toml", offset=0))
     for raw in (nested, shared):
-        await refused(house, raw, "skill.malformed_archive")
+        await refused(harness, raw, "skill.malformed_archive")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-async def test_bombs_are_not_unpacked(house: SkillHouse, method: int) -> None:
+async def test_bombs_are_not_unpacked(harness: SkillHarness, method: int) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", method) as bomb:
         for name, data in parts_of(archive()).items():
             bomb.writestr(name, data)
         bomb.writestr("assets/zeros", b"\0" * (64 * MIB))
     assert len(packed.getvalue()) < MIB
-    await refused(house, packed.getvalue(), "skill.malformed_archive")
+    await refused(harness, packed.getvalue(), "skill.malformed_archive")
 
 
-async def test_an_honest_zip_program_makes_another_archive(house: SkillHouse) -> None:
+async def test_an_honest_zip_program_makes_another_archive(harness: SkillHarness) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as other:
         for name, data in sorted(parts_of(archive()).items()):
             other.writestr(zipfile.ZipInfo(name), data)
-    await refused(house, packed.getvalue(), "skill.malformed_archive")
+    await refused(harness, packed.getvalue(), "skill.malformed_archive")
 
 
 @pytest.mark.promise("P-limits")
@@ -356,33 +370,33 @@ def test_entries_in_another_order_or_twice() -> None:
 # ---- the signature and whose it is ------------------------------------------------------------------------------
 
 
-async def test_a_stripped_signature(house: SkillHouse) -> None:
+async def test_a_stripped_signature(harness: SkillHarness) -> None:
     with pytest.raises(Unsigned):
         verify_signature(pack_artifact(entries()), of)
-    await refused(house, pack_artifact(entries()).raw, "skill.unsigned")
+    await refused(harness, pack_artifact(entries()).raw, "skill.unsigned")
 
 
-async def test_a_signature_moved_from_another_version(house: SkillHouse) -> None:
+async def test_a_signature_moved_from_another_version(harness: SkillHarness) -> None:
     parts = {**entries(manifest("2.0.0")), "signature.json": artifact("1.0.0").signature or b""}
     with pytest.raises(SignatureMismatch):
         verify_signature(pack_artifact(parts), of)
-    await refused(house, pack_artifact(parts).raw, "skill.signature_mismatch")
+    await refused(harness, pack_artifact(parts).raw, "skill.signature_mismatch")
 
 
-async def test_another_key_for_a_known_publisher(house: SkillHouse) -> None:
-    await refused(house, archive(signer=key("thief")), "skill.key_mismatch")
+async def test_another_key_for_a_known_publisher(harness: SkillHarness) -> None:
+    await refused(harness, archive(signer=key("thief")), "skill.key_mismatch")
 
 
-async def test_a_trusted_publisher_cannot_sign_for_another(house: SkillHouse) -> None:
-    registry = await house.trusting("acme", "zeta")
+async def test_a_trusted_publisher_cannot_sign_for_another(harness: SkillHarness) -> None:
+    registry = await harness.trusting("acme", "zeta")
     with pytest.raises(KeyNotThePublishers):
         await registry.install(archive(publisher="zeta", signer=key("acme")), actor=ACTOR)
 
 
 @pytest.mark.promise("P-skill-origin")
-async def test_takeover_of_an_id_by_another_trusted_publisher(house: SkillHouse) -> None:
-    registry = await house.trusting("acme", "zeta")
-    await house.approved(registry)
+async def test_takeover_of_an_id_by_another_trusted_publisher(harness: SkillHarness) -> None:
+    registry = await harness.trusting("acme", "zeta")
+    await harness.approved(registry)
     theirs = {"skill_id": SKILL, "publisher": "zeta", "signer": key("zeta")}
     with pytest.raises(SkillIdTaken):
         await registry.install(archive("9.0.0", **theirs), actor=ACTOR)
@@ -391,17 +405,17 @@ async def test_takeover_of_an_id_by_another_trusted_publisher(house: SkillHouse)
         await registry.install(archive("9.0.0", **theirs), actor=ACTOR)
 
 
-async def test_an_id_is_owned_from_the_approval_on_and_rivals_before_it_lose(house: SkillHouse) -> None:
-    registry = await house.trusting("acme", "zeta")
+async def test_an_id_is_owned_from_the_approval_on_and_rivals_before_it_lose(harness: SkillHarness) -> None:
+    registry = await harness.trusting("acme", "zeta")
     theirs = await registry.install(archive("9.0.0", skill_id=SKILL, publisher="zeta", signer=key("zeta")), actor=ACTOR)
-    await house.approved(registry)
+    await harness.approved(registry)
     with pytest.raises(SkillIdTaken):
         await registry.approve(SKILL, theirs.version, theirs.digest, actor=ACTOR)
 
 
-async def test_takeover_of_a_publisher_after_first_use(house: SkillHouse) -> None:
-    registry = house.registry(trust_on_first_use=True)
-    await house.approved(registry)
+async def test_takeover_of_a_publisher_after_first_use(harness: SkillHarness) -> None:
+    registry = harness.registry(trust_on_first_use=True)
+    await harness.approved(registry)
     for skill_id in (SKILL, "acme.other"):
         with pytest.raises(KeyNotThePublishers):
             await registry.install(archive("2.0.0", skill_id=skill_id, signer=key("thief")), actor=ACTOR)
@@ -411,8 +425,8 @@ async def test_takeover_of_a_publisher_after_first_use(house: SkillHouse) -> Non
         await registry.install(archive("2.0.0", signer=key("thief")), actor=ACTOR)
 
 
-async def test_a_stolen_old_key_cannot_rotate_or_sign_again(house: SkillHouse) -> None:
-    registry = await house.trusting()
+async def test_a_stolen_old_key_cannot_rotate_or_sign_again(harness: SkillHarness) -> None:
+    registry = await harness.trusting()
     await registry.rotate_key(make_rotation(PUBLISHER, key(PUBLISHER), key("new").public_key()), actor=ACTOR)
     with pytest.raises(KeyNotThePublishers):
         await registry.rotate_key(make_rotation(PUBLISHER, key(PUBLISHER), key("thief").public_key()), actor=ACTOR)
@@ -421,17 +435,19 @@ async def test_a_stolen_old_key_cannot_rotate_or_sign_again(house: SkillHouse) -
     assert (await registry.install(archive(signer=key("new")), actor=ACTOR)).key_id == key("new").key_id
 
 
-async def test_a_rotation_of_another_publisher_changes_nothing_here(house: SkillHouse) -> None:
-    registry = await house.trusting("acme", "zeta")
+async def test_a_rotation_of_another_publisher_changes_nothing_here(harness: SkillHarness) -> None:
+    registry = await harness.trusting("acme", "zeta")
     with pytest.raises(KeyNotThePublishers):
         await registry.rotate_key(make_rotation("zeta", key("acme"), key("thief").public_key()), actor=ACTOR)
 
 
 @pytest.mark.parametrize("end", ["distrusted", "revoked", "both"])
-async def test_a_publisher_whose_key_was_ended_is_not_met_for_the_first_time_again(house: SkillHouse, end: str) -> None:
+async def test_a_publisher_whose_key_was_ended_is_not_met_for_the_first_time_again(
+    harness: SkillHarness, end: str
+) -> None:
     """Under no id of theirs; a thief would only have to be the first to come."""
-    registry = house.registry(trust_on_first_use=True)
-    await house.approved(registry)
+    registry = harness.registry(trust_on_first_use=True)
+    await harness.approved(registry)
     genuine = key(PUBLISHER).key_id
     if end != "revoked":
         await registry.distrust_publisher(PUBLISHER, genuine, actor=ACTOR)
@@ -445,15 +461,15 @@ async def test_a_publisher_whose_key_was_ended_is_not_met_for_the_first_time_aga
     # An operator who knows better says so, with the same key or another.
     word = PUBLISHER if end == "distrusted" else "acme's new one"
     await registry.trust_publisher(PUBLISHER, key(word).public_key(), actor=ACTOR)
-    await house.approved(registry, skill_id="acme.other", signer=key(word))
+    await harness.approved(registry, skill_id="acme.other", signer=key(word))
     with pytest.raises(KeyNotThePublishers):
         await registry.install(archive("3.0.0", skill_id="acme.other", signer=key("thief")), actor=ACTOR)
 
 
 @pytest.mark.promise("P-skill-origin")
-async def test_a_revoked_key_comes_back_by_no_door(house: SkillHouse) -> None:
-    registry = await house.trusting()
-    await house.approved(registry)
+async def test_a_revoked_key_comes_back_by_no_door(harness: SkillHarness) -> None:
+    registry = await harness.trusting()
+    await harness.approved(registry)
     await registry.revoke_key(key(PUBLISHER).key_id, actor=ACTOR)
     attempts: tuple[Callable[[], Any], ...] = (
         lambda: registry.trust_publisher(PUBLISHER, key(PUBLISHER).public_key(), actor=ACTOR),
@@ -471,10 +487,10 @@ async def test_a_revoked_key_comes_back_by_no_door(house: SkillHouse) -> None:
 
 
 @pytest.mark.promise("P-skill-origin")
-async def test_downgrade_to_an_older_signed_version(house: SkillHouse) -> None:
-    registry = await house.trusting()
+async def test_downgrade_to_an_older_signed_version(harness: SkillHarness) -> None:
+    registry = await harness.trusting()
     older = await registry.install(archive("1.0.0"), actor=ACTOR)
-    await house.approved(registry, "1.1.0")
+    await harness.approved(registry, "1.1.0")
     for attempt in (
         lambda: registry.approve(SKILL, older.version, older.digest, actor=ACTOR),
         lambda: registry.install(archive("1.0.5"), actor=ACTOR),
@@ -487,9 +503,9 @@ async def test_downgrade_to_an_older_signed_version(house: SkillHouse) -> None:
         await registry.install(archive("1.0.0"), actor=ACTOR)
 
 
-async def test_a_definition_changed_after_approval_under_the_same_version(house: SkillHouse) -> None:
-    registry = await house.trusting()
-    approved = await house.approved(registry)
+async def test_a_definition_changed_after_approval_under_the_same_version(harness: SkillHarness) -> None:
+    registry = await harness.trusting()
+    approved = await harness.approved(registry)
     changed = artifact(capabilities='channels = ["everybody"]')
     with pytest.raises(VersionReused):
         await registry.install(changed.raw, actor=ACTOR)
@@ -497,8 +513,8 @@ async def test_a_definition_changed_after_approval_under_the_same_version(house:
     assert module.digest == approved.digest and module.manifest.capabilities.channels == ()
 
 
-async def test_what_is_swapped_between_review_and_approval_is_not_approved(house: SkillHouse) -> None:
-    registry = await house.trusting()
+async def test_what_is_swapped_between_review_and_approval_is_not_approved(harness: SkillHarness) -> None:
+    registry = await harness.trusting()
     reviewed = await registry.install(archive(assets={"a": b"reviewed"}), actor=ACTOR)
     await registry.install(archive(assets={"a": b"swapped"}), actor=ACTOR)
     with pytest.raises(PalyraError):
@@ -511,11 +527,11 @@ async def test_what_is_swapped_between_review_and_approval_is_not_approved(house
 
 @pytest.mark.promise("P-skill-approved")
 @pytest.mark.parametrize("swap", ["newer signed", "unsigned", "one bit", "link", "gone"])
-async def test_a_swap_on_disk_after_approval_does_not_run(house: SkillHouse, swap: str, tmp_path: Path) -> None:
-    registry = await house.trusting()
-    approved = await house.approved(registry)
+async def test_a_swap_on_disk_after_approval_does_not_run(harness: SkillHarness, swap: str, tmp_path: Path) -> None:
+    registry = await harness.trusting()
+    approved = await harness.approved(registry)
     (held,) = await registry.active_modules(actor=ACTOR)
-    path = house.file(approved.digest)
+    path = harness.file(approved.digest)
     good = path.read_bytes()
     path.unlink()
     match swap:
@@ -533,7 +549,7 @@ async def test_a_swap_on_disk_after_approval_does_not_run(house: SkillHouse, swa
     # What was handed out before is what was approved; what is asked for now is refused and on record.
     assert held.module_bytes == wat(ECHO)
     assert await registry.active_modules(actor="palyrad") == ()
-    (told,) = [payload for _, payload in house.events("skill.failed")]
+    (told,) = [payload for _, payload in harness.events("skill.failed")]
     assert told["digest"] == approved.digest and "skill.artifact_changed" in told["reason"]
     with pytest.raises(NotRunnable):
         registry.require_runnable(SKILL, approved.digest)
@@ -543,46 +559,46 @@ async def test_a_swap_on_disk_after_approval_does_not_run(house: SkillHouse, swa
     assert [one.digest for one in await registry.active_modules(actor=ACTOR)] == [approved.digest]
 
 
-async def test_a_swap_before_approval_enabling_or_rollback_is_noticed(house: SkillHouse) -> None:
-    registry = await house.trusting()
-    first = await house.approved(registry)
+async def test_a_swap_before_approval_enabling_or_rollback_is_noticed(harness: SkillHarness) -> None:
+    registry = await harness.trusting()
+    first = await harness.approved(registry)
     second = await registry.install(archive("1.1.0"), actor=ACTOR)
-    house.file(second.digest).write_bytes(archive("1.1.0", assets={"a": b"evil"}))
+    harness.file(second.digest).write_bytes(archive("1.1.0", assets={"a": b"evil"}))
     with pytest.raises(ArtifactChanged):
         await registry.approve(SKILL, second.version, second.digest, actor=ACTOR)
     assert (await registry.details(SKILL)).problems.keys() == {second.digest}
     await registry.disable(SKILL, actor=ACTOR)
-    house.file(first.digest).write_bytes(archive(assets={"a": b"evil"}))
+    harness.file(first.digest).write_bytes(archive(assets={"a": b"evil"}))
     with pytest.raises(ArtifactChanged):
         await registry.enable(SKILL, actor=ACTOR)
 
 
-async def test_one_swapped_skill_does_not_stop_the_others(house: SkillHouse) -> None:
-    registry = await house.trusting("acme", "zeta")
-    bad = await house.approved(registry)
-    await house.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
-    house.file(bad.digest).write_bytes(b"evil")
+async def test_one_swapped_skill_does_not_stop_the_others(harness: SkillHarness) -> None:
+    registry = await harness.trusting("acme", "zeta")
+    bad = await harness.approved(registry)
+    await harness.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
+    harness.file(bad.digest).write_bytes(b"evil")
     assert [one.skill_id for one in await registry.active_modules(actor=ACTOR)] == ["zeta.x"]
 
 
-def rewrite(house: SkillHouse, sql: str, *values: object) -> None:
-    database = sqlite3.connect(house.journal.database)
+def rewrite(harness: SkillHarness, sql: str, *values: object) -> None:
+    database = sqlite3.connect(harness.journal.database)
     with database:
         database.execute(sql, values)
     database.close()
 
 
-async def test_a_row_edited_into_use_without_an_approval(house: SkillHouse) -> None:
+async def test_a_row_edited_into_use_without_an_approval(harness: SkillHarness) -> None:
     """Somebody who writes the database, and not the journal with its chain."""
-    registry = await house.trusting()
+    registry = await harness.trusting()
     waiting = await registry.install(archive(), actor=ACTOR)
     forged = msgspec.structs.replace(waiting, state="approved")
-    rewrite(house, "UPDATE skill_versions SET state = 'approved', record = ?", msgspec.json.encode(forged))
+    rewrite(harness, "UPDATE skill_versions SET state = 'approved', record = ?", msgspec.json.encode(forged))
     assert await registry.active_modules(actor="palyrad") == ()
-    assert "skill.record_changed" in house.events("skill.failed")[0][1]["reason"]
+    assert "skill.record_changed" in harness.events("skill.failed")[0][1]["reason"]
 
 
-async def taken_out(house: SkillHouse, registry: SkillRegistry, how: str) -> None:
+async def taken_out(harness: SkillHarness, registry: SkillRegistry, how: str) -> None:
     match how:
         case "quarantined":
             await registry.quarantine(SKILL, actor=ACTOR)
@@ -593,57 +609,57 @@ async def taken_out(house: SkillHouse, registry: SkillRegistry, how: str) -> Non
         case "removed":
             await registry.remove(SKILL, actor=ACTOR)
         case "failed":
-            (path,) = house.folder.glob("*.skill")
+            (path,) = harness.folder.glob("*.skill")
             path.write_bytes(b"rot")
             assert await registry.active_modules(actor=ACTOR) == ()
         case "superseded":
-            await house.approved(registry, "1.1.0")
-            rewrite(house, "DELETE FROM skill_versions WHERE version = '1.1.0'")
+            await harness.approved(registry, "1.1.0")
+            rewrite(harness, "DELETE FROM skill_versions WHERE version = '1.1.0'")
 
 
 @pytest.mark.parametrize("looked_before", [True, False])
 @pytest.mark.parametrize("how", ["quarantined", "disabled", "key revoked", "removed", "failed", "superseded"])
-async def test_a_row_edited_back_into_use(house: SkillHouse, how: str, looked_before: bool) -> None:
+async def test_a_row_edited_back_into_use(harness: SkillHarness, how: str, looked_before: bool) -> None:
     """The old record is genuine, and so is the approval it points to; the journal tells what came after it."""
-    registry = await house.trusting()
-    approved = await house.approved(registry)
+    registry = await harness.trusting()
+    approved = await harness.approved(registry)
     if looked_before:
         assert [one.digest for one in await registry.active_modules(actor=ACTOR)] == [approved.digest]
-    await taken_out(house, registry, how)
-    house.file(approved.digest).write_bytes(archive())
-    rewrite(house, "UPDATE skill_versions SET state = 'approved', record = ?", msgspec.json.encode(approved))
+    await taken_out(harness, registry, how)
+    harness.file(approved.digest).write_bytes(archive())
+    rewrite(harness, "UPDATE skill_versions SET state = 'approved', record = ?", msgspec.json.encode(approved))
     assert await registry.active_modules(actor="palyrad") == ()
-    told = house.events("skill.failed")[-1][1]
+    told = harness.events("skill.failed")[-1][1]
     assert told["digest"] == approved.digest and "skill.record_changed" in told["reason"]
     with pytest.raises(NotRunnable):
         registry.require_runnable(SKILL, approved.digest)
 
 
-async def test_a_row_that_names_another_key_does_not_outlive_the_revocation_of_its_own(house: SkillHouse) -> None:
+async def test_a_row_that_names_another_key_does_not_outlive_the_revocation_of_its_own(harness: SkillHarness) -> None:
     """Revoking disables what the tables say was signed with the key."""
-    registry = await house.trusting()
-    approved = await house.approved(registry)
+    registry = await harness.trusting()
+    approved = await harness.approved(registry)
     other = msgspec.json.encode(msgspec.structs.replace(approved, key_id="ed25519:other"))
-    rewrite(house, "UPDATE skill_versions SET key_id = 'ed25519:other', record = ?", other)
+    rewrite(harness, "UPDATE skill_versions SET key_id = 'ed25519:other', record = ?", other)
     assert await registry.revoke_key(key(PUBLISHER).key_id, actor=ACTOR) == []
-    rewrite(house, "DELETE FROM skill_revoked_keys")
+    rewrite(harness, "DELETE FROM skill_revoked_keys")
     own = msgspec.json.encode(approved)
-    rewrite(house, "UPDATE skill_versions SET key_id = ?, record = ?", approved.key_id, own)
+    rewrite(harness, "UPDATE skill_versions SET key_id = ?, record = ?", approved.key_id, own)
     assert await registry.active_modules(actor="palyrad") == ()
-    assert "skill.key_revoked" in house.events("skill.failed")[-1][1]["reason"]
+    assert "skill.key_revoked" in harness.events("skill.failed")[-1][1]["reason"]
     disabled = msgspec.json.encode(msgspec.structs.replace(approved, key_id="ed25519:other", state="disabled"))
-    rewrite(house, "UPDATE skill_versions SET state = 'disabled', key_id = 'ed25519:other', record = ?", disabled)
+    rewrite(harness, "UPDATE skill_versions SET state = 'disabled', key_id = 'ed25519:other', record = ?", disabled)
     with pytest.raises(DigestMismatch):
         await registry.enable(SKILL, actor=ACTOR)
 
 
-async def test_a_row_edited_into_use_hides_nothing_from_the_review(house: SkillHouse) -> None:
+async def test_a_row_edited_into_use_hides_nothing_from_the_review(harness: SkillHarness) -> None:
     """What the version in use may do is not shown as new: so it has to be the one that is."""
-    registry = await house.trusting()
+    registry = await harness.trusting()
     greedy = {"capabilities": 'channels = ["everybody"]'}
     planted = await registry.install(archive("1.0.0", **greedy), actor=ACTOR)
     forged = msgspec.structs.replace(planted, state="approved")
-    rewrite(house, "UPDATE skill_versions SET state = 'approved', record = ?", msgspec.json.encode(forged))
+    rewrite(harness, "UPDATE skill_versions SET state = 'approved', record = ?", msgspec.json.encode(forged))
     judged = await registry.judge(archive("1.1.0", **greedy))
     assert judged.difference.added == ("send messages to the channel everybody",)
 
@@ -658,15 +674,15 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("how", BROKEN)
-async def test_one_broken_row_does_not_stop_the_others(house: SkillHouse, how: str) -> None:
-    registry = await house.trusting("acme", "zeta")
-    broken = await house.approved(registry)
-    good = await house.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
+async def test_one_broken_row_does_not_stop_the_others(harness: SkillHarness, how: str) -> None:
+    registry = await harness.trusting("acme", "zeta")
+    broken = await harness.approved(registry)
+    good = await harness.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
     record = BROKEN[how] or msgspec.json.encode(good)
-    rewrite(house, "UPDATE skill_versions SET record = ? WHERE skill_id = ?", record, SKILL)
+    rewrite(harness, "UPDATE skill_versions SET record = ? WHERE skill_id = ?", record, SKILL)
     for _ in range(2):
         assert [one.skill_id for one in await registry.active_modules(actor="palyrad")] == ["zeta.x"]
-    (told,) = [payload for _, payload in house.events("skill.failed")]
+    (told,) = [payload for _, payload in harness.events("skill.failed")]
     assert (told["skill_id"], told["digest"]) == (SKILL, broken.digest) and "skill.record_changed" in told["reason"]
     with pytest.raises(NotRunnable):
         registry.require_runnable(SKILL, broken.digest)
@@ -676,41 +692,41 @@ async def test_one_broken_row_does_not_stop_the_others(house: SkillHouse, how: s
         with pytest.raises(RecordChanged, match=SKILL):
             await attempt()
     await registry.remove(SKILL, "1.0.0", actor=ACTOR)
-    assert house.events("skill.removed")[-1][1]["digest"] == broken.digest
-    await house.approved(registry)
+    assert harness.events("skill.removed")[-1][1]["digest"] == broken.digest
+    await harness.approved(registry)
     assert [one.skill_id for one in await registry.active_modules(actor="palyrad")] == [SKILL, "zeta.x"]
 
 
-async def test_a_broken_row_does_not_keep_a_key_from_being_revoked(house: SkillHouse) -> None:
-    registry = await house.trusting()
-    await house.approved(registry)
-    other = await house.approved(registry, skill_id="acme.other")
-    rewrite(house, "UPDATE skill_versions SET record = ? WHERE skill_id = ?", b"{}", SKILL)
+async def test_a_broken_row_does_not_keep_a_key_from_being_revoked(harness: SkillHarness) -> None:
+    registry = await harness.trusting()
+    await harness.approved(registry)
+    other = await harness.approved(registry, skill_id="acme.other")
+    rewrite(harness, "UPDATE skill_versions SET record = ? WHERE skill_id = ?", b"{}", SKILL)
     assert [one.digest for one in await registry.revoke_key(key(PUBLISHER).key_id, actor=ACTOR)] == [other.digest]
     assert await registry.active_modules(actor="palyrad") == ()
 
 
-async def test_one_broken_row_of_a_key_does_not_stop_the_others(house: SkillHouse) -> None:
-    registry = await house.trusting("acme", "zeta")
-    await house.approved(registry)
-    rewrite(house, "UPDATE skill_keys SET source = 'nobody' WHERE publisher = ?", PUBLISHER)
+async def test_one_broken_row_of_a_key_does_not_stop_the_others(harness: SkillHarness) -> None:
+    registry = await harness.trusting("acme", "zeta")
+    await harness.approved(registry)
+    rewrite(harness, "UPDATE skill_keys SET source = 'nobody' WHERE publisher = ?", PUBLISHER)
     keys, _ = registry.publishers()
     assert [one.publisher for one in keys] == ["zeta"]
-    await house.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
+    await harness.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
     assert len(await registry.active_modules(actor="palyrad")) == 2, "what was approved before stays what it was"
-    (told,) = [payload for _, payload in house.events("skill.key_unreadable")]
+    (told,) = [payload for _, payload in harness.events("skill.key_unreadable")]
     assert (told["publisher"], told["key_id"], told["state"]) == (PUBLISHER, key(PUBLISHER).key_id, "active")
     with pytest.raises(RecordChanged, match=PUBLISHER):
         await registry.install(archive("1.1.0"), actor=ACTOR)
-    assert house.events("skill.refused")[-1][1]["code"] == "skill.record_changed"
+    assert harness.events("skill.refused")[-1][1]["code"] == "skill.record_changed"
     judged = await registry.judge(archive("1.1.0"))
     assert judged.trust is None
 
 
-async def test_a_broken_row_of_a_key_does_not_make_its_publisher_a_stranger(house: SkillHouse) -> None:
+async def test_a_broken_row_of_a_key_does_not_make_its_publisher_a_stranger(harness: SkillHarness) -> None:
     """Whoever breaks the row must not get in as somebody who is met for the first time."""
-    registry = await house.trusting(trust_on_first_use=True)
-    rewrite(house, "UPDATE skill_keys SET state = 'gone'")
+    registry = await harness.trusting(trust_on_first_use=True)
+    rewrite(harness, "UPDATE skill_keys SET state = 'gone'")
     with pytest.raises(RecordChanged):
         await registry.install(archive(), actor=ACTOR)
     with pytest.raises(UntrustedPublisher):
@@ -731,69 +747,69 @@ async def test_a_broken_row_of_a_key_does_not_make_its_publisher_a_stranger(hous
     ids=["renamed", "no text", "deleted"],
 )
 async def test_an_edited_table_does_not_make_a_publisher_a_stranger(
-    house: SkillHouse, edit: str, first_met: str
+    harness: SkillHarness, edit: str, first_met: str
 ) -> None:
     """The journal says that they were met."""
-    registry = house.registry(trust_on_first_use=True)
+    registry = harness.registry(trust_on_first_use=True)
     if first_met == "listed":
         await registry.trust_publisher(PUBLISHER, key(PUBLISHER).public_key(), actor=ACTOR)
     else:
-        await house.approved(registry)
-        rewrite(house, "DELETE FROM skill_owners")
-    rewrite(house, edit)
+        await harness.approved(registry)
+        rewrite(harness, "DELETE FROM skill_owners")
+    rewrite(harness, edit)
     with pytest.raises(UntrustedPublisher, match="not trusted any more"):
         await registry.install(archive(skill_id="acme.new", signer=key("thief")), actor=ACTOR)
-    assert house.events("skill.refused")[-1][1]["code"] == UntrustedPublisher.code
+    assert harness.events("skill.refused")[-1][1]["code"] == UntrustedPublisher.code
     # Who was never met is a stranger still, and may be met.
-    await house.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
+    await harness.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
 
 
-async def test_a_revocation_that_is_no_text_is_not_in_the_way_of_the_others(house: SkillHouse) -> None:
-    registry = await house.trusting("acme", "zeta")
+async def test_a_revocation_that_is_no_text_is_not_in_the_way_of_the_others(harness: SkillHarness) -> None:
+    registry = await harness.trusting("acme", "zeta")
     await registry.revoke_key(key("zeta").key_id, actor=ACTOR)
-    rewrite(house, "INSERT INTO skill_revoked_keys VALUES (CAST(x'ff' AS TEXT), 1, 'x', 'y')")
-    await house.approved(registry)
+    rewrite(harness, "INSERT INTO skill_revoked_keys VALUES (CAST(x'ff' AS TEXT), 1, 'x', 'y')")
+    await harness.approved(registry)
     with pytest.raises(KeyRevoked):
         await registry.install(archive(skill_id="zeta.x", publisher="zeta", signer=key("zeta")), actor=ACTOR)
 
 
-async def test_a_broken_configuration_stops_its_skill_alone(house: SkillHouse) -> None:
-    registry = await house.trusting("acme", "zeta")
-    await house.approved(registry)
-    await house.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
-    rewrite(house, "INSERT INTO skill_configurations VALUES (?, '1.0.0', '[')", SKILL)
+async def test_a_broken_configuration_stops_its_skill_alone(harness: SkillHarness) -> None:
+    registry = await harness.trusting("acme", "zeta")
+    await harness.approved(registry)
+    await harness.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
+    rewrite(harness, "INSERT INTO skill_configurations VALUES (?, '1.0.0', '[')", SKILL)
     assert [one.skill_id for one in await registry.active_modules(actor="palyrad")] == ["zeta.x"]
-    assert "cannot be read" in house.events("skill.disabled")[-1][1]["reason"]
+    assert "cannot be read" in harness.events("skill.disabled")[-1][1]["reason"]
     await registry.configure(SKILL, {}, actor=ACTOR)
     await registry.enable(SKILL, actor=ACTOR)
     assert len(await registry.active_modules(actor="palyrad")) == 2
 
 
-async def test_a_row_edited_to_another_digest(house: SkillHouse) -> None:
-    registry = await house.trusting()
-    approved = await house.approved(registry)
+async def test_a_row_edited_to_another_digest(harness: SkillHarness) -> None:
+    registry = await harness.trusting()
+    approved = await harness.approved(registry)
     evil = await registry.install(archive("1.1.0", assets={"a": b"evil"}), actor=ACTOR)
-    rewrite(house, "DELETE FROM skill_versions WHERE version = '1.1.0'")
+    rewrite(harness, "DELETE FROM skill_versions WHERE version = '1.1.0'")
     forged = msgspec.structs.replace(approved, digest=evil.digest)
-    rewrite(house, "UPDATE skill_versions SET digest = ?, record = ?", evil.digest, msgspec.json.encode(forged))
+    rewrite(harness, "UPDATE skill_versions SET digest = ?, record = ?", evil.digest, msgspec.json.encode(forged))
     assert await registry.active_modules(actor="palyrad") == ()
 
 
-async def test_the_review_reads_the_archive_and_not_the_record(house: SkillHouse) -> None:
+async def test_the_review_reads_the_archive_and_not_the_record(harness: SkillHarness) -> None:
     """Whoever hides a capability in the database does not hide it from the person who approves."""
-    registry = await house.trusting()
+    registry = await harness.trusting()
     waiting = await registry.install(archive(capabilities='channels = ["everybody"]'), actor=ACTOR)
     harmless = msgspec.structs.replace(waiting, manifest=artifact().manifest)
-    rewrite(house, "UPDATE skill_versions SET record = ?", msgspec.json.encode(harmless))
+    rewrite(harness, "UPDATE skill_versions SET record = ?", msgspec.json.encode(harmless))
     details = await registry.details(SKILL)
     assert details.differences[waiting.digest].added == ("send messages to the channel everybody",)
 
 
-async def test_files_stay_private(house: SkillHouse) -> None:
-    registry = await house.trusting()
-    approved = await house.approved(registry)
-    status = os.stat(house.file(approved.digest))
-    assert status.st_mode & 0o077 == 0 and house.folder.stat().st_mode & 0o077 == 0
+async def test_files_stay_private(harness: SkillHarness) -> None:
+    registry = await harness.trusting()
+    approved = await harness.approved(registry)
+    status = os.stat(harness.file(approved.digest))
+    assert status.st_mode & 0o077 == 0 and harness.folder.stat().st_mode & 0o077 == 0
 
 
 # ---- what is inside ---------------------------------------------------------------------------------------------
@@ -803,8 +819,8 @@ async def install_signed(registry: SkillRegistry, parts: dict[str, bytes]) -> No
     await registry.install(sign_artifact(pack_artifact(parts), key(PUBLISHER)).raw, actor=ACTOR)
 
 
-async def test_signed_by_the_publisher_and_still_kept_out(house: SkillHouse) -> None:
-    registry = await house.trusting()
+async def test_signed_by_the_publisher_and_still_kept_out(harness: SkillHarness) -> None:
+    registry = await harness.trusting()
     other = entries(modules={"main.wasm": wat('(module (func (export "run") (result i32) (i32.const 1)))')})
     attacks: list[dict[str, bytes]] = [
         {**entries(), "sbom.cdx.json": other["sbom.cdx.json"]},
@@ -817,7 +833,7 @@ async def test_signed_by_the_publisher_and_still_kept_out(house: SkillHouse) -> 
     for parts in attacks:
         with pytest.raises(AuditFailed):
             await install_signed(registry, parts)
-    assert await registry.active_modules(actor=ACTOR) == () and not list(house.folder.glob("*"))
+    assert await registry.active_modules(actor=ACTOR) == () and not list(harness.folder.glob("*"))
 
 
 def test_texts_that_a_person_would_not_see() -> None:
@@ -837,8 +853,8 @@ def test_texts_that_a_person_would_not_see() -> None:
     ids=["version", "quota", "schema"],
 )
 async def test_numbers_that_cannot_be_written_out(
-    house: SkillHouse, digits: str, old: str, new: str, line: int
+    harness: SkillHarness, digits: str, old: str, new: str, line: int
 ) -> None:
     odd = manifest().replace(old.encode(), new.format(digits).encode(), 1)
-    await refused(house, write_archive({**entries(), "skill.toml": odd}), "skill.malformed_manifest")
-    assert house.events("skill.refused")[-1][1]["message"].startswith(f"line {line}: ")
+    await refused(harness, write_archive({**entries(), "skill.toml": odd}), "skill.malformed_manifest")
+    assert harness.events("skill.refused")[-1][1]["message"].startswith(f"line {line}: ")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fakes.house import House, open_house
+from fakes.gateway_harness import GatewayHarness, open_harness
 from palyra.errors import PalyraError
 
 pytestmark = pytest.mark.promise("P-obligations")
@@ -47,8 +47,8 @@ def sending(outside: socket.socket) -> dict[str, Any]:
 async def test_without_a_demand_the_program_runs_and_the_receipt_says_what_did_not_hold(
     tmp_path: Path, outside: socket.socket
 ) -> None:
-    async with open_house(tmp_path, SETTINGS) as house:
-        record = await house.call("process.run", sending(outside))
+    async with open_harness(tmp_path, SETTINGS) as harness:
+        record = await harness.call("process.run", sending(outside))
         assert record.result is not None and record.result["exit_code"] == 0
         (line,) = [line for line in record.receipt or [] if line["layer"] == "egress"]
         assert line["asked"] == "strict" and not line["held"]
@@ -60,8 +60,8 @@ async def test_what_policy_demands_and_tier_b_cannot_hold_refuses_the_call(
     tmp_path: Path, outside: socket.socket, tool: str
 ) -> None:
     oblige(tmp_path, 'egress("strict")')
-    async with open_house(tmp_path, SETTINGS) as house:
-        error = await refusal(house, tool, sending(outside))
+    async with open_harness(tmp_path, SETTINGS) as harness:
+        error = await refusal(harness, tool, sending(outside))
         assert error["code"] == "sandbox.unsupported_platform"
         assert "egress" in error["message"] and "tier c" in error["hint"]
         with pytest.raises(BlockingIOError):
@@ -70,8 +70,8 @@ async def test_what_policy_demands_and_tier_b_cannot_hold_refuses_the_call(
 
 async def test_in_tier_c_the_same_demand_is_met(tmp_path: Path, outside: socket.socket) -> None:
     oblige(tmp_path, 'egress("strict")', 'tier("c")')
-    async with open_house(tmp_path, SETTINGS) as house:
-        record = await house.call("process.run", sending(outside))
+    async with open_harness(tmp_path, SETTINGS) as harness:
+        record = await harness.call("process.run", sending(outside))
         assert record.result is not None and record.result["tier"] == "c"
         (line,) = [line for line in record.receipt or [] if line["layer"] == "egress"]
         assert line["held"]
@@ -79,9 +79,9 @@ async def test_in_tier_c_the_same_demand_is_met(tmp_path: Path, outside: socket.
             outside.recv(100)
 
 
-async def refusal(house: House, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+async def refusal(harness: GatewayHarness, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     try:
-        record = await house.call(tool, arguments)
+        record = await harness.call(tool, arguments)
     except PalyraError as error:
         return error.as_dict()
     assert record.error is not None

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fakes.daemon import Place
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from fakes.raw_http import ask, make_token, operator
-from fakes.vault_house import NOTE, VaultHouse, ref
+from fakes.vault_harness import NOTE, VaultHarness, ref
 from palyra.errors import PalyraError
 from palyra.identity.api_tokens import TokenScope
 from palyra.ids import Principal
@@ -35,37 +35,37 @@ A, B = ref("global/a"), ref("global/b")
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[VaultHouse]:
-    house = VaultHouse(tmp_path)
-    yield house
-    house.close()
+def harness(tmp_path: Path) -> Iterator[VaultHarness]:
+    harness = VaultHarness(tmp_path)
+    yield harness
+    harness.close()
 
 
-async def two_versions(house: VaultHouse) -> None:
-    vault = await house.filled({"global/a": "a one", "global/b": "b one", "principal:agent:bot/a": "bot's"})
+async def two_versions(harness: VaultHarness) -> None:
+    vault = await harness.filled({"global/a": "a one", "global/b": "b one", "principal:agent:bot/a": "bot's"})
     await vault.put(A, Secret("a two"), actor="user:operator")
 
 
-def attack(house: VaultHouse, *statements: str, **values: Any) -> None:
+def attack(harness: VaultHarness, *statements: str, **values: Any) -> None:
     """Another program with the database open, which knows SQL and no key."""
-    with closing(sqlite3.connect(house.database)) as connection, connection:
+    with closing(sqlite3.connect(harness.database)) as connection, connection:
         for statement in statements:
             connection.execute(statement, {name: values[name] for name in values if f":{name}" in statement})
     connection.close()
 
 
-def rows(house: VaultHouse, query: str) -> list[tuple[Any, ...]]:
-    return house.open_store().read(query)
+def rows(harness: VaultHarness, query: str) -> list[tuple[Any, ...]]:
+    return harness.open_store().read(query)
 
 
-async def refused(house: VaultHouse, *refs: SecretRef, version: int | None = None) -> None:
+async def refused(harness: VaultHarness, *refs: SecretRef, version: int | None = None) -> None:
     """Refused by a process that knew the vault before and by one that comes new to it, and on record."""
     for secret in refs or (A,):
-        recorded = len(house.events("vault.tamper_found"))
+        recorded = len(harness.events("vault.tamper_found"))
         with pytest.raises(VaultTampered) as caught:
-            await house.vault().reveal(secret, version=version, note=NOTE)
+            await harness.vault().reveal(secret, version=version, note=NOTE)
         assert caught.value.code == "vault.tampered"
-        assert len(house.events("vault.tamper_found")) == recorded + 1
+        assert len(harness.events("vault.tamper_found")) == recorded + 1
 
 
 # One changed bit, anywhere.
@@ -79,12 +79,12 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("table, column", [(table, column) for table in COLUMNS for column in COLUMNS[table]])
-async def test_a_flipped_bit_is_found(house: VaultHouse, table: str, column: str) -> None:
-    await two_versions(house)
+async def test_a_flipped_bit_is_found(harness: VaultHarness, table: str, column: str) -> None:
+    await two_versions(harness)
     where = "WHERE scope = 'global' AND key = 'a'" if table in ("vault_versions", "vault_secrets") else ""
     if table == "vault_versions":
         where += " AND version = 2"
-    ((whole,),) = rows(house, f"SELECT {column} FROM {table} {where}")
+    ((whole,),) = rows(harness, f"SELECT {column} FROM {table} {where}")
     size = len(whole)
     # The nonce, the first and the last byte of the ciphertext, the tag: each class once. The first byte is the format.
     places = sorted({1, 12, 13, size // 2, size - 17, size - 16, size - 1} & set(range(1, size)))
@@ -93,10 +93,10 @@ async def test_a_flipped_bit_is_found(house: VaultHouse, table: str, column: str
     for at in places:
         changed = bytearray(whole)
         changed[at] ^= 0x10
-        attack(house, f"UPDATE {table} SET {column} = :new {where}", new=bytes(changed))
-        await refused(house)
-    attack(house, f"UPDATE {table} SET {column} = :new {where}", new=whole)
-    assert (await house.vault().reveal(A, note=NOTE)).reveal() == "a two"
+        attack(harness, f"UPDATE {table} SET {column} = :new {where}", new=bytes(changed))
+        await refused(harness)
+    attack(harness, f"UPDATE {table} SET {column} = :new {where}", new=whole)
+    assert (await harness.vault().reveal(A, note=NOTE)).reveal() == "a two"
 
 
 @pytest.mark.parametrize(
@@ -111,64 +111,64 @@ async def test_a_flipped_bit_is_found(house: VaultHouse, table: str, column: str
      "vault_versions SET wrapped = x''", "vault_versions SET sealed = substr(sealed, 1, 20)",
      "vault_keys SET index_key = x''", "vault_keys SET state = 'retired'", "vault_keys SET key_id = 'kek:evil'"],
 )  # fmt: skip
-async def test_a_changed_field_is_found(house: VaultHouse, change: str) -> None:
-    await two_versions(house)
-    attack(house, f"UPDATE OR REPLACE {change}")
-    await refused(house)
+async def test_a_changed_field_is_found(harness: VaultHarness, change: str) -> None:
+    await two_versions(harness)
+    attack(harness, f"UPDATE OR REPLACE {change}")
+    await refused(harness)
 
 
 @pytest.mark.parametrize("table", ["vault_state", "vault_keys", "vault_secrets", "vault_versions"])
-async def test_removed_rows_are_missed(house: VaultHouse, table: str) -> None:
-    await two_versions(house)
-    attack(house, f"DELETE FROM {table}")
-    await refused(house)
+async def test_removed_rows_are_missed(harness: VaultHarness, table: str) -> None:
+    await two_versions(harness)
+    attack(harness, f"DELETE FROM {table}")
+    await refused(harness)
     if table != "vault_versions":
         with pytest.raises(VaultTampered):
-            await house.vault().put(A, Secret("new"), actor="a")
+            await harness.vault().put(A, Secret("new"), actor="a")
 
 
 # Records moved.
 
 
-async def test_records_cannot_be_swapped_between_secrets_scopes_or_versions(house: VaultHouse) -> None:
-    await two_versions(house)
+async def test_records_cannot_be_swapped_between_secrets_scopes_or_versions(harness: VaultHarness) -> None:
+    await two_versions(harness)
     for one, other, asked in (
         (("global", "a", 2), ("global", "b", 1), (A, B)),
         (("global", "a", 2), ("principal:agent:bot", "a", 1), (A, ref("principal:agent:bot/a"))),
         (("global", "a", 1), ("global", "a", 2), (A,)),
     ):
-        before = rows(house, "SELECT scope, key, version, wrapped, sealed FROM vault_versions")
+        before = rows(harness, "SELECT scope, key, version, wrapped, sealed FROM vault_versions")
         content = {row[:3]: row[3:] for row in before}
         for target, source in ((one, other), (other, one)):
             attack(
-                house,
+                harness,
                 "UPDATE vault_versions SET wrapped = :w, sealed = :s WHERE scope = :c AND key = :k AND version = :v",
                 w=content[source][0], s=content[source][1], c=target[0], k=target[1], v=target[2],
             )  # fmt: skip
-        await refused(house, *asked)
+        await refused(harness, *asked)
         for (scope, key, version), (wrapped, sealed) in content.items():
             attack(
-                house,
+                harness,
                 "UPDATE vault_versions SET wrapped = :w, sealed = :s WHERE scope = :c AND key = :k AND version = :v",
                 w=wrapped, s=sealed, c=scope, k=key, v=version,
             )  # fmt: skip
-        assert (await house.vault().reveal(A, note=NOTE)).reveal() == "a two"
+        assert (await harness.vault().reveal(A, note=NOTE)).reveal() == "a two"
 
 
-async def test_heads_cannot_be_swapped_or_copied(house: VaultHouse) -> None:
-    await two_versions(house)
+async def test_heads_cannot_be_swapped_or_copied(harness: VaultHarness) -> None:
+    await two_versions(harness)
     attack(
-        house,
+        harness,
         "UPDATE vault_secrets SET tag = (SELECT tag FROM vault_secrets WHERE key = 'b'), current = 1, oldest = 1"
         " WHERE scope = 'global' AND key = 'a'",
     )
-    await refused(house)
+    await refused(harness)
 
 
 async def test_a_record_of_another_vault_with_the_same_key_does_not_open(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    one, two = VaultHouse(tmp_path / "one"), VaultHouse(tmp_path / "two")
+    one, two = VaultHarness(tmp_path / "one"), VaultHarness(tmp_path / "two")
     key = KeyFile(one.key_file, tmp_path / "one" / "state")
     try:
         await one.vault(key).put(A, Secret("one's"), actor="a")
@@ -197,12 +197,12 @@ async def test_a_record_of_another_vault_with_the_same_key_does_not_open(tmp_pat
 # Rows from an older copy.
 
 
-def copied(house: VaultHouse) -> dict[str, list[tuple[Any, ...]]]:
-    return {table: rows(house, f"SELECT * FROM {table}") for table in COLUMNS}
+def copied(harness: VaultHarness) -> dict[str, list[tuple[Any, ...]]]:
+    return {table: rows(harness, f"SELECT * FROM {table}") for table in COLUMNS}
 
 
-def restore(house: VaultHouse, old: dict[str, list[tuple[Any, ...]]], *tables: str) -> None:
-    with closing(sqlite3.connect(house.database)) as connection, connection:
+def restore(harness: VaultHarness, old: dict[str, list[tuple[Any, ...]]], *tables: str) -> None:
+    with closing(sqlite3.connect(harness.database)) as connection, connection:
         for table in tables:
             connection.execute(f"DELETE FROM {table}")
             for row in old[table]:
@@ -215,132 +215,134 @@ def restore(house: VaultHouse, old: dict[str, list[tuple[Any, ...]]], *tables: s
     [("vault_secrets",), ("vault_secrets", "vault_versions"), ("vault_state",), tuple(COLUMNS)],
     ids=lambda tables: "+".join(tables),
 )
-async def test_an_older_copy_put_back_is_found_however_much_of_it(house: VaultHouse, tables: tuple[str, ...]) -> None:
-    vault = await house.filled({"global/a": "leaked", "global/b": "b"})
-    old = copied(house)
+async def test_an_older_copy_put_back_is_found_however_much_of_it(
+    harness: VaultHarness, tables: tuple[str, ...]
+) -> None:
+    vault = await harness.filled({"global/a": "leaked", "global/b": "b"})
+    old = copied(harness)
     await vault.put(A, Secret("changed after the leak"), actor="user:operator")
-    restore(house, old, *tables)
-    await refused(house)
+    restore(harness, old, *tables)
+    await refused(harness)
     # The process that wrote the newer one is not fooled either.
     with pytest.raises(VaultTampered):
         await vault.reveal(A, note=NOTE)
 
 
-async def test_a_deleted_secret_does_not_come_back(house: VaultHouse) -> None:
-    vault = await house.filled({"global/a": "old", "global/b": "b"})
-    old = copied(house)
+async def test_a_deleted_secret_does_not_come_back(harness: VaultHarness) -> None:
+    vault = await harness.filled({"global/a": "old", "global/b": "b"})
+    old = copied(harness)
     await vault.delete(A, actor="user:operator")
-    restore(house, old, "vault_versions")
+    restore(harness, old, "vault_versions")
     with pytest.raises(NoSuchSecret):
-        await house.vault().reveal(A, note=NOTE)
+        await harness.vault().reveal(A, note=NOTE)
     await vault.put(A, Secret("new"), actor="user:operator")
     with pytest.raises(NoSuchVersion):
-        await house.vault().reveal(A, version=1, note=NOTE)
-    restore(house, old, "vault_secrets", "vault_versions")
-    await refused(house)
+        await harness.vault().reveal(A, version=1, note=NOTE)
+    restore(harness, old, "vault_secrets", "vault_versions")
+    await refused(harness)
 
 
-async def test_a_record_under_a_retired_key_is_refused_even_when_that_key_is_known(house: VaultHouse) -> None:
-    vault = await house.filled({"global/a": "x"})
-    old, old_keys = copied(house), house.key_file.read_bytes()
+async def test_a_record_under_a_retired_key_is_refused_even_when_that_key_is_known(harness: VaultHarness) -> None:
+    vault = await harness.filled({"global/a": "x"})
+    old, old_keys = copied(harness), harness.key_file.read_bytes()
     await vault.rotate(actor="user:operator")
-    restore(house, old, "vault_versions")
-    await refused(house)
+    restore(harness, old, "vault_versions")
+    await refused(harness)
     # The old key is found in a backup and put back beside the new one.
-    keys = json.loads(old_keys)["keys"] + json.loads(house.key_file.read_bytes())["keys"]
-    house.key_file.write_text(json.dumps({"format": "palyra.vault.key-file/1", "keys": keys}))
-    await refused(house)
-    restore(house, old, "vault_versions", "vault_keys", "vault_state")
-    await refused(house)
+    keys = json.loads(old_keys)["keys"] + json.loads(harness.key_file.read_bytes())["keys"]
+    harness.key_file.write_text(json.dumps({"format": "palyra.vault.key-file/1", "keys": keys}))
+    await refused(harness)
+    restore(harness, old, "vault_versions", "vault_keys", "vault_state")
+    await refused(harness)
 
 
-async def test_the_journal_shows_a_rollback_that_took_its_entries_along(house: VaultHouse) -> None:
+async def test_the_journal_shows_a_rollback_that_took_its_entries_along(harness: VaultHarness) -> None:
     """Whoever also removes the journal's entries gets past the vault's own check, and not past the journal's."""
     from palyra.journal.verify import JournalTampered
 
-    vault = await house.filled({"global/a": "leaked"})
-    old = copied(house)
-    anchor = house.open_store().seal()
+    vault = await harness.filled({"global/a": "leaked"})
+    old = copied(harness)
+    anchor = harness.open_store().seal()
     await vault.put(A, Secret("changed"), actor="user:operator")
-    anchor = house.open_store().seal()
+    anchor = harness.open_store().seal()
     assert anchor is not None
-    restore(house, old, *COLUMNS)
+    restore(harness, old, *COLUMNS)
     attack(
-        house,
+        harness,
         "DROP TRIGGER events_no_delete",
         "DROP TRIGGER checkpoints_no_delete",
         "DELETE FROM events WHERE seq > 2",
         "DELETE FROM checkpoints WHERE last_seq > 2",
     )
     with pytest.raises(JournalTampered):
-        house.open_store().reader.verify(house.journal.verifiers, anchors=[anchor])
+        harness.open_store().reader.verify(harness.journal.verifiers, anchors=[anchor])
 
 
 # Keys.
 
 
-async def test_a_wrong_key_opens_nothing_and_changes_nothing(house: VaultHouse, tmp_path: Path) -> None:
-    await house.filled({"global/a": "x"})
+async def test_a_wrong_key_opens_nothing_and_changes_nothing(harness: VaultHarness, tmp_path: Path) -> None:
+    await harness.filled({"global/a": "x"})
     (tmp_path / "elsewhere").mkdir()
-    other = VaultHouse(tmp_path / "elsewhere")
+    other = VaultHarness(tmp_path / "elsewhere")
     await other.filled({"global/a": "y"})
     other.close()
-    right = house.key_file.read_bytes()
-    shutil.copy(other.key_file, house.key_file)
-    for attempt in (house.vault().reveal(A, note=NOTE), house.vault().put(A, Secret("z"), actor="a"),
-                    house.vault().rotate(actor="a")):  # fmt: skip
+    right = harness.key_file.read_bytes()
+    shutil.copy(other.key_file, harness.key_file)
+    for attempt in (harness.vault().reveal(A, note=NOTE), harness.vault().put(A, Secret("z"), actor="a"),
+                    harness.vault().rotate(actor="a")):  # fmt: skip
         with pytest.raises(KeyMissing):
             await attempt
-    house.key_file.write_bytes(right)
-    assert (await house.vault().reveal(A, note=NOTE)).reveal() == "x"
+    harness.key_file.write_bytes(right)
+    assert (await harness.vault().reveal(A, note=NOTE)).reveal() == "x"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o700 | 0o001])
-async def test_a_key_file_that_others_may_touch_is_refused(house: VaultHouse, mode: int) -> None:
-    await house.filled({"global/a": "x"})
-    house.key_file.chmod(mode)
+async def test_a_key_file_that_others_may_touch_is_refused(harness: VaultHarness, mode: int) -> None:
+    await harness.filled({"global/a": "x"})
+    harness.key_file.chmod(mode)
     with pytest.raises(KeyUnsafe):
-        await house.vault().reveal(A, note=NOTE)
+        await harness.vault().reveal(A, note=NOTE)
 
 
-async def test_a_key_file_of_somebody_else_is_refused(house: VaultHouse) -> None:
-    await house.filled({"global/a": "x"})
+async def test_a_key_file_of_somebody_else_is_refused(harness: VaultHarness) -> None:
+    await harness.filled({"global/a": "x"})
     if os.geteuid() == 0:
-        os.chown(house.key_file, 12345, 12345)
+        os.chown(harness.key_file, 12345, 12345)
         with pytest.raises(KeyUnsafe, match="another user"):
-            await house.vault().reveal(A, note=NOTE)
-        os.chown(house.key_file, 0, 0)
-        os.chown(house.config, 12345, 12345)
+            await harness.vault().reveal(A, note=NOTE)
+        os.chown(harness.key_file, 0, 0)
+        os.chown(harness.config, 12345, 12345)
     else:
-        house.config.chmod(0o777)
+        harness.config.chmod(0o777)
     with pytest.raises(KeyUnsafe):
-        await house.vault().rotate(actor="a")
+        await harness.vault().rotate(actor="a")
 
 
-async def test_links_are_refused(house: VaultHouse, tmp_path: Path) -> None:
-    await house.filled({"global/a": "x"})
-    real = house.config / "real.key"
-    house.key_file.rename(real)
-    house.key_file.symlink_to(real)
+async def test_links_are_refused(harness: VaultHarness, tmp_path: Path) -> None:
+    await harness.filled({"global/a": "x"})
+    real = harness.config / "real.key"
+    harness.key_file.rename(real)
+    harness.key_file.symlink_to(real)
     with pytest.raises(KeyUnsafe):
-        await house.vault().reveal(A, note=NOTE)
-    house.key_file.unlink()
-    real.rename(house.key_file)
-    os.link(house.key_file, house.state / "innocent-name")
+        await harness.vault().reveal(A, note=NOTE)
+    harness.key_file.unlink()
+    real.rename(harness.key_file)
+    os.link(harness.key_file, harness.state / "innocent-name")
     with pytest.raises(KeyUnsafe, match="second name"):
-        await house.vault().reveal(A, note=NOTE)
+        await harness.vault().reveal(A, note=NOTE)
 
 
 @pytest.mark.parametrize("inside", ["vault.key", "sub/vault.key", "../state/vault.key", "sub/../vault.key"])
 async def test_a_key_file_in_the_state_directory_is_refused_by_every_way_there(
-    house: VaultHouse, tmp_path: Path, inside: str
+    harness: VaultHarness, tmp_path: Path, inside: str
 ) -> None:
-    (house.state / "sub").mkdir()
-    (tmp_path / "link").symlink_to(house.state)
-    for folder in (house.state, tmp_path / "link"):
+    (harness.state / "sub").mkdir()
+    (tmp_path / "link").symlink_to(harness.state)
+    for folder in (harness.state, tmp_path / "link"):
         with pytest.raises(KeyUnsafe, match="inside the state directory"):
-            await house.vault(KeyFile(folder / inside, house.state)).put(A, Secret("x"), actor="a")
-    assert rows(house, "SELECT COUNT(*) FROM vault_state") == [(0,)]
+            await harness.vault(KeyFile(folder / inside, harness.state)).put(A, Secret("x"), actor="a")
+    assert rows(harness, "SELECT COUNT(*) FROM vault_state") == [(0,)]
 
 
 # Values.
@@ -357,29 +359,29 @@ def holders(folder: Path, value: str) -> list[str]:
     return [path.name for path in found if any(one in path.read_bytes() for one in spellings(value))]
 
 
-async def test_no_file_holds_a_value_after_every_operation(house: VaultHouse, tmp_path: Path) -> None:
-    vault = await house.filled({"global/a": VALUE})
+async def test_no_file_holds_a_value_after_every_operation(harness: VaultHarness, tmp_path: Path) -> None:
+    vault = await harness.filled({"global/a": VALUE})
     await vault.reveal(A, note=NOTE)
     await vault.put(A, Secret(VALUE + "2"), actor="user:operator")
     await vault.rotate(actor="user:operator")
-    attack(house, "UPDATE vault_versions SET sealed = substr(sealed, 1, length(sealed) - 1)")
+    attack(harness, "UPDATE vault_versions SET sealed = substr(sealed, 1, length(sealed) - 1)")
     with pytest.raises(VaultTampered) as caught:
         await vault.reveal(A, note=NOTE)
     assert VALUE not in str(caught.value.as_dict())
     await vault.delete(A, actor="user:operator")
-    shown = json.dumps(house.events())
+    shown = json.dumps(harness.events())
     assert VALUE not in shown
     assert holders(tmp_path, VALUE) == []
 
 
 async def test_an_agent_does_not_see_a_value_that_a_tool_prints(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        await house.gateway.vault.put(A, Secret(VALUE), actor="user:operator")
-        record = await house.call("echo", {"text": f"token={VALUE} " + base64.b64encode(VALUE.encode()).decode()})
+    async with open_harness(tmp_path) as harness:
+        await harness.gateway.vault.put(A, Secret(VALUE), actor="user:operator")
+        record = await harness.call("echo", {"text": f"token={VALUE} " + base64.b64encode(VALUE.encode()).decode()})
         assert VALUE not in json.dumps(record.result) and "[redacted]" in record.result["text"]
         assert base64.b64encode(VALUE.encode())[:-4].decode() not in json.dumps(record.result)
-        assert VALUE not in json.dumps(house.events())
-        stored = house.gateway.store.read("SELECT record FROM calls")
+        assert VALUE not in json.dumps(harness.events())
+        stored = harness.gateway.store.read("SELECT record FROM calls")
         assert stored and VALUE.encode() not in stored[0][0]
 
 
@@ -421,15 +423,15 @@ def _palyra() -> tuple[str, ...]:
 
 
 async def test_only_operators_reach_the_vault_through_the_api(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service)
-        boss = await operator(house)
+    async with open_harness(tmp_path) as harness:
+        app = create_app(harness.gateway.service)
+        boss = await operator(harness)
         made = await ask(app, "PUT", "/v1/vault/secrets/principal:agent:other/k", token=boss, body={"value": VALUE})
         assert made.status == 201 and VALUE not in made.body.decode()
         callers = {
-            "a caller without the scope": await make_token(house, "agent:bot"),
-            "an agent with the scope": await make_token(house, "agent:bot", TokenScope.CALL, TokenScope.OPERATE),
-            "the owner of the secret": await make_token(house, "agent:other", TokenScope.CALL, TokenScope.OPERATE),
+            "a caller without the scope": await make_token(harness, "agent:bot"),
+            "an agent with the scope": await make_token(harness, "agent:bot", TokenScope.CALL, TokenScope.OPERATE),
+            "the owner of the secret": await make_token(harness, "agent:other", TokenScope.CALL, TokenScope.OPERATE),
             "nobody": None,
         }
         requests: list[tuple[str, str, object]] = [
@@ -456,17 +458,17 @@ async def test_only_operators_reach_the_vault_through_the_api(tmp_path: Path) ->
 async def test_another_principals_secret_is_not_used_whatever_policies_permit(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "open.cedar").write_text('@id("open") permit(principal, action, resource);\n')
-    async with open_house(tmp_path) as house:
-        secrets = house.gateway.secrets
+    async with open_harness(tmp_path) as harness:
+        secrets = harness.gateway.secrets
         for name in ("principal:agent:other/k", "channel:mcp/k", "skill:acme/k"):
-            await house.gateway.vault.put(ref(name), Secret(VALUE), actor="user:operator")
+            await harness.gateway.vault.put(ref(name), Secret(VALUE), actor="user:operator")
             with pytest.raises(ScopeDenied):
                 await secrets.reveal(
                     ref(name), SecretUse(principal=Principal.parse("agent:bot"), channel="api", approved=True, run="R")
                 )
-        denied = house.events(kind="vault.use_denied")
+        denied = harness.events(kind="vault.use_denied")
         assert [payload["ref"] for _, payload in denied] == ["principal:agent:other/k", "channel:mcp/k", "skill:acme/k"]
-        assert house.kinds(kind="vault.secret_used") == []
+        assert harness.kinds(kind="vault.secret_used") == []
 
 
 @pytest.mark.parametrize(
@@ -482,44 +484,44 @@ async def test_another_principals_secret_is_not_used_whatever_policies_permit(tm
     ],
 )
 async def test_odd_names_reach_nothing(tmp_path: Path, raw: str) -> None:
-    async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service)
-        boss = await operator(house)
+    async with open_harness(tmp_path) as harness:
+        app = create_app(harness.gateway.service)
+        boss = await operator(harness)
         answer = await ask(app, "PUT", f"/v1/vault/secrets/{raw}", token=boss, body={"value": "x"})
         assert answer.status in (400, 404)
-        assert house.gateway.vault.list() == []
+        assert harness.gateway.vault.list() == []
 
 
 async def test_a_value_is_shown_only_with_a_policy_and_its_name_typed(tmp_path: Path) -> None:
     permit = '@id("see") permit(principal, action == Action::"vault.reveal", resource == Secret::"global/a");\n'
-    async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service)
-        boss = await operator(house)
+    async with open_harness(tmp_path) as harness:
+        app = create_app(harness.gateway.service)
+        boss = await operator(harness)
         for name in ("global/a", "global/b"):
-            await house.gateway.vault.put(ref(name), Secret(VALUE), actor="user:operator")
+            await harness.gateway.vault.put(ref(name), Secret(VALUE), actor="user:operator")
         body = {"ref": "global/a", "confirm": "global/a"}
         assert (await ask(app, "POST", "/v1/vault/reveal", token=boss, body=body)).code == "action.denied"
         (tmp_path / "policies").mkdir(exist_ok=True)
         (tmp_path / "policies" / "see.cedar").write_text(permit)
-        await house.gateway.policy.reload()
+        await harness.gateway.policy.reload()
         wrong = await ask(app, "POST", "/v1/vault/reveal", token=boss, body={**body, "confirm": "yes"})
         assert wrong.code == "vault.not_confirmed" and VALUE not in wrong.body.decode()
         other = await ask(app, "POST", "/v1/vault/reveal", token=boss, body={"ref": "global/b", "confirm": "global/b"})
         assert other.code == "action.denied"
         shown = await ask(app, "POST", "/v1/vault/reveal", token=boss, body=body)
         assert shown.data == {"ref": "global/a", "value": VALUE}
-        ((_, payload),) = house.events(kind="vault.secret_used")
+        ((_, payload),) = harness.events(kind="vault.secret_used")
         assert (payload["purpose"], payload["policies"]) == ("reveal", ["see"])
 
 
-async def test_tampering_with_the_place_of_a_key_leads_nowhere_else(house: VaultHouse) -> None:
+async def test_tampering_with_the_place_of_a_key_leads_nowhere_else(harness: VaultHarness) -> None:
     """The record of a key says where it is; whoever edits that gets an error, not another key."""
-    await house.filled({"global/a": "x"})
+    await harness.filled({"global/a": "x"})
     for change in ("source = 'environment'", "source = '../../etc'", "parameters = '{\"n\": 4}'"):
-        before = rows(house, "SELECT * FROM vault_keys")
-        attack(house, f"UPDATE vault_keys SET {change}")
+        before = rows(harness, "SELECT * FROM vault_keys")
+        attack(harness, f"UPDATE vault_keys SET {change}")
         try:
-            assert (await house.vault().reveal(A, note=NOTE)).reveal() == "x"
+            assert (await harness.vault().reveal(A, note=NOTE)).reveal() == "x"
         except PalyraError as error:
             assert error.code == "vault.key_missing"
-        restore(house, {"vault_keys": before}, "vault_keys")
+        restore(harness, {"vault_keys": before}, "vault_keys")

@@ -41,7 +41,7 @@ PATIENCE_SECONDS = 30.0
 PROTECTED = (".git/hooks", ".git/config", ".env*")
 
 
-class Scene:
+class WarmSandboxHarness:
     """A runner whose sandboxes wait, and its workspace."""
 
     def __init__(self, base: Path, **settings: Any) -> None:
@@ -76,179 +76,181 @@ class Scene:
         return running.sandbox, outcome_of(self.profile(), running, ended)
 
 
-async def one_that_waits_serves_one_call_and_no_other(scene: Scene) -> None:
+async def one_that_waits_serves_one_call_and_no_other(harness: WarmSandboxHarness) -> None:
     before: set[int] = set()
     for _ in range(5):
-        waiting = await scene.warm()
+        waiting = await harness.warm()
         assert all(each.child.pid not in before for each in waiting)
         script = "ls -A /tmp /run $HOME; touch /tmp/left $HOME/left"
-        sandbox, ended = await scene.used(script)
+        sandbox, ended = await harness.used(script)
         assert sandbox is waiting[0]
         assert b"left" not in ended.stdout and ended.exit_code == 0
         before.add(sandbox.child.pid)
-        assert sandbox.child.ended and sandbox not in scene.runner.ahead.waiting
+        assert sandbox.child.ended and sandbox not in harness.runner.ahead.waiting
 
 
-async def a_protected_name_that_appeared_is_protected(scene: Scene) -> None:
-    waiting = await scene.warm()
-    (scene.workspace / ".env").write_text("secret")
-    sandbox, ended = await scene.used("echo planted > .env; mv .env away; rm -f .env; cat .env")
+async def a_protected_name_that_appeared_is_protected(harness: WarmSandboxHarness) -> None:
+    waiting = await harness.warm()
+    (harness.workspace / ".env").write_text("secret")
+    sandbox, ended = await harness.used("echo planted > .env; mv .env away; rm -f .env; cat .env")
     assert sandbox not in waiting and ended.stdout == b"secret"
-    assert (scene.workspace / ".env").read_text() == "secret"
+    assert (harness.workspace / ".env").read_text() == "secret"
 
 
-async def a_protected_file_that_was_replaced_is_protected(scene: Scene) -> None:
-    (scene.workspace / ".git").mkdir()
-    config = scene.workspace / ".git" / "config"
+async def a_protected_file_that_was_replaced_is_protected(harness: WarmSandboxHarness) -> None:
+    (harness.workspace / ".git").mkdir()
+    config = harness.workspace / ".git" / "config"
     config.write_text("first")
     for number in range(4):
-        waiting = await scene.warm()
-        (scene.workspace / "new").write_text(f"text {number}")
+        waiting = await harness.warm()
+        (harness.workspace / "new").write_text(f"text {number}")
         # The number of the old inode may be the new one's: nothing else holds it.
-        os.replace(scene.workspace / "new", config)
-        sandbox, ended = await scene.used("echo planted > .git/config; rm -f .git/config; cat .git/config")
+        os.replace(harness.workspace / "new", config)
+        sandbox, ended = await harness.used("echo planted > .git/config; rm -f .git/config; cat .git/config")
         assert sandbox not in waiting and ended.stdout == f"text {number}".encode()
         assert config.read_text() == f"text {number}"
 
 
-async def removed_and_made_again_under_the_same_number(scene: Scene) -> None:
-    env = scene.workspace / ".env"
+async def removed_and_made_again_under_the_same_number(harness: WarmSandboxHarness) -> None:
+    env = harness.workspace / ".env"
     env.write_text("first")
     number = env.stat().st_ino
     same = 0
     for attempt in range(12):
-        waiting = await scene.warm()
+        waiting = await harness.warm()
         env.unlink()
         env.write_text("again")
         same += env.stat().st_ino == number
         number = env.stat().st_ino
-        sandbox, _ = await scene.used("echo planted > .env; mv .env away")
+        sandbox, _ = await harness.used("echo planted > .env; mv .env away")
         assert sandbox not in waiting, attempt
         assert env.read_text() == "again"
 
 
-async def a_directory_above_that_was_moved_is_noticed(scene: Scene) -> None:
-    (scene.workspace / "deep" / ".git" / "hooks").mkdir(parents=True)
-    waiting = await scene.warm()
-    (scene.workspace / "deep").rename(scene.workspace / "moved")
-    sandbox, _ = await scene.used("touch moved/.git/hooks/pre-commit; mv moved/.git elsewhere")
+async def a_directory_above_that_was_moved_is_noticed(harness: WarmSandboxHarness) -> None:
+    (harness.workspace / "deep" / ".git" / "hooks").mkdir(parents=True)
+    waiting = await harness.warm()
+    (harness.workspace / "deep").rename(harness.workspace / "moved")
+    sandbox, _ = await harness.used("touch moved/.git/hooks/pre-commit; mv moved/.git elsewhere")
     assert sandbox not in waiting
-    assert os.listdir(scene.workspace / "moved" / ".git" / "hooks") == []
-    waiting = await scene.full()
-    shutil.move(scene.workspace / "moved", scene.workspace / "back")
-    (scene.workspace / "back").rename(scene.workspace / "moved")
-    _, ended = await scene.used("touch moved/.git/hooks/pre-commit; ls moved/.git/hooks")
+    assert os.listdir(harness.workspace / "moved" / ".git" / "hooks") == []
+    waiting = await harness.full()
+    shutil.move(harness.workspace / "moved", harness.workspace / "back")
+    (harness.workspace / "back").rename(harness.workspace / "moved")
+    _, ended = await harness.used("touch moved/.git/hooks/pre-commit; ls moved/.git/hooks")
     assert ended.stdout == b""
 
 
-async def a_workspace_that_was_exchanged_is_not_the_one(scene: Scene) -> None:
-    waiting = await scene.warm()
-    scene.workspace.rename(scene.workspace.with_name("old"))
-    scene.workspace.mkdir()
-    sandbox, _ = await scene.used("touch made")
+async def a_workspace_that_was_exchanged_is_not_the_one(harness: WarmSandboxHarness) -> None:
+    waiting = await harness.warm()
+    harness.workspace.rename(harness.workspace.with_name("old"))
+    harness.workspace.mkdir()
+    sandbox, _ = await harness.used("touch made")
     assert sandbox not in waiting
-    assert os.listdir(scene.workspace) == ["made"] and os.listdir(scene.workspace.with_name("old")) == []
+    assert os.listdir(harness.workspace) == ["made"] and os.listdir(harness.workspace.with_name("old")) == []
 
 
-async def a_program_reaches_none_that_waits(scene: Scene) -> None:
-    waiting = await scene.warm()
-    sandbox, ended = await scene.used("ls /proc | grep -c '^[0-9]'; kill -9 -1; kill -STOP 1; echo 1 > /proc/1/oom_adj")
+async def a_program_reaches_none_that_waits(harness: WarmSandboxHarness) -> None:
+    waiting = await harness.warm()
+    sandbox, ended = await harness.used(
+        "ls /proc | grep -c '^[0-9]'; kill -9 -1; kill -STOP 1; echo 1 > /proc/1/oom_adj"
+    )
     assert sandbox is waiting[0]
     assert int(ended.stdout.split()[0]) <= 5, "it sees its own processes only"
     assert waiting[1].waits
-    sandbox, ended = await scene.used("echo served")
+    sandbox, ended = await harness.used("echo served")
     assert sandbox is waiting[1] and ended.stdout == b"served\n"
 
 
-async def a_program_gets_nothing_but_its_streams(scene: Scene) -> None:
-    await scene.warm()
+async def a_program_gets_nothing_but_its_streams(harness: WarmSandboxHarness) -> None:
+    await harness.warm()
     script = "ls /proc/self/fd /proc/1/fd; grep -E 'Seccomp:|NoNewPrivs|Cap(Prm|Eff|Bnd)' /proc/self/status; env; pwd"
-    (scene.workspace / "sub").mkdir()
-    sandbox, ended = await scene.used(script, cwd="sub", env=(("ASKED", "for it"),))
+    (harness.workspace / "sub").mkdir()
+    sandbox, ended = await harness.used(script, cwd="sub", env=(("ASKED", "for it"),))
     assert sandbox is not None
     said = ended.stdout.decode()
     # The third of each is the listing itself.
     assert said.count("\n0\n1\n2\n") == 2 and "60" not in said.split("Cap")[0] and "61" not in said.split("Cap")[0]
     assert "Seccomp:\t2" in said and "NoNewPrivs:\t1" in said and re.search(r"CapEff:\t0{16}\n", said)
-    assert "ASKED=for it\n" in said and f"PWD={scene.workspace}/sub\n" in said
-    assert said.endswith(f"\n{scene.workspace}/sub\n")
+    assert "ASKED=for it\n" in said and f"PWD={harness.workspace}/sub\n" in said
+    assert said.endswith(f"\n{harness.workspace}/sub\n")
 
 
-async def words_come_as_they_are(scene: Scene) -> None:
-    await scene.warm()
+async def words_come_as_they_are(harness: WarmSandboxHarness) -> None:
+    await harness.warm()
     odd = ("", " ", "a b", "$(id) `id` ; | & > <", "-c", "--args", "ünï ☃", "x" * 4000)
     command = ProcessCommand(command="printf", args=("%s\\0", *odd))
-    outcome = await scene.runner.run_constrained_process(scene.profile(), command)
+    outcome = await harness.runner.run_constrained_process(harness.profile(), command)
     assert outcome.stdout.decode().split("\0") == [*odd, ""]
-    await scene.full()
+    await harness.full()
     # Too long for one message: it travels as a memory file.
     many = tuple("y" * 4000 for _ in range(100))
     command = ProcessCommand(command="printf", args=("%s", *many))
-    larger = scene.profile(limits=SandboxLimits(max_output_bytes=10**6))
-    outcome = await scene.runner.run_constrained_process(larger, command)
+    larger = harness.profile(limits=SandboxLimits(max_output_bytes=10**6))
+    outcome = await harness.runner.run_constrained_process(larger, command)
     assert len(outcome.stdout) == 400_000
-    await scene.full()
-    outcome = await scene.shell("wc -c", stdin=b"z" * 300_000)
+    await harness.full()
+    outcome = await harness.shell("wc -c", stdin=b"z" * 300_000)
     assert outcome.stdout.strip() == b"300000"
 
 
-async def the_receipt_is_the_same(scene: Scene) -> None:
-    cold = await scene.shell("true")
-    assert await scene.full()
-    warm = await scene.shell("true")
+async def the_receipt_is_the_same(harness: WarmSandboxHarness) -> None:
+    cold = await harness.shell("true")
+    assert await harness.full()
+    warm = await harness.shell("true")
 
     def plain(outcome: ProcessOutcome) -> list[dict[str, Any]]:
         return [{**line, "got": re.sub(r"\[\d+\]", "[N]", line["got"])} for line in outcome.receipt.as_dicts()]
 
     assert plain(cold) == plain(warm)
-    assert {line["layer"] for line in plain(warm)} >= {layer.value for layer in scene.profile().required_layers}
-    assert all(line.held for line in warm.receipt.lines if line.layer in scene.profile().required_layers)
+    assert {line["layer"] for line in plain(warm)} >= {layer.value for layer in harness.profile().required_layers}
+    assert all(line.held for line in warm.receipt.lines if line.layer in harness.profile().required_layers)
     filtered = warm.receipt.line(Layer.SECCOMP)
     assert filtered is not None and filtered.got.startswith("Seccomp 2 (before the program started")
 
 
-async def what_cannot_be_executed_says_so(scene: Scene) -> None:
-    await scene.warm()
-    (scene.workspace / "script").write_text("#!/nonexistent/x\n")
-    (scene.workspace / "script").chmod(0o755)
+async def what_cannot_be_executed_says_so(harness: WarmSandboxHarness) -> None:
+    await harness.warm()
+    (harness.workspace / "script").write_text("#!/nonexistent/x\n")
+    (harness.workspace / "script").chmod(0o755)
     with pytest.raises(SpawnFailed):
-        await scene.runner.run_constrained_process(scene.profile(), ProcessCommand(command="./script"))
-    await scene.full()
+        await harness.runner.run_constrained_process(harness.profile(), ProcessCommand(command="./script"))
+    await harness.full()
     with pytest.raises(SpawnFailed):
-        async with scene.runner.started(scene.profile(), ProcessCommand(command="./script")):
+        async with harness.runner.started(harness.profile(), ProcessCommand(command="./script")):
             raise AssertionError("it must not be reached")
 
 
-async def a_refused_call_uses_none_up(scene: Scene) -> None:
-    waiting = await scene.warm()
+async def a_refused_call_uses_none_up(harness: WarmSandboxHarness) -> None:
+    waiting = await harness.warm()
     with pytest.raises(InterpreterDenied):
-        await scene.shell("true", scene.profile(allow_interpreters=False))
-    assert set(scene.runner.ahead.waiting) == set(waiting) and all(each.waits for each in waiting)
+        await harness.shell("true", harness.profile(allow_interpreters=False))
+    assert set(harness.runner.ahead.waiting) == set(waiting) and all(each.waits for each in waiting)
 
 
-async def a_call_that_is_given_up_leaves_nothing(scene: Scene) -> None:
+async def a_call_that_is_given_up_leaves_nothing(harness: WarmSandboxHarness) -> None:
     for number in range(6):
-        await scene.warm()
-        call = asyncio.ensure_future(scene.shell("sleep 100"))
+        await harness.warm()
+        call = asyncio.ensure_future(harness.shell("sleep 100"))
         await asyncio.sleep(0.002 * number)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-    waiting = await scene.warm()
-    await eventually(lambda: scene.runner._launcher.running == len(waiting))
+    waiting = await harness.warm()
+    await eventually(lambda: harness.runner._launcher.running == len(waiting))
 
 
-async def limits_hold(scene: Scene) -> None:
-    small = scene.profile(limits=SandboxLimits(pids=8, file_bytes=4096, open_files=64))
-    await scene.warm(small)
-    ended = await scene.shell("ulimit -n; ulimit -c; head -c 9000 /dev/zero > big; wc -c < big", small)
+async def limits_hold(harness: WarmSandboxHarness) -> None:
+    small = harness.profile(limits=SandboxLimits(pids=8, file_bytes=4096, open_files=64))
+    await harness.warm(small)
+    ended = await harness.shell("ulimit -n; ulimit -c; head -c 9000 /dev/zero > big; wc -c < big", small)
     assert ended.stdout.split() == [b"64", b"0", b"4096"]
-    await scene.full()
-    ended = await scene.shell("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 2 & done; wait", small)
+    await harness.full()
+    ended = await harness.shell("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 2 & done; wait", small)
     assert b"fork" in ended.stderr or b"Resource" in ended.stderr
 
 
-async def nothing_is_made_where_a_name_goes_away_while_it_is_built(scene: Scene) -> None:
+async def nothing_is_made_where_a_name_goes_away_while_it_is_built(harness: WarmSandboxHarness) -> None:
     """bubblewrap would make what it is to mount on, where that vanished after the look: an empty file or folder."""
     names = (".env", "deep/.git/config")
     stop = threading.Event()
@@ -257,7 +259,7 @@ async def nothing_is_made_where_a_name_goes_away_while_it_is_built(scene: Scene)
     def come_and_go() -> None:
         while not stop.is_set():
             for name in names:
-                path = scene.workspace / name
+                path = harness.workspace / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     with path.open("x") as file:
@@ -272,22 +274,22 @@ async def nothing_is_made_where_a_name_goes_away_while_it_is_built(scene: Scene)
     try:
         for _ in range(60):
             with contextlib.suppress(PalyraError):
-                await scene.shell("true")
+                await harness.shell("true")
     finally:
         stop.set()
         await user
     assert ghosts == []
 
 
-async def one_that_died_is_not_used(scene: Scene) -> None:
-    waiting = await scene.warm()
+async def one_that_died_is_not_used(harness: WarmSandboxHarness) -> None:
+    waiting = await harness.warm()
     for each in waiting:
         await each.child.kill()
-    sandbox, ended = await scene.used("echo fine")
+    sandbox, ended = await harness.used("echo fine")
     assert sandbox not in waiting and ended.stdout == b"fine\n"
 
 
-ATTEMPTS: tuple[Callable[[Scene], Awaitable[None]], ...] = (
+ATTEMPTS: tuple[Callable[[WarmSandboxHarness], Awaitable[None]], ...] = (
     one_that_waits_serves_one_call_and_no_other,
     a_protected_name_that_appeared_is_protected,
     a_protected_file_that_was_replaced_is_protected,
@@ -307,22 +309,22 @@ ATTEMPTS: tuple[Callable[[Scene], Awaitable[None]], ...] = (
 )
 
 
-async def attempt(make: Callable[[Scene], Awaitable[None]], base: Path) -> None:
+async def attempt(make: Callable[[WarmSandboxHarness], Awaitable[None]], base: Path) -> None:
     before = descendants(os.getpid())
     held = len(os.listdir("/proc/self/fd"))
-    scene = Scene(base)
+    harness = WarmSandboxHarness(base)
     try:
-        await make(scene)
+        await make(harness)
     finally:
-        await scene.runner.close()
+        await harness.runner.close()
     assert descendants(os.getpid()) <= before
-    assert os.listdir(scene.scratch) == []
+    assert os.listdir(harness.scratch) == []
     # The file that waiting processes are made of is kept.
     assert len(os.listdir("/proc/self/fd")) <= held + 1
 
 
 @pytest.mark.parametrize("make", ATTEMPTS, ids=lambda make: make.__name__)
-async def test_attempt(make: Callable[[Scene], Awaitable[None]], tmp_path: Path) -> None:
+async def test_attempt(make: Callable[[WarmSandboxHarness], Awaitable[None]], tmp_path: Path) -> None:
     await attempt(make, tmp_path)
 
 
@@ -348,43 +350,43 @@ def test_attempts_as_an_ordinary_user() -> None:
 
 async def test_they_are_few_and_end_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_WARM", 3)
-    scene = Scene(tmp_path)
+    harness = WarmSandboxHarness(tmp_path)
     try:
         for pids in range(20, 25):
-            await scene.shell("true", scene.profile(limits=SandboxLimits(pids=pids)))
+            await harness.shell("true", harness.profile(limits=SandboxLimits(pids=pids)))
             await asyncio.sleep(0.05)
-        await eventually(lambda: scene.runner._launcher.running == 3 == len(scene.runner.ahead.waiting))
+        await eventually(lambda: harness.runner._launcher.running == 3 == len(harness.runner.ahead.waiting))
         monkeypatch.setattr(limits, "WARM_SECONDS", 0.05)
-        await scene.shell("true", scene.profile(limits=SandboxLimits(pids=30)))
-        assert len(scene.runner.ahead.waiting) <= 3
+        await harness.shell("true", harness.profile(limits=SandboxLimits(pids=30)))
+        assert len(harness.runner.ahead.waiting) <= 3
     finally:
-        await scene.runner.close()
-    assert not scene.runner._launcher.running
+        await harness.runner.close()
+    assert not harness.runner._launcher.running
 
 
 async def test_one_that_nobody_wants_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WARM_SECONDS", 0.3)
-    scene = Scene(tmp_path)
+    harness = WarmSandboxHarness(tmp_path)
     try:
-        waiting = await scene.warm()
-        await eventually(lambda: not scene.runner.ahead.waiting)
+        waiting = await harness.warm()
+        await eventually(lambda: not harness.runner.ahead.waiting)
         await eventually(lambda: all(each.child.ended for each in waiting))
-        assert not scene.runner._launcher.running
-        assert (await scene.shell("echo cold")).stdout == b"cold\n"
+        assert not harness.runner._launcher.running
+        assert (await harness.shell("echo cold")).stdout == b"cold\n"
     finally:
-        await scene.runner.close()
+        await harness.runner.close()
 
 
 async def test_none_before_the_first_call_or_where_it_is_switched_off(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, warm=False)
+    harness = WarmSandboxHarness(tmp_path, warm=False)
     try:
-        assert descendants(os.getpid()) == set() or scene.runner._launcher.zygote_pid is None
+        assert descendants(os.getpid()) == set() or harness.runner._launcher.zygote_pid is None
         for _ in range(3):
-            assert (await scene.shell("echo cold")).stdout == b"cold\n"
+            assert (await harness.shell("echo cold")).stdout == b"cold\n"
         await asyncio.sleep(0.1)
-        assert scene.runner.ahead.waiting == () and not scene.runner._launcher.running
+        assert harness.runner.ahead.waiting == () and not harness.runner._launcher.running
     finally:
-        await scene.runner.close()
+        await harness.runner.close()
 
 
 async def test_where_no_process_can_wait_inside_bubblewrap_waits(
@@ -394,24 +396,24 @@ async def test_where_no_process_can_wait_inside_bubblewrap_waits(
         return False
 
     monkeypatch.setattr("palyra.sandbox.launch.launcher.Launcher.runs_native", never)
-    scene = Scene(tmp_path)
+    harness = WarmSandboxHarness(tmp_path)
     try:
-        (scene.workspace / ".env").write_text("secret")
-        sandbox, ended = await scene.used("echo planted > .env; cat .env")
+        (harness.workspace / ".env").write_text("secret")
+        sandbox, ended = await harness.used("echo planted > .env; cat .env")
         assert sandbox is None and ended.stdout == b"secret"
-        assert scene.runner.ahead.waiting == ()
+        assert harness.runner.ahead.waiting == ()
     finally:
-        await scene.runner.close()
+        await harness.runner.close()
 
 
 DAEMON = """
 import asyncio, sys
 from pathlib import Path
-from security_test import Scene
+from security_test import WarmSandboxHarness
 
 async def main():
-    scene = Scene(Path(sys.argv[1]))
-    await scene.warm()
+    harness = WarmSandboxHarness(Path(sys.argv[1]))
+    await harness.warm()
     print("ready", flush=True)
     await asyncio.sleep(1000)
 
@@ -445,14 +447,14 @@ def _lives(pid: int) -> bool:
 
 
 async def nobody_of_the_same_user_looks_in(base: Path) -> None:
-    scene = Scene(base)
+    harness = WarmSandboxHarness(base)
     try:
-        for each in await scene.warm():
+        for each in await harness.warm():
             assert each.inside_pid is not None
             # What it was told last is carried out a moment later.
             await eventually(lambda pid=each.inside_pid: not _opens(f"/proc/{pid}/mem"))  # type: ignore[misc]
     finally:
-        await scene.runner.close()
+        await harness.runner.close()
 
 
 def _opens(path: str) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from fakes.eventually import eventually
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from fakes.lying_worker import LyingWorkers, ended, saying
 from fakes.wasm_guests import (
     ALLOC,
@@ -883,18 +883,18 @@ async def test_a_worker_that_lies_about_what_was_used_is_charged_for_all_and_end
 ):
     """The call ends, on record, its run pays what the guest might have used, and nothing stays reserved."""
     workers = LyingWorkers(monkeypatch)
-    async with open_house(tmp_path, {"tools": {"allowed": ["skill.*"], "preapproved": ["skill.*"]}}) as house:
-        await put_in_use(house, capabilities=capabilities)
-        run = await house.open_run()
+    async with open_harness(tmp_path, {"tools": {"allowed": ["skill.*"], "preapproved": ["skill.*"]}}) as harness:
+        await put_in_use(harness, capabilities=capabilities)
+        run = await harness.open_run()
         workers.lie = saying(ended(fuel_used=500))
-        assert (await house.call(TOOL, {}, run_id=run)).state.value == "succeeded"
+        assert (await harness.call(TOOL, {}, run_id=run)).state.value == "succeeded"
         workers.lie = saying(ended(**LIES[lie]))
-        record = await house.call(TOOL, {}, run_id=run)
+        record = await harness.call(TOOL, {}, run_id=run)
         assert record.state.value == "failed" and record.error["code"] == "wasm.worker_lost"
         assert workers.killed
-        fuel = house.run(str(run)).budget[BudgetKind.WASM_FUEL]
+        fuel = harness.run(str(run)).budget[BudgetKind.WASM_FUEL]
         assert (fuel.used, fuel.reserved) == (500 + RuntimeLimits().fuel_budget, 0)
-        assert "call.finished" in house.kinds(call=record.call_id)
+        assert "call.finished" in harness.kinds(call=record.call_id)
 
 
 async def test_a_worker_whose_texts_are_none_is_ended_at_once(tmp_path, monkeypatch, caplog):

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from fakes.eventually import eventually
-from fakes.identity_house import DeviceKey
-from fakes.worker_house import PATIENCE, EnvelopeKey, HandWorker, WorkerHouse, open_house
+from fakes.fleet_server_harness import PATIENCE, EnvelopeKey, FleetServerHarness, HandWorker, open_harness
+from fakes.identity_harness import DeviceKey
 from palyra.fleet.domain import commands
 from palyra.fleet.domain.lease import LeaseState
 from palyra.fleet.domain.lease_request import LeaseLost
@@ -26,21 +26,21 @@ TIMEOUT_MS = 16_000
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[WorkerHouse]:
-    async with asyncio.timeout(4 * PATIENCE), open_house(tmp_path) as opened:
+async def harness(tmp_path: Path) -> AsyncIterator[FleetServerHarness]:
+    async with asyncio.timeout(4 * PATIENCE), open_harness(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def worker(house: WorkerHouse) -> AsyncIterator[HandWorker]:
-    made = await house.worker()
+async def worker(harness: FleetServerHarness) -> AsyncIterator[HandWorker]:
+    made = await harness.worker()
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def rogue(house: WorkerHouse) -> AsyncIterator[HandWorker]:
-    made = await house.worker("a rogue")
+async def rogue(harness: FleetServerHarness) -> AsyncIterator[HandWorker]:
+    made = await harness.worker("a rogue")
     yield made
     await made.close()
 
@@ -51,7 +51,7 @@ async def is_distrusted(worker: HandWorker, code: str) -> None:
     assert (record.state.value, record.attested, record.connected) == ("quarantined", None, False)
     assert code in record.reason
     with pytest.raises(NoWorker):
-        await worker.house.call()
+        await worker.harness.call()
 
 
 @pytest.mark.parametrize(
@@ -65,16 +65,16 @@ async def is_distrusted(worker: HandWorker, code: str) -> None:
     ],
 )
 async def test_a_worker_that_is_not_what_was_demanded_gets_no_work(
-    house: WorkerHouse, worker: HandWorker, changes: dict[str, Any], code: str
+    harness: FleetServerHarness, worker: HandWorker, changes: dict[str, Any], code: str
 ) -> None:
     await worker.open()
     answer = await worker.attest((await worker.hear("challenge")).nonce, **changes)
     assert answer.code == code
     await is_distrusted(worker, code)
-    assert [one["code"] for one in house.events("worker.attestation_refused")] == [code]
+    assert [one["code"] for one in harness.events("worker.attestation_refused")] == [code]
 
 
-async def test_a_recorded_attestation_is_worth_nothing_later(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_recorded_attestation_is_worth_nothing_later(harness: FleetServerHarness, worker: HandWorker) -> None:
     """The worker was honest then, and is something else now: what it signed then answered another challenge."""
     await worker.open()
     recorded = worker.attestation((await worker.hear("challenge")).nonce)
@@ -89,7 +89,7 @@ async def test_a_recorded_attestation_is_worth_nothing_later(house: WorkerHouse,
 
 @pytest.mark.parametrize("said", [b'{"egress_id":"\xff"}', b'{"a":' + b"[" * 20_000, b"{", b""])
 async def test_an_attestation_that_cannot_be_read_is_refused_as_any(
-    house: WorkerHouse, worker: HandWorker, said: bytes
+    harness: FleetServerHarness, worker: HandWorker, said: bytes
 ) -> None:
     """Who the worker's proxy would be is looked up before the signature is: that reads what anybody may have sent."""
     await worker.open()
@@ -100,7 +100,9 @@ async def test_an_attestation_that_cannot_be_read_is_refused_as_any(
     await is_distrusted(worker, "worker_attestation.signature")
 
 
-async def test_anothers_attestation_is_worth_nothing(house: WorkerHouse, worker: HandWorker, rogue: HandWorker) -> None:
+async def test_anothers_attestation_is_worth_nothing(
+    harness: FleetServerHarness, worker: HandWorker, rogue: HandWorker
+) -> None:
     """Signed by an honest worker for the very challenge that the rogue was given."""
     await rogue.open()
     nonce = (await rogue.hear("challenge")).nonce
@@ -110,7 +112,7 @@ async def test_anothers_attestation_is_worth_nothing(house: WorkerHouse, worker:
 
 
 async def test_anothers_certificate_without_its_key_ends_in_the_handshake(
-    house: WorkerHouse, worker: HandWorker, rogue: HandWorker
+    harness: FleetServerHarness, worker: HandWorker, rogue: HandWorker
 ) -> None:
     """A certificate is no secret. Whoever has it and not the key does not get as far as a word."""
     for key, chain in (
@@ -126,16 +128,18 @@ async def test_anothers_certificate_without_its_key_ends_in_the_handshake(
             assert getattr(refused, "code", lambda: grpc.StatusCode.UNAVAILABLE)() is grpc.StatusCode.UNAVAILABLE
         else:
             raise AssertionError("it was let in")
-    assert len(house.parts.desk) == 0
+    assert len(harness.parts.desk) == 0
 
 
-async def test_a_copied_key_shows_because_only_one_connection_counts(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_a_copied_key_shows_because_only_one_connection_counts(
+    harness: FleetServerHarness, worker: HandWorker
+) -> None:
     """With key and certificate copied the thief is the worker; but the two throw each other out, and the one that holds
     a lease of the other's life is found to have crashed."""
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     await worker.hear("lease")
-    thief = HandWorker(house, worker.device)
+    thief = HandWorker(harness, worker.device)
     thief.boot_id = "another machine"
     await thief.open()
     assert await thief.ended() is DENIED
@@ -145,12 +149,12 @@ async def test_a_copied_key_shows_because_only_one_connection_counts(house: Work
 
 
 async def test_a_result_under_anothers_signature_is_not_believed(
-    house: WorkerHouse, worker: HandWorker, rogue: HandWorker
+    harness: FleetServerHarness, worker: HandWorker, rogue: HandWorker
 ) -> None:
     """An outer statement of its own around an attestation that another key signed: there would be no word of the worker
     beside the daemon's that anybody could check."""
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     honest, worker.key = worker.key, EnvelopeKey(rogue.device.key)
     borrowed = worker.settlement(offer)
@@ -165,31 +169,33 @@ async def test_a_result_under_anothers_signature_is_not_believed(
 
 
 async def test_a_result_after_fencing_counts_neither_late_nor_under_a_newer_fence(
-    house: WorkerHouse, worker: HandWorker
+    harness: FleetServerHarness, worker: HandWorker
 ) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     await worker.hang_up()
-    house.clock.ahead_ms += TIMEOUT_MS
-    await eventually(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
+    harness.clock.ahead_ms += TIMEOUT_MS
+    await eventually(lambda: not harness.parts.ledger.lease(offer.lease_id).is_open)
     with pytest.raises(LeaseLost):
         await call
     await worker.online(open_ids=(offer.lease_id,))
     assert (await worker.settle(offer, fence=offer.fence + 1)).code == "lease.stale_fence"
     assert (await worker.settle(offer)).code == "lease.fenced"
-    lease = house.parts.ledger.lease(offer.lease_id)
+    lease = harness.parts.ledger.lease(offer.lease_id)
     assert lease.state is LeaseState.FENCED and lease.outcome is None and lease.output_digest == ""
-    assert [one["code"] for one in house.events("lease.result_refused")] == ["lease.stale_fence", "lease.fenced"]
+    assert [one["code"] for one in harness.events("lease.result_refused")] == ["lease.stale_fence", "lease.fenced"]
 
 
 async def test_a_cleanup_that_is_claimed_before_the_call_ended_or_for_another_is_a_lie(
-    house: WorkerHouse, worker: HandWorker
+    harness: FleetServerHarness, worker: HandWorker
 ) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
-    assert (await worker.settle(offer, ended_ms=house.clock.now_ms(), checked_ms=1)).code.startswith("worker_cleanup.")
+    assert (await worker.settle(offer, ended_ms=harness.clock.now_ms(), checked_ms=1)).code.startswith(
+        "worker_cleanup."
+    )
     with pytest.raises(LeaseLost):
         await call
     await is_distrusted(worker, "worker_cleanup.")
@@ -221,10 +227,10 @@ async def shown_by(how: str, worker: HandWorker, offer: Any) -> None:
 )
 @pytest.mark.parametrize("restarted", [False, True], ids=["", "and the daemon restarted"])
 async def test_who_had_a_lease_does_not_get_away_with_saying_that_it_never_came(
-    house: WorkerHouse, worker: HandWorker, how: str, restarted: bool
+    harness: FleetServerHarness, worker: HandWorker, how: str, restarted: bool
 ) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     await shown_by(how, worker, offer)
     if how == "named before":
@@ -234,20 +240,20 @@ async def test_who_had_a_lease_does_not_get_away_with_saying_that_it_never_came(
     with pytest.raises(LeaseLost):
         await call
     if restarted:
-        await house.restart()
+        await harness.restart()
     await worker.online(open_ids=(offer.lease_id,) if how == "named" else ())
     assert (await worker.disclaim(offer)).code == "worker_cleanup.contradicted"
     await is_distrusted(worker, "worker_cleanup.contradicted")
-    assert not house.events("lease.disclaimed")
+    assert not harness.events("lease.disclaimed")
 
 
 @pytest.mark.promise("P-worker-quarantine")
 @pytest.mark.parametrize("how", ["accepted", "output", "files", "result"])
 async def test_who_said_that_a_lease_never_came_and_then_has_it_is_found_out(
-    house: WorkerHouse, worker: HandWorker, how: str
+    harness: FleetServerHarness, worker: HandWorker, how: str
 ) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     await worker.given_up()
     with pytest.raises(LeaseLost):
@@ -267,10 +273,10 @@ async def test_who_said_that_a_lease_never_came_and_then_has_it_is_found_out(
 
 
 async def test_a_workspace_that_is_left_contradicts_the_word_that_a_lease_never_came(
-    house: WorkerHouse, worker: HandWorker
+    harness: FleetServerHarness, worker: HandWorker
 ) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     await worker.hear("lease")
     await worker.given_up()
     with pytest.raises(LeaseLost):
@@ -295,10 +301,10 @@ async def test_a_workspace_that_is_left_contradicts_the_word_that_a_lease_never_
     ],
 )
 async def test_a_word_that_is_recorded_borrowed_or_made_up_does_not_clear_a_worker(
-    house: WorkerHouse, worker: HandWorker, rogue: HandWorker, lie: dict[str, Any], code: str
+    harness: FleetServerHarness, worker: HandWorker, rogue: HandWorker, lie: dict[str, Any], code: str
 ) -> None:
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     await worker.hear("lease")
     await worker.given_up()
     with pytest.raises(LeaseLost):
@@ -308,16 +314,16 @@ async def test_a_word_that_is_recorded_borrowed_or_made_up_does_not_clear_a_work
     changes = {"signer": rogue.key} if "signer" in lie else lie
     assert code in (await worker.disclaim(owed, **changes)).code
     await is_distrusted(worker, code)
-    assert not house.events("lease.disclaimed")
+    assert not harness.events("lease.disclaimed")
 
 
 @pytest.mark.promise("P-worker-quarantine")
 async def test_who_restarted_or_stays_silent_about_a_lease_is_quarantined_as_ever(
-    house: WorkerHouse, worker: HandWorker, rogue: HandWorker
+    harness: FleetServerHarness, worker: HandWorker, rogue: HandWorker
 ) -> None:
     for each in (worker, rogue):
         await each.online()
-        call = house.call(idempotent=False)
+        call = harness.call(idempotent=False)
         await each.hear("lease")
         await each.given_up()
         with pytest.raises(LeaseLost):
@@ -328,32 +334,32 @@ async def test_who_restarted_or_stays_silent_about_a_lease_is_quarantined_as_eve
     await rogue.online()
     owed = await rogue.hear("owed")
     assert rogue.record().owes == (owed.lease_id,)
-    house.clock.ahead_ms += house.settings.policy().settle_grace_ms
+    harness.clock.ahead_ms += harness.settings.policy().settle_grace_ms
     await is_distrusted(rogue, "worker_cleanup.missing")
 
 
 @pytest.mark.promise("P-worker-quarantine")
 @pytest.mark.parametrize("how", ["never cleaned up", "not named", "reported", "of another life"])
 async def test_who_is_let_out_of_quarantine_and_keeps_a_workspace_is_found_out(
-    house: WorkerHouse, worker: HandWorker, how: str
+    harness: FleetServerHarness, worker: HandWorker, how: str
 ) -> None:
     """What it was taken it may still be cleaning up after, as long as it says so and no longer than the grace."""
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     odd = commands.QuarantineWorker(actor="operator", worker_id=worker.worker_id, reason="looks odd")
-    await house.parts.decide(odd)
+    await harness.parts.decide(odd)
     with pytest.raises(LeaseLost):
         await call
     assert await worker.ended() is DENIED
-    await house.parts.decide(commands.ReleaseWorker(actor="operator", worker_id=worker.worker_id))
+    await harness.parts.decide(commands.ReleaseWorker(actor="operator", worker_id=worker.worker_id))
     worker.boot_id = "boot-2" if how == "of another life" else worker.boot_id
     await worker.online(open_ids=() if how == "not named" else (offer.lease_id,))
     if how == "never cleaned up":
         await worker.beat(workspaces=1)
-        await house.parts.desk.batcher.settle()
+        await harness.parts.desk.batcher.settle()
         assert worker.record().state.value == "available"
-        house.clock.ahead_ms += house.settings.policy().settle_grace_ms
+        harness.clock.ahead_ms += harness.settings.policy().settle_grace_ms
         await eventually(lambda: not worker.record().written_off)
     elif how == "reported":
         assert (await worker.settle(offer)).code == "lease.fenced"
@@ -361,16 +367,18 @@ async def test_who_is_let_out_of_quarantine_and_keeps_a_workspace_is_found_out(
     await is_distrusted(worker, "worker_cleanup.contradicted")
 
 
-async def test_nothing_that_is_said_without_an_attestation_counts(house: WorkerHouse, worker: HandWorker) -> None:
+async def test_nothing_that_is_said_without_an_attestation_counts(
+    harness: FleetServerHarness, worker: HandWorker
+) -> None:
     """Neither work for it nor words about work: it is a stranger with a certificate."""
     await worker.online()
-    call = house.call(idempotent=False)
+    call = harness.call(idempotent=False)
     offer = await worker.hear("lease")
     await worker.open(open_ids=(offer.lease_id,))
     await worker.hear("challenge")
     await worker.beat(workspaces=1)
     assert (await worker.settle(offer)).code == "worker.not_attested"
     with pytest.raises(NoWorker):
-        await house.call(timeout_ms=200)
-    assert not call.done() and house.parts.ledger.lease(offer.lease_id).is_open
+        await harness.call(timeout_ms=200)
+    assert not call.done() and harness.parts.ledger.lease(offer.lease_id).is_open
     call.cancel()

@@ -18,8 +18,8 @@ import pytest
 
 from fakes.egress_fleet import PATIENCE, EgressFleet, ProxyProcess, egress_fleet, listening
 from fakes.eventually import eventually
-from fakes.fleet_scene import OTHER, WORKER
-from fakes.node_scene import ByHand
+from fakes.fleet_peers import OTHER, WORKER
+from fakes.node_server_harness import ByHand
 from fakes.ordinary_user import NOBODY, as_ordinary_user
 from fakes.served_host import FORBIDDEN_PORT, ServedHost, served_host
 from palyra.clock import SystemClock
@@ -54,7 +54,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedHost]:
         yield found
 
 
-class Scene:
+class Harness:
     """A worker that is attested and bound to its proxy's process, and says nothing more."""
 
     def __init__(
@@ -113,53 +113,55 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, host: ServedHost) -> AsyncIterator[Scene]:
+async def harness(tmp_path: Path, host: ServedHost) -> AsyncIterator[Harness]:
     policy = tmp_path / "policy.toml"
     policy.write_text(POLICY.format(address=host.address))
     async with egress_fleet(tmp_path, read_policy(policy)) as fleet:
-        made = Scene(tmp_path, fleet, await fleet.pair(), policy)
+        made = Harness(tmp_path, fleet, await fleet.pair(), policy)
         try:
             yield made
         finally:
             await made.close()
 
 
-async def test_a_lease_reaches_what_the_daemon_granted_and_nobody_is_blamed(scene: Scene, host: ServedHost) -> None:
-    await scene.attested()
-    lease = await scene.fleet.lease(scene.device, (HOST,))
-    outcome = await scene.run(lease, FETCH.format(host=HOST))
+async def test_a_lease_reaches_what_the_daemon_granted_and_nobody_is_blamed(harness: Harness, host: ServedHost) -> None:
+    await harness.attested()
+    lease = await harness.fleet.lease(harness.device, (HOST,))
+    outcome = await harness.run(lease, FETCH.format(host=HOST))
     assert outcome.exit_code == 0 and b"refs/heads/main" in outcome.stdout, outcome.stderr
-    assert scene.fleet.ledger.worker(WORKER).state is State.BUSY
-    assert not scene.fleet.events("worker.violation_reported")
+    assert harness.fleet.ledger.worker(WORKER).state is State.BUSY
+    assert not harness.fleet.events("worker.violation_reported")
 
 
-async def test_a_forbidden_host_quarantines_the_worker_though_it_says_nothing(scene: Scene, host: ServedHost) -> None:
-    await scene.attested()
-    lease = await scene.fleet.lease(scene.device, (HOST,))
+async def test_a_forbidden_host_quarantines_the_worker_though_it_says_nothing(
+    harness: Harness, host: ServedHost
+) -> None:
+    await harness.attested()
+    lease = await harness.fleet.lease(harness.device, (HOST,))
     before = len(host.arrived())
-    outcome = await scene.run(lease, FETCH.format(host="evil.test"))
+    outcome = await harness.run(lease, FETCH.format(host="evil.test"))
     assert outcome.exit_code != 0
-    worker = await scene.fleet.quarantined()
+    worker = await harness.fleet.quarantined()
     assert worker.reason == "worker.egress_violation"
-    (reported, *_) = scene.fleet.events("worker.violation_reported")
+    (reported, *_) = harness.fleet.events("worker.violation_reported")
     assert reported["violation"].startswith("egress.host_not_allowed evil.test")
-    assert lease.lease_id in reported["violation"] and reported["egress_id"] == scene.device.device_id
+    assert lease.lease_id in reported["violation"] and reported["egress_id"] == harness.device.device_id
     assert len(host.arrived()) == before
     # A restart of the daemon, or a fresh attestation, does not undo it: a person does.
-    again = await scene.fleet.connect()
+    again = await harness.fleet.connect()
     assert again.state is State.QUARANTINED
-    _, signed = await scene.way.binding(WORKER, again.nonce)
+    _, signed = await harness.way.binding(WORKER, again.nonce)
     with pytest.raises(PalyraError):
-        await scene.fleet.attest(again, scene.device, signed)
-    await scene.fleet.ledger.decide(commands.ReleaseWorker(actor="user:operator", worker_id=WORKER))
-    released = await scene.fleet.connect()
-    _, signed = await scene.way.binding(WORKER, released.nonce)
-    assert (await scene.fleet.attest(released, scene.device, signed)).state is State.AVAILABLE
+        await harness.fleet.attest(again, harness.device, signed)
+    await harness.fleet.ledger.decide(commands.ReleaseWorker(actor="user:operator", worker_id=WORKER))
+    released = await harness.fleet.connect()
+    _, signed = await harness.way.binding(WORKER, released.nonce)
+    assert (await harness.fleet.attest(released, harness.device, signed)).state is State.AVAILABLE
 
 
-async def test_another_port_of_an_allowed_host_and_its_address_are_seen_too(scene: Scene, host: ServedHost) -> None:
-    await scene.attested()
-    lease = await scene.fleet.lease(scene.device, (HOST,))
+async def test_another_port_of_an_allowed_host_and_its_address_are_seen_too(harness: Harness, host: ServedHost) -> None:
+    await harness.attested()
+    lease = await harness.fleet.lease(harness.device, (HOST,))
     where = f"{host.address}:{FORBIDDEN_PORT}"
     script = f"""
 import socket
@@ -167,97 +169,97 @@ with socket.create_connection(("127.0.0.1", {DOOR_PROXY_PORT}), 10) as c:
     c.sendall(b"CONNECT {where} HTTP/1.1\\r\\nHost: {where}\\r\\n\\r\\n")
     print(c.recv(200))
 """
-    outcome = await scene.run(lease, script)
+    outcome = await harness.run(lease, script)
     assert b" 200 " not in outcome.stdout and outcome.stdout, outcome.stderr
-    assert (await scene.fleet.quarantined()).reason == "worker.egress_violation"
+    assert (await harness.fleet.quarantined()).reason == "worker.egress_violation"
     assert not [each for each in host.arrived() if each.get("port") == FORBIDDEN_PORT]
 
 
-async def test_a_violation_seen_while_the_daemon_is_away_is_reported_later(scene: Scene) -> None:
-    await scene.attested()
-    lease = await scene.fleet.lease(scene.device, (HOST,))
-    await scene.way.hosts(lease.lease_id, lease.fence)
-    await scene.fleet.stop_listening()
-    await scene.run(lease, FETCH.format(host="evil.test"))
+async def test_a_violation_seen_while_the_daemon_is_away_is_reported_later(harness: Harness) -> None:
+    await harness.attested()
+    lease = await harness.fleet.lease(harness.device, (HOST,))
+    await harness.way.hosts(lease.lease_id, lease.fence)
+    await harness.fleet.stop_listening()
+    await harness.run(lease, FETCH.format(host="evil.test"))
     # The proxy is killed as well: what it saw is on disk.
-    scene.process.process.kill()
-    scene.process.process.wait(PATIENCE)
-    assert scene.fleet.ledger.worker(WORKER).state is State.BUSY
-    await scene.fleet.listen()
-    scene.restart()
-    assert scene.process.said["unreported"] >= 1
-    assert (await scene.fleet.quarantined()).reason == "worker.egress_violation"
-    await eventually(lambda: not (scene.home / "egress" / "violations.v1.jsonl").stat().st_size)
+    harness.process.process.kill()
+    harness.process.process.wait(PATIENCE)
+    assert harness.fleet.ledger.worker(WORKER).state is State.BUSY
+    await harness.fleet.listen()
+    harness.restart()
+    assert harness.process.said["unreported"] >= 1
+    assert (await harness.fleet.quarantined()).reason == "worker.egress_violation"
+    await eventually(lambda: not (harness.home / "egress" / "violations.v1.jsonl").stat().st_size)
 
 
 @pytest.mark.parametrize("heard_first", ["worker", "proxy"])
 async def test_a_clean_report_of_the_worker_does_not_outweigh_what_its_proxy_saw(
-    scene: Scene, heard_first: str
+    harness: Harness, heard_first: str
 ) -> None:
     """The worker signs that the call went well and left nothing behind: once before its proxy was heard, once after."""
-    worker = await scene.attested()
-    lease = await scene.fleet.lease(scene.device, (HOST,))
-    assert await scene.way.hosts(lease.lease_id, lease.fence) == (HOST,)
+    worker = await harness.attested()
+    lease = await harness.fleet.lease(harness.device, (HOST,))
+    assert await harness.way.hosts(lease.lease_id, lease.fence) == (HOST,)
     if heard_first == "worker":
-        await scene.fleet.stop_listening()
-    await scene.run(lease, FETCH.format(host="evil.test"))
-    clean = scene.fleet.scene.settle(lease, SystemClock().now_ms(), worker.session)
+        await harness.fleet.stop_listening()
+    await harness.run(lease, FETCH.format(host="evil.test"))
+    clean = harness.fleet.harness.settle(lease, SystemClock().now_ms(), worker.session)
     if heard_first == "worker":
-        settled = await scene.fleet.ledger.decide(clean)
+        settled = await harness.fleet.ledger.decide(clean)
         assert settled.worker is not None and settled.worker.state is State.AVAILABLE
-        await scene.fleet.listen()
-        await scene.fleet.quarantined()
+        await harness.fleet.listen()
+        await harness.fleet.quarantined()
     else:
-        await scene.fleet.quarantined()
+        await harness.fleet.quarantined()
         with pytest.raises(PalyraError) as refused:
-            await scene.fleet.ledger.decide(clean)
+            await harness.fleet.ledger.decide(clean)
         assert refused.value.code == "worker.stale_session"
-        assert scene.fleet.ledger.lease(lease.lease_id).state is LeaseState.FENCED
-    assert scene.fleet.ledger.worker(WORKER).reason == "worker.egress_violation"
+        assert harness.fleet.ledger.lease(lease.lease_id).state is LeaseState.FENCED
+    assert harness.fleet.ledger.worker(WORKER).reason == "worker.egress_violation"
 
 
-async def test_what_the_daemon_did_not_grant_is_refused(scene: Scene) -> None:
-    await scene.attested()
-    lease = await scene.fleet.lease(scene.device, (HOST,))
-    await scene.way.hosts(lease.lease_id, lease.fence)
+async def test_what_the_daemon_did_not_grant_is_refused(harness: Harness) -> None:
+    await harness.attested()
+    lease = await harness.fleet.lease(harness.device, (HOST,))
+    await harness.way.hosts(lease.lease_id, lease.fence)
     for lease_id, fence, code in (
         (f"{77:026d}", 1, "worker_egress.not_granted"),
         (lease.lease_id, lease.fence + 1, "worker_egress.stale_fence"),
     ):
         with pytest.raises(RemoteError) as refused:
-            await scene.way.hosts(lease_id, fence)
+            await harness.way.hosts(lease_id, fence)
         assert refused.value.remote_code == code
     # Granted beyond the proxy's own policy: the narrower of the two holds, and the whole lease gets no door.
-    wide = await scene.fleet.lease(scene.device, (HOST, "other.test"))
+    wide = await harness.fleet.lease(harness.device, (HOST, "other.test"))
     with pytest.raises(RemoteError) as beyond:
-        await scene.way.hosts(wide.lease_id, wide.fence)
+        await harness.way.hosts(wide.lease_id, wide.fence)
     assert beyond.value.remote_code == "worker_egress.beyond_policy"
 
 
-async def test_a_profile_with_more_hosts_than_were_granted_reaches_no_more(scene: Scene, host: ServedHost) -> None:
+async def test_a_profile_with_more_hosts_than_were_granted_reaches_no_more(harness: Harness, host: ServedHost) -> None:
     """The worker opens its sandbox's sockets for any host it likes; the proxy serves them for what was granted."""
-    await scene.attested()
-    lease = await scene.fleet.lease(scene.device, ())
-    (scene.base / "workspace" / "script.py").write_text(FETCH.format(host=HOST))
+    await harness.attested()
+    lease = await harness.fleet.lease(harness.device, ())
+    (harness.base / "workspace" / "script.py").write_text(FETCH.format(host=HOST))
     profile = SandboxProfile(
-        workspace_root=str(scene.base / "workspace"),
+        workspace_root=str(harness.base / "workspace"),
         allowed_egress_hosts=(HOST,),
         allow_interpreters=True,
         limits=SandboxLimits(timeout_ms=60_000),
     )
     before = len(host.arrived())
-    outcome = await scene.runner.run_constrained_process(
+    outcome = await harness.runner.run_constrained_process(
         profile,
         ProcessCommand(command="/usr/bin/python3", args=("-I", "script.py")),
-        door=scene.way.door(lease.lease_id, lease.fence),
+        door=harness.way.door(lease.lease_id, lease.fence),
     )
     assert outcome.exit_code != 0 and len(host.arrived()) == before
-    await scene.fleet.quarantined()
+    await harness.fleet.quarantined()
 
 
-async def test_an_ended_lease_is_cut_and_its_door_opens_no_more(scene: Scene, host: ServedHost) -> None:
-    await scene.attested()
-    lease = await scene.fleet.lease(scene.device, (HOST,))
+async def test_an_ended_lease_is_cut_and_its_door_opens_no_more(harness: Harness, host: ServedHost) -> None:
+    await harness.attested()
+    lease = await harness.fleet.lease(harness.device, (HOST,))
     script = f"""
 import socket
 with socket.create_connection(("{HOST}", 443), 20) as c:
@@ -270,40 +272,40 @@ with socket.create_connection(("{HOST}", 443), 20) as c:
     except OSError as error:
         print("ended", error)
 """
-    running = asyncio.create_task(scene.run(lease, script))
-    await eventually(lambda: (scene.base / "workspace" / "connected").exists())
-    scene.fleet.desk.end(lease.lease_id)
+    running = asyncio.create_task(harness.run(lease, script))
+    await eventually(lambda: (harness.base / "workspace" / "connected").exists())
+    harness.fleet.desk.end(lease.lease_id)
     outcome = await running
     assert b"connected" in outcome.stdout and b"ended" in outcome.stdout, outcome.stderr
     with pytest.raises(RemoteError) as over:
-        await scene.way.hosts(lease.lease_id, lease.fence)
+        await harness.way.hosts(lease.lease_id, lease.fence)
     assert over.value.remote_code == "worker_egress.lease_over"
     # It came in the middle of honest work: nobody is blamed for it.
-    assert scene.fleet.ledger.worker(WORKER).state is State.BUSY
+    assert harness.fleet.ledger.worker(WORKER).state is State.BUSY
 
 
-async def test_a_binding_answers_one_challenge_of_one_worker(scene: Scene) -> None:
-    worker = await scene.fleet.connect()
-    _, signed = await scene.way.binding(WORKER, worker.nonce)
-    assert (await scene.fleet.attest(worker, scene.device, signed)).state is State.AVAILABLE
-    again = await scene.fleet.connect()
+async def test_a_binding_answers_one_challenge_of_one_worker(harness: Harness) -> None:
+    worker = await harness.fleet.connect()
+    _, signed = await harness.way.binding(WORKER, worker.nonce)
+    assert (await harness.fleet.attest(worker, harness.device, signed)).state is State.AVAILABLE
+    again = await harness.fleet.connect()
     with pytest.raises(PalyraError) as replayed:
-        await scene.fleet.attest(again, scene.device, signed)
+        await harness.fleet.attest(again, harness.device, signed)
     assert replayed.value.code == "egress_binding.wrong_worker"
-    assert (await scene.fleet.quarantined()).reason == "egress_binding.wrong_worker"
+    assert (await harness.fleet.quarantined()).reason == "egress_binding.wrong_worker"
     # For another worker the proxy signs nothing, after a restart neither.
     for _ in range(2):
         with pytest.raises(RemoteError) as other:
-            await scene.way.binding(OTHER, again.nonce)
+            await harness.way.binding(OTHER, again.nonce)
         assert other.value.remote_code == "worker_egress.other_worker"
-        scene.restart()
+        harness.restart()
 
 
-async def test_a_socket_of_the_workers_own_network_is_no_door(scene: Scene) -> None:
-    await scene.attested()
-    lease = await scene.fleet.lease(scene.device, (HOST,))
-    await scene.way.hosts(lease.lease_id, lease.fence)
-    door = scene.way.door(lease.lease_id, lease.fence)
+async def test_a_socket_of_the_workers_own_network_is_no_door(harness: Harness) -> None:
+    await harness.attested()
+    lease = await harness.fleet.lease(harness.device, (HOST,))
+    await harness.way.hosts(lease.lease_id, lease.fence)
+    door = harness.way.door(lease.lease_id, lease.fence)
     with listening() as open_to_all, pytest.raises(RemoteError) as refused:
         await door._proxy.open(door._ref, [("proxy", open_to_all)])
     assert refused.value.remote_code == "worker_egress.bad_socket"
@@ -312,7 +314,7 @@ async def test_a_socket_of_the_workers_own_network_is_no_door(scene: Scene) -> N
         await door._proxy.open(door._ref, [("proxy", left)])
     assert refused.value.remote_code == "worker_egress.bad_socket"
     # The lease is unharmed.
-    assert (await scene.run(lease, FETCH.format(host=HOST))).exit_code == 0
+    assert (await harness.run(lease, FETCH.format(host=HOST))).exit_code == 0
 
 
 ASK = """
@@ -385,29 +387,29 @@ async def test_a_proxy_of_another_user_serves_the_worker_and_keeps_its_key(host:
             where = base / "run" / "egress.sock"
             before = as_ordinary_user(base / "stage")
             process = ProxyProcess(home, policy, where, "--worker-uid", "0", before=before)
-            scene = Scene(base, fleet, device, policy, process=process, where=where)
+            harness = Harness(base, fleet, device, policy, process=process, where=where)
             try:
-                await scene.attested()
+                await harness.attested()
                 lease = await fleet.lease(device, (HOST,))
-                outcome = await scene.run(lease, FETCH.format(host=HOST))
+                outcome = await harness.run(lease, FETCH.format(host=HOST))
                 assert outcome.exit_code == 0 and b"refs/heads/main" in outcome.stdout, outcome.stderr
-                await scene.run(lease, FETCH.format(host="evil.test"))
+                await harness.run(lease, FETCH.format(host="evil.test"))
                 assert (await fleet.quarantined()).reason == "worker.egress_violation"
                 for each in (home / "egress").iterdir():
                     found = each.stat()
                     assert found.st_uid == NOBODY and not found.st_mode & 0o077, each
             finally:
-                await scene.close()
+                await harness.close()
 
 
-async def test_one_process_of_the_worker_at_a_time(scene: Scene) -> None:
-    await scene.attested()
-    second = ProxyOfWorker(scene.path)
+async def test_one_process_of_the_worker_at_a_time(harness: Harness) -> None:
+    await harness.attested()
+    second = ProxyOfWorker(harness.path)
     with pytest.raises(RemoteError) as refused:
         await second.binding(WORKER, "n")
     assert refused.value.remote_code == "worker_egress.another_connected"
-    scene.way.close()
-    third = ProxyOfWorker(scene.path)
+    harness.way.close()
+    third = ProxyOfWorker(harness.path)
 
     async def is_let_in() -> bool:
         with contextlib.suppress(RemoteError):
@@ -419,10 +421,10 @@ async def test_one_process_of_the_worker_at_a_time(scene: Scene) -> None:
     third.close()
 
 
-async def test_a_proxy_cannot_speak_for_anothers_worker(scene: Scene) -> None:
-    await scene.attested()
-    stranger = await scene.fleet.pair()
+async def test_a_proxy_cannot_speak_for_anothers_worker(harness: Harness) -> None:
+    await harness.attested()
+    stranger = await harness.fleet.pair()
     with pytest.raises(PalyraError) as refused:
-        await scene.fleet.ask_violation(WORKER, str(stranger.device_id))
+        await harness.fleet.ask_violation(WORKER, str(stranger.device_id))
     assert refused.value.code == "worker.foreign_egress"
-    assert scene.fleet.ledger.worker(WORKER).state is State.AVAILABLE
+    assert harness.fleet.ledger.worker(WORKER).state is State.AVAILABLE

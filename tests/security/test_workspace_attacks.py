@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from fakes import mounted_workspace as mounted
-from fakes.workspace_scene import SECRET, TOOLS, call, everything_refused, refused, scene, swapping
+from fakes.workspace_harness import SECRET, TOOLS, call, everything_refused, harness, refused, swapping
 from palyra.errors import PalyraError
 from palyra.workspace import limits
 from palyra.workspace.root import open_workspace
@@ -35,7 +35,7 @@ RACE_CODES = {
 
 
 def attack_links(base: Path) -> None:
-    with scene(base) as (workspace, root, outside):
+    with harness(base) as (workspace, root, outside):
         (root / "sub").mkdir()
         links = {
             "absolute": str(outside / "secret"),
@@ -71,7 +71,7 @@ def attack_links(base: Path) -> None:
 
 
 def attack_dangling_parents(base: Path) -> None:
-    with scene(base) as (workspace, root, _outside):
+    with harness(base) as (workspace, root, _outside):
         (root / "gone").symlink_to("../outside/newdir")
         (root / "here").symlink_to("not_there_yet")
         assert refused(workspace, "fs.write", path="gone/x", content="", create_parents=True) == "workspace.escape"
@@ -81,7 +81,7 @@ def attack_dangling_parents(base: Path) -> None:
 
 
 def attack_spellings(base: Path) -> None:
-    with scene(base) as (workspace, root, outside):
+    with harness(base) as (workspace, root, outside):
         (root / "sub").mkdir()
         for path in (
             "../outside/secret",
@@ -102,7 +102,7 @@ def attack_spellings(base: Path) -> None:
 
 
 def attack_hard_links(base: Path) -> None:
-    with scene(base) as (workspace, root, outside):
+    with harness(base) as (workspace, root, outside):
         for mode in ("overwrite", "append"):
             os.link(outside / "secret", root / mode)
             call(workspace, "fs.write", path=mode, content="mine", mode=mode)
@@ -113,7 +113,7 @@ def attack_hard_links(base: Path) -> None:
 
 
 def attack_special_files(base: Path) -> None:
-    with scene(base) as (workspace, root, _outside):
+    with harness(base) as (workspace, root, _outside):
         os.mkfifo(root / "fifo")
         directory = os.open(root, os.O_RDONLY)
         with socket.socket(socket.AF_UNIX) as server:
@@ -148,7 +148,7 @@ def attack_magic_links(base: Path) -> None:
                 everything_refused(workspace, path, {"workspace.symlink"})
     finally:
         os.close(descriptor)
-    with scene(base) as (workspace, root, outside):
+    with harness(base) as (workspace, root, outside):
         (root / "magic").symlink_to("/proc/self/root" + str(outside / "secret"))
         (root / "cwd").symlink_to("/proc/self/cwd")
         for path in ("magic", "cwd/x"):
@@ -157,7 +157,7 @@ def attack_magic_links(base: Path) -> None:
 
 
 def attack_protected_names(base: Path) -> None:
-    with scene(base) as (workspace, root, _outside):
+    with harness(base) as (workspace, root, _outside):
         hooks = root / ".git" / "hooks"
         hooks.mkdir(parents=True)
         (hooks / "pre-commit").write_text("old")
@@ -207,7 +207,7 @@ def attack_protected_names(base: Path) -> None:
 
 def attack_swapped_directory(base: Path) -> None:
     """A directory and a link to the outside change places, atomically, while we read and write through the name."""
-    with scene(base) as (workspace, root, _outside):
+    with harness(base) as (workspace, root, _outside):
         (root / "d").mkdir()
         (root / "d" / "secret").write_text("inside 0")
         (root / "l").symlink_to("../outside")
@@ -253,7 +253,7 @@ def attack_swapped_file(base: Path) -> None:
 def _swap_for_a_second(base: Path, seen: "Counter[str]") -> int:
     base.mkdir()
     until = time.monotonic() + 1
-    with scene(base) as (workspace, root, _outside):
+    with harness(base) as (workspace, root, _outside):
         (root / "link").symlink_to("../outside/secret")
         os.mkfifo(root / "pipe")
         (root / "f").write_text("inside")
@@ -270,7 +270,7 @@ def _swap_for_a_second(base: Path, seen: "Counter[str]") -> int:
 
 
 def attack_odd_names(base: Path) -> None:
-    with scene(base) as (workspace, root, _outside):
+    with harness(base) as (workspace, root, _outside):
         names = [
             "a\nb",
             "\x1b[31mred",
@@ -337,7 +337,7 @@ def test_attacks_in_a_mount_namespace(what: str) -> None:
 
 
 def test_a_sparse_file_of_terabytes_is_read_in_bounds(tmp_path: Path) -> None:
-    with scene(tmp_path) as (workspace, root, _outside):
+    with harness(tmp_path) as (workspace, root, _outside):
         with (root / "sparse").open("wb") as file:
             file.truncate(2**43)
         read = call(workspace, "fs.read", path="sparse", encoding="base64", offset=2**42)
@@ -351,7 +351,7 @@ def test_a_sparse_file_of_terabytes_is_read_in_bounds(tmp_path: Path) -> None:
 
 @pytest.mark.promise("P-limits")
 def test_a_regular_expression_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with scene(tmp_path) as (workspace, root, _outside):
+    with harness(tmp_path) as (workspace, root, _outside):
         (root / "a").write_text("found aab\n")
         (root / "b").write_text("a" * 40 + "!\n")
         monkeypatch.setattr(limits, "SEARCH_SECONDS", 1.5)
@@ -398,7 +398,7 @@ def as_ordinary_user(base: Path) -> None:
     for attack in CORE_ATTACKS:
         (base / attack.__name__).mkdir()
         attack(base / attack.__name__)
-    with scene(base) as (workspace, root, _outside):
+    with harness(base) as (workspace, root, _outside):
         (root / "mine").write_text("mine")
         (root / "mine").chmod(0)
         assert refused(workspace, "fs.read", path="mine") == "workspace.no_permission"

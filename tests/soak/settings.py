@@ -8,7 +8,7 @@ from fakes.two_networks import NEAR_ADDRESS
 
 PORT: Final = 7142
 WEB_PORT: Final = 8080
-# Of the shop, in the daemon's network: private, as those of machines in a house are.
+# Of the shop, in the daemon's network: private, as those of machines in a harness are.
 SHOP_ADDRESS: Final = "10.99.0.1"
 # A name that no resolver knows: only the settings give it an address.
 HOST: Final = "shop.test"

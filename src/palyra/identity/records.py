@@ -22,7 +22,7 @@ from palyra.vault.key_source import KeyEncryptionKey, VaultTampered
 # whose certificate was exchanged.
 
 SEAL_FORMAT: Final = 1
-SEAL_PURPOSE: Final = "palyra.identity.records-key/1"
+SEAL_PURPOSE: Final = "palyra.identity.authority-key/1"
 
 
 class AuthorityState(StrEnum):

@@ -10,7 +10,7 @@ from hashlib import sha256
 
 HASH_BYTES = 32
 
-_DOMAIN = b"palyra.store.event/v1\x00"
+_DOMAIN = b"palyra.journal.event/v1\x00"
 _pack = struct.Struct(f">{len(_DOMAIN)}sqq8I").pack
 
 # What the first event names as its predecessor.

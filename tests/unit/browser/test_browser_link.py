@@ -51,7 +51,7 @@ class Peer:
         self.closed += 1
 
 
-class Scene:
+class Harness:
     """``away`` is how often there is no daemon before there is one."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,38 +76,38 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    return Scene(tmp_path, monkeypatch)
+def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Harness:
+    return Harness(tmp_path, monkeypatch)
 
 
-async def test_one_that_was_never_started_is_not_waited_for(scene: Scene) -> None:
-    scene.away = 3
+async def test_one_that_was_never_started_is_not_waited_for(harness: Harness) -> None:
+    harness.away = 3
     with pytest.raises(BrowserUnavailable, match="nobody listens"):
-        await scene.link.client()
-    assert scene.away == 2 and not scene.link.connected
+        await harness.link.client()
+    assert harness.away == 2 and not harness.link.connected
 
 
-async def test_one_that_starts_together_with_this_daemon_is_waited_for(scene: Scene) -> None:
-    scene.away = 3
-    scene.trace.touch()
-    client: Any = await scene.link.client()
-    assert [client] == scene.peers == scene.greeted and await scene.link.client() is client
+async def test_one_that_starts_together_with_this_daemon_is_waited_for(harness: Harness) -> None:
+    harness.away = 3
+    harness.trace.touch()
+    client: Any = await harness.link.client()
+    assert [client] == harness.peers == harness.greeted and await harness.link.client() is client
 
 
-async def test_a_lost_one_is_made_anew_and_closed_when_nobody_can_hold_it_any_more(scene: Scene) -> None:
-    first: Any = await scene.link.client()
-    await scene.link.lost(first)
-    await scene.link.lost(first)
-    second: Any = await scene.link.client()
+async def test_a_lost_one_is_made_anew_and_closed_when_nobody_can_hold_it_any_more(harness: Harness) -> None:
+    first: Any = await harness.link.client()
+    await harness.link.lost(first)
+    await harness.link.lost(first)
+    second: Any = await harness.link.client()
     assert second is not first and first.closed == 0, "calls that are about to fail may still use it"
-    await scene.link.lost(second)
+    await harness.link.lost(second)
     assert first.closed == 1
-    await scene.link.close()
+    await harness.link.close()
     assert second.closed == 1
 
 
-async def test_another_version_is_refused_and_let_go(scene: Scene) -> None:
-    scene.version = PROTOCOL_VERSION + 1
+async def test_another_version_is_refused_and_let_go(harness: Harness) -> None:
+    harness.version = PROTOCOL_VERSION + 1
     with pytest.raises(BrowserUnavailable, match="speaks version"):
-        await scene.link.client()
-    assert [peer.closed for peer in scene.peers] == [1] and scene.greeted == []
+        await harness.link.client()
+    assert [peer.closed for peer in harness.peers] == [1] and harness.greeted == []

@@ -5,7 +5,7 @@ import socket
 
 import msgspec
 
-from fakes.egress_scene import FixedResolver, make_grant, say_what_was_asked, server
+from fakes.egress_harness import FixedResolver, make_grant, say_what_was_asked, server
 from palyra.browser.service.chromium_session_proxy import ChromiumSessionProxy
 from palyra.egress.domain.events import Connected, EgressEvent, Refused
 from palyra.egress.settings import EgressSettings

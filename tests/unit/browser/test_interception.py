@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fakes.eventually import eventually
-from fakes.page_scene import EVIL, SHOP, ListedJudge, NotAllowed
+from fakes.page_harness import EVIL, SHOP, ListedJudge, NotAllowed
 from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.page_address import Refusals
 from palyra.browser.engine.cdp_connection import TooManyCommands

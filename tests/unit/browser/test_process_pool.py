@@ -27,7 +27,7 @@ class Browser:
         return graceful
 
 
-class House:
+class GatewayHarness:
     def __init__(self) -> None:
         self.made: list[Browser] = []
         self.failures = 0
@@ -45,50 +45,54 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def harness() -> GatewayHarness:
+    return GatewayHarness()
 
 
 @pytest.fixture
-async def pool(house: House) -> AsyncIterator[ProcessPool[Browser]]:
-    pool = ProcessPool(house.start, ready=2)
+async def pool(harness: GatewayHarness) -> AsyncIterator[ProcessPool[Browser]]:
+    pool = ProcessPool(harness.start, ready=2)
     pool.fill()
     yield pool
     await pool.close()
 
 
-async def test_as_many_as_wanted_are_ready_and_replaced_when_taken(house: House, pool: ProcessPool[Browser]) -> None:
+async def test_as_many_as_wanted_are_ready_and_replaced_when_taken(
+    harness: GatewayHarness, pool: ProcessPool[Browser]
+) -> None:
     await eventually(lambda: pool.ready == 2)
     taken = await pool.take()
-    assert taken is house.made[0]
+    assert taken is harness.made[0]
     await eventually(lambda: pool.ready == 2)
-    assert len(house.made) == 3
+    assert len(harness.made) == 3
 
 
-async def test_none_is_given_out_twice(house: House, pool: ProcessPool[Browser]) -> None:
+async def test_none_is_given_out_twice(harness: GatewayHarness, pool: ProcessPool[Browser]) -> None:
     taken = [await pool.take() for _ in range(20)]
     assert len({id(each) for each in taken}) == 20
     taken += await asyncio.gather(*(pool.take() for _ in range(20)))
     assert len({each.number for each in taken}) == 40
     await pool.close()
     # Those that were taken are their takers'; the rest is ended, each once.
-    assert all(each.closed == (each not in taken) for each in house.made)
+    assert all(each.closed == (each not in taken) for each in harness.made)
 
 
-async def test_a_spare_that_died_is_not_given_out_and_replaced(house: House, pool: ProcessPool[Browser]) -> None:
+async def test_a_spare_that_died_is_not_given_out_and_replaced(
+    harness: GatewayHarness, pool: ProcessPool[Browser]
+) -> None:
     await eventually(lambda: pool.ready == 2)
-    house.made[0].ended.set()
+    harness.made[0].ended.set()
     await eventually(lambda: pool.ready == 2)
     assert (await pool.take()).number == 1
-    await eventually(lambda: house.made[0].closed == 1)
+    await eventually(lambda: harness.made[0].closed == 1)
 
 
 async def test_trouble_with_starting_is_told_to_who_takes_and_passes(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "RETRY_SECONDS", 0.001)
-    house.failures = 3
-    pool = ProcessPool(house.start, ready=1)
+    harness.failures = 3
+    pool = ProcessPool(harness.start, ready=1)
     with pytest.raises(StartFailed):
         await pool.take()
     pool.fill()
@@ -97,26 +101,28 @@ async def test_trouble_with_starting_is_told_to_who_takes_and_passes(
     await pool.close()
 
 
-async def test_a_closed_pool_gives_out_nothing_and_leaves_nothing(house: House, pool: ProcessPool[Browser]) -> None:
+async def test_a_closed_pool_gives_out_nothing_and_leaves_nothing(
+    harness: GatewayHarness, pool: ProcessPool[Browser]
+) -> None:
     await eventually(lambda: pool.ready == 2)
     await pool.close()
     await pool.close()
     with pytest.raises(PoolClosed):
         await pool.take()
     pool.fill()
-    assert all(each.closed == 1 for each in house.made)
+    assert all(each.closed == 1 for each in harness.made)
 
 
-async def test_closing_while_one_is_started(house: House) -> None:
-    house.hold = asyncio.Event()
-    pool = ProcessPool(house.start, ready=1)
+async def test_closing_while_one_is_started(harness: GatewayHarness) -> None:
+    harness.hold = asyncio.Event()
+    pool = ProcessPool(harness.start, ready=1)
     pool.fill()
     await asyncio.sleep(0)
     await pool.close()
-    assert house.made == []
+    assert harness.made == []
 
 
 @pytest.mark.parametrize("ready", [-1, limits.MAX_READY_PROCESSES + 1])
-def test_a_size_that_is_no_pools(house: House, ready: int) -> None:
+def test_a_size_that_is_no_pools(harness: GatewayHarness, ready: int) -> None:
     with pytest.raises(BadPoolSize):
-        ProcessPool(house.start, ready=ready)
+        ProcessPool(harness.start, ready=ready)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.session_scene import SessionScene
+from fakes.session_harness import SessionHarness
 from palyra.browser.domain.profile import NoSuchProfile, ProfileExists, ProfilesFolderRolledBack
 from palyra.browser.domain.session_api import Caller, ProfilesHead
 from palyra.browser.service.profile_service import ProfileDesk
@@ -15,7 +15,7 @@ ANNA, BEN = Caller(principal="agent:anna"), Caller(principal="user:ben")
 
 async def test_profiles_are_made_renamed_and_deleted_by_their_owner_only(tmp_path: Path) -> None:
     used: dict[str, str] = {}
-    desk = ProfileDesk(SessionScene(tmp_path).store, lambda profile_id: used.get(profile_id, ""))
+    desk = ProfileDesk(SessionHarness(tmp_path).store, lambda profile_id: used.get(profile_id, ""))
     made = await desk.create(ANNA, "work", "", private=False)
     assert (made.persistence, made.private, made.colour) == (True, False, "#5f6368")
     private = await desk.create(ANNA, "once", "#ff0000", private=True)
@@ -44,7 +44,7 @@ async def test_profiles_are_made_renamed_and_deleted_by_their_owner_only(tmp_pat
 
 
 async def test_who_follows_hears_of_each_change_and_of_the_last(tmp_path: Path) -> None:
-    store = SessionScene(tmp_path).store
+    store = SessionHarness(tmp_path).store
     desk = ProfileDesk(store, lambda _: "")
     heads = desk.follow(ProfilesHead())
     first = await anext(heads)
@@ -60,7 +60,7 @@ async def test_who_follows_hears_of_each_change_and_of_the_last(tmp_path: Path) 
 
 
 async def test_an_older_copy_is_listed_for_operators_as_what_it_is(tmp_path: Path) -> None:
-    store = SessionScene(tmp_path).store
+    store = SessionHarness(tmp_path).store
     desk = ProfileDesk(store, lambda _: "")
     await desk.create(ANNA, "work", "", private=False)
     heads = desk.follow(ProfilesHead(generation=9, mark="later"))

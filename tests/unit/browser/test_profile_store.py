@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.profile_scene import ANNA, BEN, NEW, OLD, ProfileScene, snapshot
+from fakes.profile_harness import ANNA, BEN, NEW, OLD, ProfileHarness, snapshot
 from palyra.browser.domain.profile import (
     MAX_PROFILES_PER_PRINCIPAL,
     MAX_SNAPSHOT_BYTES,
@@ -25,33 +25,33 @@ from palyra.browser.profiles.encryption import MAX_LINEAGE
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> ProfileScene:
-    return ProfileScene(tmp_path)
+def harness(tmp_path: Path) -> ProfileHarness:
+    return ProfileHarness(tmp_path)
 
 
-def test_a_state_is_there_again_in_the_next_life(scene: ProfileScene) -> None:
-    record = scene.made("first", "second")
-    with scene.store() as store:
+def test_a_state_is_there_again_in_the_next_life(harness: ProfileHarness) -> None:
+    record = harness.made("first", "second")
+    with harness.store() as store:
         assert store.load(ANNA, record.profile_id) == snapshot("second")
         assert store.profiles(ANNA) == [record]
         assert store.findings == ()
-    assert scene.names() == sorted(["profiles.copy.enc", "profiles.enc", f"{record.profile_id}.2.enc"])
+    assert harness.names() == sorted(["profiles.copy.enc", "profiles.enc", f"{record.profile_id}.2.enc"])
 
 
-def test_a_new_profile_has_no_state(scene: ProfileScene) -> None:
-    assert scene.content(ANNA, scene.made().profile_id) is None
+def test_a_new_profile_has_no_state(harness: ProfileHarness) -> None:
+    assert harness.content(ANNA, harness.made().profile_id) is None
 
 
-def test_nothing_readable_lies_on_the_disk(scene: ProfileScene) -> None:
-    scene.made("cookie-value-42", name="my-private-name")
-    everything = b"".join(path.read_bytes() for path in scene.folder.rglob("*") if path.is_file())
+def test_nothing_readable_lies_on_the_disk(harness: ProfileHarness) -> None:
+    harness.made("cookie-value-42", name="my-private-name")
+    everything = b"".join(path.read_bytes() for path in harness.folder.rglob("*") if path.is_file())
     for text in (b"cookie-value-42", b"my-private-name", ANNA.encode(), b"shop.test"):
         assert text not in everything
 
 
-def test_another_principal_sees_nothing(scene: ProfileScene) -> None:
-    record = scene.made("secret")
-    with scene.store() as store:
+def test_another_principal_sees_nothing(harness: ProfileHarness) -> None:
+    record = harness.made("secret")
+    with harness.store() as store:
         assert store.profiles(BEN) == []
         for attempt in (
             lambda: store.get(BEN, record.profile_id),
@@ -64,11 +64,11 @@ def test_another_principal_sees_nothing(scene: ProfileScene) -> None:
             with pytest.raises(NoSuchProfile):
                 attempt()
         store.create(BEN, record.name)
-    assert scene.content(ANNA, record.profile_id) == "secret"
+    assert harness.content(ANNA, record.profile_id) == "secret"
 
 
-def test_sixteen_profiles_for_each_principal(scene: ProfileScene) -> None:
-    with scene.store() as store:
+def test_sixteen_profiles_for_each_principal(harness: ProfileHarness) -> None:
+    with harness.store() as store:
         for number in range(MAX_PROFILES_PER_PRINCIPAL):
             store.create(ANNA, f"p{number}")
         with pytest.raises(TooManyProfiles):
@@ -78,40 +78,40 @@ def test_sixteen_profiles_for_each_principal(scene: ProfileScene) -> None:
         store.create(ANNA, "one more")
 
 
-def test_private_profiles_persist_nothing(scene: ProfileScene) -> None:
-    with scene.store() as store:
+def test_private_profiles_persist_nothing(harness: ProfileHarness) -> None:
+    with harness.store() as store:
         record = store.create(ANNA, "private", persistence=False, private=True)
         with pytest.raises(NotPersistent):
             store.save(ANNA, record.profile_id, snapshot("trace"), based_on=0)
         assert store.load(ANNA, record.profile_id) is None
         with pytest.raises(BadProfile):
             store.create(ANNA, "both", persistence=True, private=True)
-    assert scene.names() == ["profiles.copy.enc", "profiles.enc"]
+    assert harness.names() == ["profiles.copy.enc", "profiles.enc"]
 
 
-def test_of_two_sessions_the_first_to_end_is_kept(scene: ProfileScene) -> None:
-    record = scene.made("base")
-    with scene.store() as store:
+def test_of_two_sessions_the_first_to_end_is_kept(harness: ProfileHarness) -> None:
+    record = harness.made("base")
+    with harness.store() as store:
         store.save(ANNA, record.profile_id, snapshot("first"), based_on=1)
         with pytest.raises(ProfileChanged):
             store.save(ANNA, record.profile_id, snapshot("second"), based_on=1)
-    assert scene.content(ANNA, record.profile_id) == "first"
+    assert harness.content(ANNA, record.profile_id) == "first"
 
 
-def test_a_reset_profile_is_empty_and_can_be_used(scene: ProfileScene) -> None:
-    record = scene.made("old")
-    with scene.store() as store:
+def test_a_reset_profile_is_empty_and_can_be_used(harness: ProfileHarness) -> None:
+    record = harness.made("old")
+    with harness.store() as store:
         after = store.reset(ANNA, record.profile_id)
         assert store.load(ANNA, record.profile_id) is None
         assert after.persistence_id != record.persistence_id and after.revision > record.revision
         store.save(ANNA, record.profile_id, snapshot("new"), based_on=after.revision)
-    assert scene.content(ANNA, record.profile_id) == "new"
-    assert len(scene.names()) == 3
+    assert harness.content(ANNA, record.profile_id) == "new"
+    assert len(harness.names()) == 3
 
 
-def test_names(scene: ProfileScene) -> None:
-    record = scene.made()
-    with scene.store() as store:
+def test_names(harness: ProfileHarness) -> None:
+    record = harness.made()
+    with harness.store() as store:
         with pytest.raises(ProfileExists):
             store.create(ANNA, "work")
         other = store.create(ANNA, "home")
@@ -122,39 +122,39 @@ def test_names(scene: ProfileScene) -> None:
         assert store.rename(ANNA, record.profile_id, name="work", colour="#00ff00").colour == "#00ff00"
 
 
-def test_a_state_beyond_the_limit_is_refused_and_the_last_one_kept(scene: ProfileScene) -> None:
-    record = scene.made("kept")
-    with scene.store() as store, pytest.raises(SnapshotTooLarge):
+def test_a_state_beyond_the_limit_is_refused_and_the_last_one_kept(harness: ProfileHarness) -> None:
+    record = harness.made("kept")
+    with harness.store() as store, pytest.raises(SnapshotTooLarge):
         huge = PersistedSessionSnapshot(archive=bytes(MAX_SNAPSHOT_BYTES + 1))
         store.save(ANNA, record.profile_id, huge, based_on=1)
-    assert scene.content(ANNA, record.profile_id) == "kept"
+    assert harness.content(ANNA, record.profile_id) == "kept"
 
 
-def test_one_daemon_at_a_time(scene: ProfileScene) -> None:
-    with scene.store(), pytest.raises(ProfilesUnusable), scene.store():
+def test_one_daemon_at_a_time(harness: ProfileHarness) -> None:
+    with harness.store(), pytest.raises(ProfilesUnusable), harness.store():
         pass
-    with scene.store():
+    with harness.store():
         pass
 
 
-def test_rotation_leaves_nothing_under_the_old_key(scene: ProfileScene) -> None:
-    record, other = scene.made("state"), scene.made("his", principal=BEN)
-    with scene.store(NEW, OLD) as store:
+def test_rotation_leaves_nothing_under_the_old_key(harness: ProfileHarness) -> None:
+    record, other = harness.made("state"), harness.made("his", principal=BEN)
+    with harness.store(NEW, OLD) as store:
         assert store.load(ANNA, record.profile_id) == snapshot("state")
         assert store.keys_in_use() == {NEW.key_id, OLD.key_id}
         done = store.rotate()
         assert (set(done.sealed), done.damaged) == ({record.profile_id, other.profile_id}, ())
         assert store.keys_in_use() == {NEW.key_id}
         assert store.rotate().sealed == ()
-    assert scene.content(ANNA, record.profile_id, NEW) == "state"
-    assert scene.content(BEN, other.profile_id, NEW) == "his"
+    assert harness.content(ANNA, record.profile_id, NEW) == "state"
+    assert harness.content(BEN, other.profile_id, NEW) == "his"
 
 
 ELSEWHERE = ProfilesHead(generation=40, mark="of another copy")
 
 
-def test_profiles_follow_on_every_change_that_led_to_them_and_on_no_other(scene: ProfileScene) -> None:
-    with scene.store() as store:
+def test_profiles_follow_on_every_change_that_led_to_them_and_on_no_other(harness: ProfileHarness) -> None:
+    with harness.store() as store:
         heard = [store.head]
         stop = store.subscribe(lambda: heard.append(store.head))
         record = store.create(ANNA, "work")
@@ -163,16 +163,16 @@ def test_profiles_follow_on_every_change_that_led_to_them_and_on_no_other(scene:
         stop()
         store.rename(ANNA, record.profile_id, name="home", colour="#000000")
     assert len({head.mark for head in heard}) == len(heard) == 5
-    with scene.store() as store:
+    with harness.store() as store:
         assert not any(store.expect(head).rolled_back for head in heard)
         assert store.expect(ELSEWHERE).rolled_back
         # Who knows nothing expects nothing.
         assert not store.expect(ProfilesHead()).rolled_back
 
 
-def test_what_does_not_follow_is_seen_and_not_used_until_it_is_accepted(scene: ProfileScene) -> None:
-    record = scene.made("state")
-    with scene.store() as store:
+def test_what_does_not_follow_is_seen_and_not_used_until_it_is_accepted(harness: ProfileHarness) -> None:
+    record = harness.made("state")
+    with harness.store() as store:
         with pytest.raises(NothingToAccept):
             store.accept()
         store.expect(ELSEWHERE)
@@ -194,13 +194,13 @@ def test_what_does_not_follow_is_seen_and_not_used_until_it_is_accepted(scene: P
         assert accepted.generation == 41 and not accepted.rolled_back
         assert store.load(ANNA, record.profile_id) == snapshot("state")
     # Also for who was not told of it any more.
-    with scene.store() as store:
+    with harness.store() as store:
         assert not store.expect(ELSEWHERE).rolled_back and not store.expect(accepted).rolled_back
 
 
-def test_a_disk_that_fails_accepts_nothing(scene: ProfileScene, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene.made("state")
-    with scene.store() as store:
+def test_a_disk_that_fails_accepts_nothing(harness: ProfileHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.made("state")
+    with harness.store() as store:
         store.expect(ELSEWHERE)
         with monkeypatch.context() as patch:
 
@@ -214,11 +214,11 @@ def test_a_disk_that_fails_accepts_nothing(scene: ProfileScene, monkeypatch: pyt
         assert not store.accept().rolled_back
 
 
-def test_a_lineage_has_an_end_and_a_new_key_does_not_use_it_up(scene: ProfileScene) -> None:
-    record = scene.made("state")
-    with scene.store() as store:
+def test_a_lineage_has_an_end_and_a_new_key_does_not_use_it_up(harness: ProfileHarness) -> None:
+    record = harness.made("state")
+    with harness.store() as store:
         before = store.head
-    with scene.store(NEW, OLD) as store:
+    with harness.store(NEW, OLD) as store:
         for _ in range(MAX_LINEAGE):
             store.rotate()
         assert store.head.generation > before.generation + MAX_LINEAGE

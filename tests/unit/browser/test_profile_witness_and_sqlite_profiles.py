@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.journal_house import JournalHouse
+from fakes.journal_harness import JournalHarness
 from palyra.browser.domain.session_api import Caller, ProfilesHead
 from palyra.browser.profiles.tables import SCHEMA, put_heard, read_heard
 from palyra.browser.service.profile_witness import ProfileWitness
@@ -40,7 +40,7 @@ class Peer:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    store = JournalHouse(tmp_path).open(schema=SCHEMA)
+    store = JournalHarness(tmp_path).open(schema=SCHEMA)
     yield store
     store.close()
 

@@ -1,6 +1,6 @@
 """Cookies of a running browser: those it would forget are kept, and one that no document may hold costs no other."""
 
-from fakes.session_scene import StandInCdp
+from fakes.session_harness import StandInCdp
 from palyra.browser.profiles.storage_state import read_storage_state
 from palyra.browser.service.storage_transfer import all_cookies, forgettable, put_cookies, restore
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fakes.egress_scene import make_grant
+from fakes.egress_harness import make_grant
 from palyra.browser.service.chromium_session_proxy import SessionRequestJudge, target_of
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.domain.refusal import EgressRefused, HostNotAllowed

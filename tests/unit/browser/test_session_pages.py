@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from fakes.eventually import eventually
-from fakes.page_scene import EVIL, OTHER, SECRET, SHOP, NotAllowed, PageScene, page_scene
+from fakes.page_harness import EVIL, OTHER, SECRET, SHOP, NotAllowed, PageHarness, page_harness
 from palyra.browser.domain.action import (
     Back,
     BadAction,
@@ -43,14 +43,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageScene]:
-    async with page_scene(tmp_path_factory.mktemp("pages")) as scene:
-        await scene.open()
-        yield scene
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageHarness]:
+    async with page_harness(tmp_path_factory.mktemp("pages")) as harness:
+        await harness.open()
+        yield harness
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def scene(browser: PageScene) -> PageScene:
+async def harness(browser: PageHarness) -> PageHarness:
     """Nothing is left of the test before."""
     await browser.pages.perform(ResetState())
     browser.site.asked.clear()
@@ -59,154 +59,158 @@ async def scene(browser: PageScene) -> PageScene:
 
 
 @pytest.mark.promise("P-browser-target")
-async def test_a_title_is_told_as_it_is_after_each_action(scene: PageScene) -> None:
-    await scene.go()
-    assert (await scene.run("document.title = 'Changed'")).title == "Changed"
-    assert (await scene.run("document.head.innerHTML = '<title>Anew</title>'; 1")).title == "Anew"
-    assert (await scene.run("document.querySelector('title').firstChild.data = 'By node'")).title == "By node"
-    assert (await scene.run("document.title = ''")).title == ""
-    assert (await scene.run("new Promise(done => setTimeout(() => done(document.title = 'Late'), 5))")).title == "Late"
+async def test_a_title_is_told_as_it_is_after_each_action(harness: PageHarness) -> None:
+    await harness.go()
+    assert (await harness.run("document.title = 'Changed'")).title == "Changed"
+    assert (await harness.run("document.head.innerHTML = '<title>Anew</title>'; 1")).title == "Anew"
+    assert (await harness.run("document.querySelector('title').firstChild.data = 'By node'")).title == "By node"
+    assert (await harness.run("document.title = ''")).title == ""
+    assert (
+        await harness.run("new Promise(done => setTimeout(() => done(document.title = 'Late'), 5))")
+    ).title == "Late"
     hides = "document.title = 'Shown'; document.body.innerHTML = '<img name=title><img name=head>'; 1"
-    assert (await scene.run(hides)).title == "Shown"
+    assert (await harness.run(hides)).title == "Shown"
     # No event is asked for but those of our own world: a page cannot tell a title by itself.
-    assert (await scene.run("Object.keys(globalThis).filter(key => key.startsWith('tell_')).length")).value_json == "0"
-    popup = await scene.run("const w = open('/'); 1")
-    opened = scene.pages.find_tab(popup.new_tabs[0].tab)
+    assert (
+        await harness.run("Object.keys(globalThis).filter(key => key.startsWith('tell_')).length")
+    ).value_json == "0"
+    popup = await harness.run("const w = open('/'); 1")
+    opened = harness.pages.find_tab(popup.new_tabs[0].tab)
     await eventually(lambda: not opened.load.busy)
-    await scene.run("document.querySelector('title').textContent = 'Text'")
-    assert [tab.title for tab in (await scene.pages.observe(ObserveAsk())).tabs] == ["Text", "Shop"]
+    await harness.run("document.querySelector('title').textContent = 'Text'")
+    assert [tab.title for tab in (await harness.pages.observe(ObserveAsk())).tabs] == ["Text", "Shop"]
 
 
 @pytest.mark.promise("P-browser-target")
-async def test_a_page_that_changes_its_title_all_the_time_is_told_of_in_moderation(scene: PageScene) -> None:
-    await scene.go()
+async def test_a_page_that_changes_its_title_all_the_time_is_told_of_in_moderation(harness: PageHarness) -> None:
+    await harness.go()
     told: list[str] = []
-    tab = scene.pages.active_tab()
-    stop = scene.process.cdp.subscribe(
+    tab = harness.pages.active_tab()
+    stop = harness.process.cdp.subscribe(
         tab.session_id, lambda event: told.append(event.method) if event.method == "Runtime.bindingCalled" else None
     )
-    await scene.run("(async () => { for (let n = 0; n < 500; n++) { document.title = `n${n}`; await null } })()")
+    await harness.run("(async () => { for (let n = 0; n < 500; n++) { document.title = `n${n}`; await null } })()")
     assert 1 <= len(told) <= 60
     await eventually(lambda: tab.title == "n499")
     stop()
 
 
-async def test_a_page_is_opened_judged_and_told_of(scene: PageScene) -> None:
-    outcome = await scene.go()
-    assert (outcome.url, outcome.title, outcome.status) == (scene.site.url("/"), "Shop", 200)
+async def test_a_page_is_opened_judged_and_told_of(harness: PageHarness) -> None:
+    outcome = await harness.go()
+    assert (outcome.url, outcome.title, outcome.status) == (harness.site.url("/"), "Shop", 200)
     assert not outcome.loading and outcome.dialog is None and outcome.refused == ()
-    assert scene.judge.documents[0] == scene.site.url("/")
-    missing = await scene.go("/missing")
+    assert harness.judge.documents[0] == harness.site.url("/")
+    missing = await harness.go("/missing")
     assert (missing.status, missing.title) == (404, "Missing")
-    seen = await scene.pages.observe(ObserveAsk())
+    seen = await harness.pages.observe(ObserveAsk())
     assert [tab.active for tab in seen.tabs] == [True]
 
 
-async def test_a_page_that_the_judge_refuses_is_never_asked_for(scene: PageScene) -> None:
+async def test_a_page_that_the_judge_refuses_is_never_asked_for(harness: PageHarness) -> None:
     with pytest.raises(NotAllowed):
-        await scene.go("/", EVIL)
-    assert scene.site.asked == []
+        await harness.go("/", EVIL)
+    assert harness.site.asked == []
     with pytest.raises(SchemeRefused):
-        await scene.pages.perform(Navigate(url="file:///etc/passwd"))
+        await harness.pages.perform(Navigate(url="file:///etc/passwd"))
     with pytest.raises(NavigationFailed) as failed:
-        await scene.pages.perform(Navigate(url=f"http://{SHOP}:1/"))
+        await harness.pages.perform(Navigate(url=f"http://{SHOP}:1/"))
     assert failed.value.details["net_error"].startswith("net::ERR_")
 
 
-async def test_back_forward_and_once_more(scene: PageScene) -> None:
-    scene.site.pages["/two"] = "<title>Two</title>"
-    await scene.go()
-    await scene.go("/two")
-    assert (await scene.pages.perform(Back())).title == "Shop"
-    assert (await scene.pages.perform(Forward())).title == "Two"
-    scene.site.pages["/two"] = "<title>Another</title>"
-    assert (await scene.pages.perform(Reload())).title == "Another"
+async def test_back_forward_and_once_more(harness: PageHarness) -> None:
+    harness.site.pages["/two"] = "<title>Two</title>"
+    await harness.go()
+    await harness.go("/two")
+    assert (await harness.pages.perform(Back())).title == "Shop"
+    assert (await harness.pages.perform(Forward())).title == "Two"
+    harness.site.pages["/two"] = "<title>Another</title>"
+    assert (await harness.pages.perform(Reload())).title == "Another"
     with pytest.raises(NoHistory):
-        await scene.pages.perform(Forward())
-    await scene.run("history.pushState({}, '', '/two?x')")
-    within = await scene.pages.perform(Back())
-    assert within.url == scene.site.url("/two")
+        await harness.pages.perform(Forward())
+    await harness.run("history.pushState({}, '', '/two?x')")
+    within = await harness.pages.perform(Back())
+    assert within.url == harness.site.url("/two")
 
 
-async def test_a_click_that_navigates_is_waited_for(scene: PageScene) -> None:
-    scene.site.pages["/links"] = "<a id=a href=/two>two</a><a id=b href='#here'>here</a>"
-    scene.site.pages["/two"] = "<title>Two</title>"
-    await scene.go("/links")
-    assert (await scene.click("#b")).url == scene.site.url("/links#here")
-    outcome = await scene.click("#a")
-    assert (outcome.title, outcome.url, outcome.status) == ("Two", scene.site.url("/two"), 200)
+async def test_a_click_that_navigates_is_waited_for(harness: PageHarness) -> None:
+    harness.site.pages["/links"] = "<a id=a href=/two>two</a><a id=b href='#here'>here</a>"
+    harness.site.pages["/two"] = "<title>Two</title>"
+    await harness.go("/links")
+    assert (await harness.click("#b")).url == harness.site.url("/links#here")
+    outcome = await harness.click("#a")
+    assert (outcome.title, outcome.url, outcome.status) == ("Two", harness.site.url("/two"), 200)
 
 
 @pytest.mark.promise("P-browser-target")
-async def test_tabs_are_opened_switched_and_closed_and_no_id_comes_back(scene: PageScene) -> None:
-    first = scene.pages.tabs()[0].tab
-    second = (await scene.pages.perform(OpenTab(url=scene.site.url("/")))).tab
-    assert [tab.active for tab in scene.pages.tabs()] == [False, True]
-    assert (await scene.pages.perform(SwitchTab(tab=first))).tab == first
-    assert (await scene.pages.perform(CloseTab(tab=second))).tab == first
-    third = (await scene.pages.perform(OpenTab())).tab
+async def test_tabs_are_opened_switched_and_closed_and_no_id_comes_back(harness: PageHarness) -> None:
+    first = harness.pages.tabs()[0].tab
+    second = (await harness.pages.perform(OpenTab(url=harness.site.url("/")))).tab
+    assert [tab.active for tab in harness.pages.tabs()] == [False, True]
+    assert (await harness.pages.perform(SwitchTab(tab=first))).tab == first
+    assert (await harness.pages.perform(CloseTab(tab=second))).tab == first
+    third = (await harness.pages.perform(OpenTab())).tab
     assert third not in (first, second)
     with pytest.raises(UnknownTab):
-        await scene.pages.perform(SwitchTab(tab=second))
+        await harness.pages.perform(SwitchTab(tab=second))
     with pytest.raises(BadAction):
-        await scene.pages.perform(SwitchTab())
+        await harness.pages.perform(SwitchTab())
     # Closing the last one leaves a blank one.
-    await scene.pages.perform(CloseTab(tab=third))
-    outcome = await scene.pages.perform(CloseTab())
+    await harness.pages.perform(CloseTab(tab=third))
+    outcome = await harness.pages.perform(CloseTab())
     assert outcome.url == "about:blank"
-    assert [tab.tab for tab in scene.pages.tabs()] == [outcome.tab] and outcome.tab not in (first, second, third)
+    assert [tab.tab for tab in harness.pages.tabs()] == [outcome.tab] and outcome.tab not in (first, second, third)
 
 
-async def test_a_popup_is_a_new_tab_with_its_opener(scene: PageScene) -> None:
-    scene.site.pages["/popper"] = (
+async def test_a_popup_is_a_new_tab_with_its_opener(harness: PageHarness) -> None:
+    harness.site.pages["/popper"] = (
         "<a id=a href=/two target=_blank rel=opener>x</a><a id=b href=/two target=_blank>x</a>"
     )
-    scene.site.pages["/two"] = "<title>Two</title>"
-    opener = (await scene.go("/popper")).tab
+    harness.site.pages["/two"] = "<title>Two</title>"
+    opener = (await harness.go("/popper")).tab
     for link in ("#a", "#b"):
-        outcome = await scene.click(link)
+        outcome = await harness.click(link)
         (popup,) = outcome.new_tabs
-        assert (popup.url, popup.opener, popup.active) == (scene.site.url("/two"), opener, False)
+        assert (popup.url, popup.opener, popup.active) == (harness.site.url("/two"), opener, False)
         assert outcome.tab == opener
-        await scene.pages.perform(CloseTab(tab=popup.tab))
+        await harness.pages.perform(CloseTab(tab=popup.tab))
 
 
-async def test_dialogs_stop_their_tab_until_they_are_answered(scene: PageScene) -> None:
-    scene.site.pages["/ask"] = f"""<button onclick="document.title = prompt('Name? {SECRET}', 'nobody')">x</button>"""
-    await scene.go("/ask")
-    outcome = await scene.click("button")
+async def test_dialogs_stop_their_tab_until_they_are_answered(harness: PageHarness) -> None:
+    harness.site.pages["/ask"] = f"""<button onclick="document.title = prompt('Name? {SECRET}', 'nobody')">x</button>"""
+    await harness.go("/ask")
+    outcome = await harness.click("button")
     assert outcome.dialog is not None
     assert (outcome.dialog.kind, outcome.dialog.default_text) == ("prompt", "nobody")
     assert outcome.dialog.message == "Name? [redacted]"
-    for refused in (scene.click("button"), scene.go(), scene.pages.observe(ObserveAsk())):
+    for refused in (harness.click("button"), harness.go(), harness.pages.observe(ObserveAsk())):
         with pytest.raises(DialogOpen) as told:
             await refused
         assert SECRET not in told.value.message
-    answered = await scene.pages.perform(HandleDialog(accept=True, text="Ada"))
+    answered = await harness.pages.perform(HandleDialog(accept=True, text="Ada"))
     assert answered.dialog is None
-    assert (await scene.run("document.title")).value_json == '"Ada"'
+    assert (await harness.run("document.title")).value_json == '"Ada"'
     with pytest.raises(NoDialog):
-        await scene.pages.perform(HandleDialog(accept=True))
+        await harness.pages.perform(HandleDialog(accept=True))
 
 
-async def test_a_page_may_ask_before_it_is_left(scene: PageScene) -> None:
-    scene.site.pages["/form"] = "<title>Form</title><button onclick='window.onbeforeunload = () => true'>x</button>"
-    await scene.go("/form")
-    await scene.click("button")
-    stays = await scene.go()
+async def test_a_page_may_ask_before_it_is_left(harness: PageHarness) -> None:
+    harness.site.pages["/form"] = "<title>Form</title><button onclick='window.onbeforeunload = () => true'>x</button>"
+    await harness.go("/form")
+    await harness.click("button")
+    stays = await harness.go()
     assert stays.dialog is not None and stays.dialog.kind == "beforeunload"
-    assert (await scene.pages.perform(HandleDialog(accept=False))).title == "Form"
-    assert (await scene.go()).dialog is not None
-    assert (await scene.pages.perform(HandleDialog(accept=True))).title == "Shop"
+    assert (await harness.pages.perform(HandleDialog(accept=False))).title == "Form"
+    assert (await harness.go()).dialog is not None
+    assert (await harness.pages.perform(HandleDialog(accept=True))).title == "Shop"
 
 
-async def test_frames_of_other_sites_and_their_worlds(scene: PageScene) -> None:
-    scene.site.pages["/framed"] = f"<iframe src='http://{OTHER}:PORT/inner'></iframe><iframe src=/inner></iframe>"
-    scene.site.pages["/inner"] = "<p id=p>inside</p><script>var mine = 1</script>"
-    await scene.go("/framed")
-    tab = scene.pages.active_tab()
+async def test_frames_of_other_sites_and_their_worlds(harness: PageHarness) -> None:
+    harness.site.pages["/framed"] = f"<iframe src='http://{OTHER}:PORT/inner'></iframe><iframe src=/inner></iframe>"
+    harness.site.pages["/inner"] = "<p id=p>inside</p><script>var mine = 1</script>"
+    await harness.go("/framed")
+    tab = harness.pages.active_tab()
     frames = tab.frames()
-    assert [frame.url for frame in frames[1:]] == [scene.site.url("/inner", OTHER), scene.site.url("/inner")]
+    assert [frame.url for frame in frames[1:]] == [harness.site.url("/inner", OTHER), harness.site.url("/inner")]
     assert frames[0].session_id == frames[2].session_id != frames[1].session_id
     for frame in frames[1:]:
         world = await tab.world(frame)
@@ -214,13 +218,13 @@ async def test_frames_of_other_sites_and_their_worlds(scene: PageScene) -> None:
         params = {"expression": "[document.body.innerText, typeof mine]", "contextId": world, "returnByValue": True}
         answer = await tab.cdp.send("Runtime.evaluate", params, frame.session_id)
         assert answer["result"]["value"] == ["inside", "undefined"]
-    await scene.run("document.querySelectorAll('iframe').forEach((each) => each.remove())")
+    await harness.run("document.querySelectorAll('iframe').forEach((each) => each.remove())")
     await eventually(lambda: len(tab.frames()) == 1)
 
 
 @pytest.mark.promise("P-secret-typed")
-async def test_console_and_network_are_told_without_secrets(scene: PageScene) -> None:
-    scene.site.pages["/noisy"] = (
+async def test_console_and_network_are_told_without_secrets(harness: PageHarness) -> None:
+    harness.site.pages["/noisy"] = (
         200,
         {"Set-Cookie": "login=very-private"},
         f"""<script>
@@ -229,53 +233,53 @@ async def test_console_and_network_are_told_without_secrets(scene: PageScene) ->
         nothing.at.all
         </script>""",
     )
-    outcome = await scene.go("/noisy", wait=LoadState.IDLE)
+    outcome = await harness.go("/noisy", wait=LoadState.IDLE)
     assert "bad [redacted]" in outcome.console_errors
     assert any("nothing is not defined" in text for text in outcome.console_errors)
-    logged = [(entry.method, entry.url, entry.status) for entry in scene.pages.network_log()]
-    assert ("GET", scene.site.url("/noisy"), 200) in logged
-    assert ("GET", scene.site.url("/gone?[redacted]"), 404) in logged
-    cookies = await scene.pages.cookies()
+    logged = [(entry.method, entry.url, entry.status) for entry in harness.pages.network_log()]
+    assert ("GET", harness.site.url("/noisy"), 200) in logged
+    assert ("GET", harness.site.url("/gone?[redacted]"), 404) in logged
+    cookies = await harness.pages.cookies()
     assert [cookie["name"] for cookie in cookies] == ["login"]
-    everything = repr((scene.pages.network_log(), scene.pages.console_log(), outcome, cookies))
+    everything = repr((harness.pages.network_log(), harness.pages.console_log(), outcome, cookies))
     for private in (SECRET, "very-private", "Bearer"):
         assert private not in everything
 
 
-async def test_a_clean_slate_keeps_nothing(scene: PageScene) -> None:
-    await scene.go()
-    await scene.run("localStorage.kept = 1; document.cookie = 'kept=1; max-age=1000'")
-    origin = f"http://{SHOP}:{scene.site.port}"
-    await scene.pages.perform(SetPermissions(origin=origin, grant=("geolocation",)))
-    assert scene.pages.permissions() == {origin: ("geolocation",)}
-    await scene.pages.perform(OpenTab())
-    outcome = await scene.pages.perform(ResetState())
-    assert (outcome.url, len(scene.pages.tabs())) == ("about:blank", 1)
-    assert scene.pages.permissions() == {} and await scene.pages.cookies() == ()
-    await scene.go()
-    assert (await scene.run("[localStorage.kept, document.cookie]")).value_json == '[null, ""]'
+async def test_a_clean_slate_keeps_nothing(harness: PageHarness) -> None:
+    await harness.go()
+    await harness.run("localStorage.kept = 1; document.cookie = 'kept=1; max-age=1000'")
+    origin = f"http://{SHOP}:{harness.site.port}"
+    await harness.pages.perform(SetPermissions(origin=origin, grant=("geolocation",)))
+    assert harness.pages.permissions() == {origin: ("geolocation",)}
+    await harness.pages.perform(OpenTab())
+    outcome = await harness.pages.perform(ResetState())
+    assert (outcome.url, len(harness.pages.tabs())) == ("about:blank", 1)
+    assert harness.pages.permissions() == {} and await harness.pages.cookies() == ()
+    await harness.go()
+    assert (await harness.run("[localStorage.kept, document.cookie]")).value_json == '[null, ""]'
 
 
-async def test_viewport_printing_and_scripts(scene: PageScene) -> None:
-    await scene.go()
-    await scene.pages.perform(SetViewport(width=640, height=480, scale=2))
+async def test_viewport_printing_and_scripts(harness: PageHarness) -> None:
+    await harness.go()
+    await harness.pages.perform(SetViewport(width=640, height=480, scale=2))
     size = "[innerWidth, innerHeight, devicePixelRatio]"
-    assert json.loads((await scene.run(size)).value_json) == [640, 480, 2]
-    opened = await scene.pages.perform(OpenTab(url=scene.site.url("/")))
-    assert json.loads((await scene.run(size, opened.tab)).value_json) == [640, 480, 2]
+    assert json.loads((await harness.run(size)).value_json) == [640, 480, 2]
+    opened = await harness.pages.perform(OpenTab(url=harness.site.url("/")))
+    assert json.loads((await harness.run(size, opened.tab)).value_json) == [640, 480, 2]
     with pytest.raises(BadAction):
-        await scene.pages.perform(SetViewport(width=10, height=480))
-    pdf = await scene.pages.perform(ExportPdf())
+        await harness.pages.perform(SetViewport(width=10, height=480))
+    pdf = await harness.pages.perform(ExportPdf())
     assert pdf.media_type == "application/pdf" and pdf.content.startswith(b"%PDF")
-    returned = await scene.pages.perform(Evaluate(expression=f"Promise.resolve({{a: ['{SECRET}']}})"))
+    returned = await harness.pages.perform(Evaluate(expression=f"Promise.resolve({{a: ['{SECRET}']}})"))
     assert json.loads(returned.value_json) == {"a": ["[redacted]"]}
 
 
 @pytest.mark.promise("P-browser-target")
-async def test_actions_run_one_at_a_time_in_the_order_of_asking(scene: PageScene) -> None:
-    scene.site.pages["/two"] = "<title>Two</title>"
-    await scene.go()
-    first, second, third = await asyncio.gather(scene.go("/two"), scene.run("document.title"), scene.go("/"))
+async def test_actions_run_one_at_a_time_in_the_order_of_asking(harness: PageHarness) -> None:
+    harness.site.pages["/two"] = "<title>Two</title>"
+    await harness.go()
+    first, second, third = await asyncio.gather(harness.go("/two"), harness.run("document.title"), harness.go("/"))
     assert (first.title, second.value_json, third.title) == ("Two", '"Two"', "Shop")
 
 
@@ -283,6 +287,6 @@ async def test_a_browser_whose_first_page_never_comes_is_late_and_no_bug(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_tabs, "START_SECONDS", 0.0)
-    async with page_scene(tmp_path) as scene:
+    async with page_harness(tmp_path) as harness:
         with pytest.raises(PageTimeout, match="first page was not ready"):
-            await scene.open()
+            await harness.open()

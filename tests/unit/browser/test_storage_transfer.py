@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fakes.session_scene import SessionScene
+from fakes.session_harness import SessionHarness
 from palyra.browser.domain.session_api import Caller, SessionAsk
 from palyra.browser.profiles.storage_state import BadStorageState, origin_of_url
 from palyra.browser.service.session_lifecycle import end_session
@@ -30,14 +30,14 @@ def test_the_origin_of_an_address(url: str, origin: str) -> None:
 
 
 async def test_a_document_is_refused_before_anything_of_it_is_taken_over(tmp_path: Path) -> None:
-    scene = SessionScene(tmp_path)
-    session = await scene.maker.open(str(Ulid.new()), ANNA, SessionAsk(hosts=("a.example",)), None)
+    harness = SessionHarness(tmp_path)
+    session = await harness.maker.open(str(Ulid.new()), ANNA, SessionAsk(hosts=("a.example",)), None)
     opened: list[Any] = []
 
     async def new_tab() -> Any:
         opened.append(1)
 
-    scene.pages[0].new_tab = new_tab  # type: ignore[attr-defined]
+    harness.pages[0].new_tab = new_tab  # type: ignore[attr-defined]
     cookie = b'{"name": "a", "value": "b", "domain": "b.example", "path": "/"}'
     for document, error in (
         (b"{", BadStorageState),
@@ -45,5 +45,5 @@ async def test_a_document_is_refused_before_anything_of_it_is_taken_over(tmp_pat
     ):
         with pytest.raises(error):
             await import_state(session.parts, document)
-    assert opened == [] and scene.processes[0].cdp.sent == []
-    await end_session(session, scene.store, discard=True)
+    assert opened == [] and harness.processes[0].cdp.sent == []
+    await end_session(session, harness.store, discard=True)

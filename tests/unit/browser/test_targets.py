@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from fakes.eventually import eventually
-from fakes.page_scene import PageScene, page_scene
+from fakes.page_harness import PageHarness, page_harness
 from palyra.browser.domain.action import CloseTab, Evaluate, Navigate, OpenTab, ResetState, SwitchTab
 from palyra.browser.domain.budget import BudgetSpent
 from palyra.browser.domain.page_errors import PageTimeout, TabCrashed
@@ -24,87 +24,91 @@ SHORT_MS = 1_000
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageScene]:
-    async with page_scene(tmp_path_factory.mktemp("targets")) as scene:
-        await scene.open(max_tabs_per_session=3)
-        yield scene
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageHarness]:
+    async with page_harness(tmp_path_factory.mktemp("targets")) as harness:
+        await harness.open(max_tabs_per_session=3)
+        yield harness
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def scene(browser: PageScene) -> PageScene:
+async def harness(browser: PageHarness) -> PageHarness:
     await browser.pages.perform(ResetState())
     return browser
 
 
-async def test_a_crash_is_told_and_the_tab_can_be_used_again(scene: PageScene) -> None:
-    await scene.go()
-    tab = scene.pages.active_tab()
+async def test_a_crash_is_told_and_the_tab_can_be_used_again(harness: PageHarness) -> None:
+    await harness.go()
+    tab = harness.pages.active_tab()
     # Only we can send a tab there; no caller may.
-    crash = asyncio.ensure_future(scene.process.cdp.send("Page.navigate", {"url": "chrome://crash"}, tab.session_id))
+    crash = asyncio.ensure_future(harness.process.cdp.send("Page.navigate", {"url": "chrome://crash"}, tab.session_id))
     await eventually(lambda: tab.crashed)
     crash.cancel()
     await asyncio.gather(crash, return_exceptions=True)
     with pytest.raises(TabCrashed):
-        await scene.run("1")
-    assert (await scene.go()).title == "Shop"
-    assert (await scene.run("1 + 1")).value_json == "2"
+        await harness.run("1")
+    assert (await harness.go()).title == "Shop"
+    assert (await harness.run("1 + 1")).value_json == "2"
 
 
-async def test_a_page_that_hangs_stops_nobody_else(scene: PageScene) -> None:
-    await scene.go()
-    other = (await scene.pages.perform(OpenTab(url=scene.site.url("/", "other.test")))).tab
-    hung = scene.pages.tabs()[0].tab
-    await scene.pages.perform(SwitchTab(tab=hung))
-    await scene.run("setTimeout(() => { while (true) {} }, 0); 1")
+async def test_a_page_that_hangs_stops_nobody_else(harness: PageHarness) -> None:
+    await harness.go()
+    other = (await harness.pages.perform(OpenTab(url=harness.site.url("/", "other.test")))).tab
+    hung = harness.pages.tabs()[0].tab
+    await harness.pages.perform(SwitchTab(tab=hung))
+    await harness.run("setTimeout(() => { while (true) {} }, 0); 1")
     with pytest.raises(PageTimeout):
-        await scene.pages.perform(Evaluate(expression="1", timeout_ms=SHORT_MS))
-    assert (await scene.run("document.title", other)).value_json == '"Shop"'
-    outcome = await scene.pages.perform(CloseTab(tab=hung))
+        await harness.pages.perform(Evaluate(expression="1", timeout_ms=SHORT_MS))
+    assert (await harness.run("document.title", other)).value_json == '"Shop"'
+    outcome = await harness.pages.perform(CloseTab(tab=hung))
     assert outcome.tab == other
 
 
-async def test_a_page_that_closes_itself_leaves_a_blank_tab(scene: PageScene) -> None:
-    await scene.go()
-    opened = await scene.run("open('/'); 1")
+async def test_a_page_that_closes_itself_leaves_a_blank_tab(harness: PageHarness) -> None:
+    await harness.go()
+    opened = await harness.run("open('/'); 1")
     (popup,) = opened.new_tabs
-    outcome = await scene.run("setTimeout(() => close(), 0); new Promise(() => 0)", popup.tab)
-    assert (outcome.tab, len(scene.pages.tabs()), scene.meter.tabs) == (opened.tab, 1, 1)
+    outcome = await harness.run("setTimeout(() => close(), 0); new Promise(() => 0)", popup.tab)
+    assert (outcome.tab, len(harness.pages.tabs()), harness.meter.tabs) == (opened.tab, 1, 1)
     # The last one goes as well: a session always has a tab.
-    await scene.process.cdp.send("Target.closeTarget", {"targetId": scene.pages.active_tab().target_id})
-    await eventually(lambda: [tab.url for tab in scene.pages.tabs()] == ["about:blank"])
-    await eventually(lambda: scene.pages.active_tab().ready.is_set())
-    assert (await scene.go()).title == "Shop"
+    await harness.process.cdp.send("Target.closeTarget", {"targetId": harness.pages.active_tab().target_id})
+    await eventually(lambda: [tab.url for tab in harness.pages.tabs()] == ["about:blank"])
+    await eventually(lambda: harness.pages.active_tab().ready.is_set())
+    assert (await harness.go()).title == "Shop"
 
 
-async def test_there_are_only_so_many_tabs(scene: PageScene) -> None:
+async def test_there_are_only_so_many_tabs(harness: PageHarness) -> None:
     for _ in range(2):
-        await scene.pages.perform(OpenTab())
+        await harness.pages.perform(OpenTab())
     with pytest.raises(BudgetSpent):
-        await scene.pages.perform(OpenTab())
-    await scene.pages.perform(CloseTab())
-    await scene.pages.perform(OpenTab())
+        await harness.pages.perform(OpenTab())
+    await harness.pages.perform(CloseTab())
+    await harness.pages.perform(OpenTab())
 
 
-async def test_workers_are_let_run(scene: PageScene) -> None:
-    scene.site.pages["/inner.js"] = "postMessage('inner')"
-    scene.site.pages["/outer.js"] = "new Worker('/inner.js').onmessage = (event) => postMessage(event.data + ' outer')"
-    await scene.go()
-    said = await scene.run("new Promise((done) => { new Worker('/outer.js').onmessage = (event) => done(event.data) })")
+async def test_workers_are_let_run(harness: PageHarness) -> None:
+    harness.site.pages["/inner.js"] = "postMessage('inner')"
+    harness.site.pages["/outer.js"] = (
+        "new Worker('/inner.js').onmessage = (event) => postMessage(event.data + ' outer')"
+    )
+    await harness.go()
+    said = await harness.run(
+        "new Promise((done) => { new Worker('/outer.js').onmessage = (event) => done(event.data) })"
+    )
     assert said.value_json == '"inner outer"'
 
 
 async def test_a_dead_network_service_ends_every_wait_with_its_code(tmp_path: Path) -> None:
-    async with page_scene(tmp_path) as scene:
-        await scene.open()
-        await scene.go()
-        scene.site.held["/never"] = asyncio.Event()
-        waiting = asyncio.ensure_future(scene.pages.perform(Navigate(url=scene.site.url("/never"))))
-        await eventually(lambda: "shop.test/never" in scene.site.asked)
-        seen = (look_at_process(pid) for pid in descendants(scene.process.pid))
+    async with page_harness(tmp_path) as harness:
+        await harness.open()
+        await harness.go()
+        harness.site.held["/never"] = asyncio.Event()
+        waiting = asyncio.ensure_future(harness.pages.perform(Navigate(url=harness.site.url("/never"))))
+        await eventually(lambda: "shop.test/never" in harness.site.asked)
+        seen = (look_at_process(pid) for pid in descendants(harness.process.pid))
         (service,) = (each.pid for each in seen if each is not None and each.kind == NETWORK_SERVICE)
         os.kill(service, signal.SIGKILL)
         with pytest.raises(NetworkServiceDied):
             await waiting
         with pytest.raises(NetworkServiceDied):
-            await scene.run("1")
-        scene.site.held["/never"].set()
+            await harness.run("1")
+        harness.site.held["/never"].set()

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from fakes.command_line import CommandLine, command_line_in
-from fakes.identity_house import DeviceKey
+from fakes.identity_harness import DeviceKey
 from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway
 from palyra.daemon.settings import Settings

@@ -4,119 +4,119 @@ import threading
 import pytest
 from click.testing import CliRunner
 
-from fakes.journal_house import JournalHouse, appending
+from fakes.journal_harness import JournalHarness, appending
 from palyra.cli.main import root, run
 
 
 @pytest.fixture
-def house(tmp_path):
+def harness(tmp_path):
     folder = tmp_path / "state"
     folder.mkdir(mode=0o700)
-    house = JournalHouse(folder)
-    store = house.open(checkpoint_events=10)
+    harness = JournalHarness(folder)
+    store = harness.open(checkpoint_events=10)
     for number in range(1, 24):
         kind = "call.started" if number % 2 else "call.finished"
         store.transact_blocking(appending(kind=kind, run=f"R{number % 3}", call=f"C{number}", number=number))
     store.close()
-    return house
+    return harness
 
 
-def palyra(house, *arguments):
-    return CliRunner().invoke(root, ["--state-dir", str(house.folder), "journal", *map(str, arguments)])
+def palyra(harness, *arguments):
+    return CliRunner().invoke(root, ["--state-dir", str(harness.folder), "journal", *map(str, arguments)])
 
 
-def data(house, *arguments):
-    result = palyra(house, *arguments, "--json")
+def data(harness, *arguments):
+    result = palyra(harness, *arguments, "--json")
     assert result.exit_code == 0, result.exception
     return json.loads(result.stdout)["data"]
 
 
-def refusal(house, capsys, *arguments):
+def refusal(harness, capsys, *arguments):
     """Through the program's own ending, as a person or a script sees it."""
     capsys.readouterr()
-    status = run(["--state-dir", str(house.folder), "journal", *map(str, arguments), "--json"])
+    status = run(["--state-dir", str(harness.folder), "journal", *map(str, arguments), "--json"])
     return status, json.loads(capsys.readouterr().out)["error"]
 
 
-def test_tail_shows_the_newest_in_order_and_filters(house):
-    assert [event["seq"] for event in data(house, "tail", "-n", 3)["events"]] == [21, 22, 23]
-    assert len(data(house, "tail")["events"]) == 20
-    filtered = data(house, "tail", "--run", "R1", "--kind", "call.finished", "-n", 2)["events"]
+def test_tail_shows_the_newest_in_order_and_filters(harness):
+    assert [event["seq"] for event in data(harness, "tail", "-n", 3)["events"]] == [21, 22, 23]
+    assert len(data(harness, "tail")["events"]) == 20
+    filtered = data(harness, "tail", "--run", "R1", "--kind", "call.finished", "-n", 2)["events"]
     assert [event["seq"] for event in filtered] == [16, 22]
-    assert [event["seq"] for event in data(house, "tail", "--call", "C7")["events"]] == [7]
-    lines = palyra(house, "tail", "-n", 2).stdout.splitlines()
+    assert [event["seq"] for event in data(harness, "tail", "--call", "C7")["events"]] == [7]
+    lines = palyra(harness, "tail", "-n", 2).stdout.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["22", "23"]
     assert lines[1].endswith('{"number":23}') and "call=C23" in lines[1]
 
 
-def test_show_finds_by_number_and_by_id(house):
-    event = data(house, "show", 7)
+def test_show_finds_by_number_and_by_id(harness):
+    event = data(harness, "show", 7)
     assert event["payload"] == {"number": 7} and event["time"].endswith("Z") and len(event["hash"]) == 64
-    assert data(house, "show", event["id"]) == event
+    assert data(harness, "show", event["id"]) == event
 
 
-def test_what_is_not_there_has_a_code(house, capsys):
-    assert refusal(house, capsys, "show", 99)[1]["code"] == "journal.no_such_event"
-    assert refusal(house, capsys, "show", "nonsense")[1]["code"] == "id.malformed"
-    assert refusal(house, capsys, "verify", "missing.jsonl")[1]["code"] == "journal.unreadable_file"
-    assert refusal(house, capsys, "verify", "--checkpoint", "missing")[1]["code"] == "journal.unreadable_file"
-    assert refusal(house, capsys, "verify", "--public-key", "missing")[1]["code"] == "signing_key.unavailable"
-    assert refusal(house, capsys, "tail", "--follow")[0] == 2
-    assert refusal(house, capsys, "export")[0] == 2
+def test_what_is_not_there_has_a_code(harness, capsys):
+    assert refusal(harness, capsys, "show", 99)[1]["code"] == "journal.no_such_event"
+    assert refusal(harness, capsys, "show", "nonsense")[1]["code"] == "id.malformed"
+    assert refusal(harness, capsys, "verify", "missing.jsonl")[1]["code"] == "journal.unreadable_file"
+    assert refusal(harness, capsys, "verify", "--checkpoint", "missing")[1]["code"] == "journal.unreadable_file"
+    assert refusal(harness, capsys, "verify", "--public-key", "missing")[1]["code"] == "signing_key.unavailable"
+    assert refusal(harness, capsys, "tail", "--follow")[0] == 2
+    assert refusal(harness, capsys, "export")[0] == 2
 
 
 def test_no_journal_is_not_available(tmp_path, capsys):
-    house = JournalHouse(tmp_path)
-    status, error = refusal(house, capsys, "tail")
+    harness = JournalHarness(tmp_path)
+    status, error = refusal(harness, capsys, "tail")
     assert (status, error["code"]) == (6, "journal.cannot_open")
-    house.fill(0)
-    status, error = refusal(house, capsys, "checkpoint")
+    harness.fill(0)
+    status, error = refusal(harness, capsys, "checkpoint")
     assert (status, error["code"]) == (6, "journal.no_checkpoint")
-    assert palyra(house, "tail").stdout == ""
-    assert "empty" in palyra(house, "verify").stdout
+    assert palyra(harness, "tail").stdout == ""
+    assert "empty" in palyra(harness, "verify").stdout
 
 
-def test_verify_reports_and_compares_with_the_copy_beside(house):
-    report = data(house, "verify")
+def test_verify_reports_and_compares_with_the_copy_beside(harness):
+    report = data(harness, "verify")
     assert (report["events"], report["checkpoints"], report["anchors"], report["unsealed"]) == (23, 3, 1, 0)
-    assert "sound: 23 events" in palyra(house, "verify").stdout
-    (house.folder / "checkpoint.json").unlink()
-    result = palyra(house, "verify")
+    assert "sound: 23 events" in palyra(harness, "verify").stdout
+    (harness.folder / "checkpoint.json").unlink()
+    result = palyra(harness, "verify")
     assert result.exit_code == 0 and "missing" in result.stderr
 
 
 def test_a_young_journal_has_no_checkpoint_yet(tmp_path):
     folder = tmp_path / "young"
     folder.mkdir(mode=0o700)
-    house = JournalHouse(folder)
-    store = house.open(checkpoint_events=10)
+    harness = JournalHarness(folder)
+    store = harness.open(checkpoint_events=10)
     store.transact_blocking(appending(kind="call.started", run="R", call="C", number=1))
-    assert "checkpoints: none yet; 1 events not sealed yet" in palyra(house, "verify").stdout
+    assert "checkpoints: none yet; 1 events not sealed yet" in palyra(harness, "verify").stdout
     store.close()
 
 
-def test_verify_without_the_public_key_does_not_pass(house, capsys):
-    (house.folder / "signing.pub").unlink()
-    status, error = refusal(house, capsys, "verify")
+def test_verify_without_the_public_key_does_not_pass(harness, capsys):
+    (harness.folder / "signing.pub").unlink()
+    status, error = refusal(harness, capsys, "verify")
     assert (status, error["code"]) == (6, "signing_key.unavailable")
 
 
-def test_verify_with_another_public_key_does_not_pass(house, capsys, tmp_path):
+def test_verify_with_another_public_key_does_not_pass(harness, capsys, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    JournalHouse(other)
-    status, error = refusal(house, capsys, "verify", "--public-key", other / "signing.pub")
+    JournalHarness(other)
+    status, error = refusal(harness, capsys, "verify", "--public-key", other / "signing.pub")
     assert (status, error["code"], error["details"]["kind"]) == (1, "journal.tampered", "checkpoint")
 
 
 @pytest.mark.promise("P-evidence")
-def test_an_export_is_verified_with_only_the_public_key(house, tmp_path, capsys):
+def test_an_export_is_verified_with_only_the_public_key(harness, tmp_path, capsys):
     out, key, kept = tmp_path / "e.jsonl", tmp_path / "key.pub", tmp_path / "kept.json"
-    assert data(house, "export", "--out", out)["events"] == 23
+    assert data(harness, "export", "--out", out)["events"] == 23
     assert out.stat().st_mode & 0o777 == 0o600
-    data(house, "checkpoint", "--out", kept)
-    key.write_bytes((house.folder / "signing.pub").read_bytes())
-    elsewhere = JournalHouse(tmp_path)
+    data(harness, "checkpoint", "--out", kept)
+    key.write_bytes((harness.folder / "signing.pub").read_bytes())
+    elsewhere = JournalHarness(tmp_path)
     report = data(elsewhere, "verify", "--public-key", key, "--checkpoint", kept, out)
     assert (report["events"], report["anchors"]) == (23, 1)
     lines = out.read_bytes().splitlines(keepends=True)
@@ -125,32 +125,32 @@ def test_an_export_is_verified_with_only_the_public_key(house, tmp_path, capsys)
     assert (status, error["details"]) == (1, {"seq": 4, "kind": "missing"})
 
 
-def test_an_export_goes_to_standard_output_in_parts(house, tmp_path):
-    result = palyra(house, "export", "--from", 5, "--to", 9)
+def test_an_export_goes_to_standard_output_in_parts(harness, tmp_path):
+    result = palyra(harness, "export", "--from", 5, "--to", 9)
     assert len(result.stdout_bytes.splitlines()) == 7
     (tmp_path / "part.jsonl").write_bytes(result.stdout_bytes)
-    assert data(house, "verify", tmp_path / "part.jsonl")["first_seq"] == 5
+    assert data(harness, "verify", tmp_path / "part.jsonl")["first_seq"] == 5
 
 
-def test_a_damaged_journal_is_not_exported(house, tmp_path, capsys):
+def test_a_damaged_journal_is_not_exported(harness, tmp_path, capsys):
     import sqlite3
 
-    connection = sqlite3.connect(house.database, isolation_level=None)
+    connection = sqlite3.connect(harness.database, isolation_level=None)
     connection.execute("DROP TRIGGER events_no_update")
     connection.execute("UPDATE events SET actor = 'mallory' WHERE seq = 20")
     connection.close()
-    status, error = refusal(house, capsys, "export", "--out", tmp_path / "e.jsonl")
+    status, error = refusal(harness, capsys, "export", "--out", tmp_path / "e.jsonl")
     assert (status, error["details"]) == (1, {"seq": 20, "kind": "edited"})
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
-def test_the_newest_checkpoint_is_printed(house):
-    assert data(house, "checkpoint")["last_seq"] == 23
-    assert json.loads(palyra(house, "checkpoint").stdout)["format"] == "palyra.journal.checkpoint/1"
+def test_the_newest_checkpoint_is_printed(harness):
+    assert data(harness, "checkpoint")["last_seq"] == 23
+    assert json.loads(palyra(harness, "checkpoint").stdout)["format"] == "palyra.journal.checkpoint/1"
 
 
 @pytest.mark.timeout(60)
-def test_follow_goes_on_with_what_is_recorded(house, monkeypatch):
+def test_follow_goes_on_with_what_is_recorded(harness, monkeypatch):
     from palyra.store.sqlite import reader as follow_module
 
     stop, follow = threading.Event(), follow_module.follow
@@ -161,10 +161,10 @@ def test_follow_goes_on_with_what_is_recorded(house, monkeypatch):
             stop.set()
 
     monkeypatch.setattr(follow_module, "follow", stopping)
-    store = house.open()
+    store = harness.open()
     timer = threading.Timer(0.3, lambda: store.transact_blocking(appending(kind="call.denied")))
     timer.start()
-    result = palyra(house, "tail", "-n", 1, "--follow")
+    result = palyra(harness, "tail", "-n", 1, "--follow")
     timer.join()
     store.close()
     assert [line.split("  ")[0] for line in result.stdout.splitlines()] == ["23", "24"]

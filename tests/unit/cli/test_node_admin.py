@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fakes.command_line import CommandLine, command_line_in, put_tiny_api_behind_the_door
-from fakes.identity_house import ACTOR, DeviceKey
-from fakes.node_house import node_record, request_record
+from fakes.identity_harness import ACTOR, DeviceKey
+from fakes.node_state_harness import node_record, request_record
 from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway
 from palyra.daemon.settings import Settings

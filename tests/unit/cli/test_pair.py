@@ -4,8 +4,8 @@ import pytest
 
 from fakes.command_line import command_line_in
 from fakes.daemon import Place
-from fakes.node_house import code_record, pairing_record
-from fakes.pairing_scene import Device
+from fakes.node_state_harness import code_record, pairing_record
+from fakes.pairing_harness import Device
 from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway
 from palyra.daemon.settings import Settings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes.command_line import CommandLine, command_line_in
-from fakes.skill_scene import PUBLISHER, SKILL, archive, key, wat
+from fakes.skill_harness import PUBLISHER, SKILL, archive, key, wat
 from palyra.signing.ed25519 import Ed25519Signer
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fakes.command_line import CommandLine, command_line_in, put_tiny_api_behind_the_door
-from fakes.fleet_scene import FleetScene, numbered
+from fakes.fleet_peers import FleetPeers, numbered
 from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway
 from palyra.daemon.settings import Settings
@@ -16,15 +16,15 @@ from palyra.fleet.domain.policy import WorkerFleetPolicy
 @pytest.fixture
 def palyra(tmp_path: Path) -> CommandLine:
     line = command_line_in(tmp_path)
-    scene = FleetScene(WorkerFleetPolicy())
+    harness = FleetPeers(WorkerFleetPolicy())
 
     async def put() -> None:
         ledger = gateway.workers.ledger
-        opened = await ledger.decide(scene.open_session(numbered(1)))
+        opened = await ledger.decide(harness.open_session(numbered(1)))
         assert opened.worker is not None
-        present = scene.present(opened.worker, gateway.clock.now_ms())
+        present = harness.present(opened.worker, gateway.clock.now_ms())
         await ledger.decide(present)
-        await scene.leased(ledger, numbered(1), now_ms=gateway.clock.now_ms())
+        await harness.leased(ledger, numbered(1), now_ms=gateway.clock.now_ms())
 
     gateway = Gateway(Settings(), StateDir.open(line.state_dir), tmp_path / "policies", channel="cli")
     try:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fakes.browserd_house import ANNA, OPERATOR, browserd, settings
+from fakes.browserd_harness import ANNA, OPERATOR, browserd, settings
 from fakes.processes import descendants
 from palyra.browser.domain.session_api import ProfilesHead, SessionAsk
 from palyra.browser.engine.chromium import BrowserMissing, NetworkServiceDied
@@ -22,18 +22,18 @@ from palyra.daemon.browserd import BrowserdParts, BrowserStarts
 @pytest.mark.promise("P-limits")
 async def test_browsers_wait_only_where_sessions_are_opened(tmp_path: Path) -> None:
     before = descendants(os.getpid())
-    async with browserd(tmp_path) as house:
-        assert house.parts.pool.ready == 0 and not (tmp_path / "state" / "browser" / "used").exists()
-        session = await house.open(ANNA)
-        async with house.until(60):
-            while house.parts.pool.ready < 1:
-                await house.turn()
-        await house.client.close_session(ANNA, session.session_id)
-    async with browserd(tmp_path) as house:
-        async with house.until(60):
-            while house.parts.pool.ready < 1:
-                await house.turn()
-        assert house.parts.health().product.startswith("HeadlessChrome/")
+    async with browserd(tmp_path) as harness:
+        assert harness.parts.pool.ready == 0 and not (tmp_path / "state" / "browser" / "used").exists()
+        session = await harness.open(ANNA)
+        async with harness.until(60):
+            while harness.parts.pool.ready < 1:
+                await harness.turn()
+        await harness.client.close_session(ANNA, session.session_id)
+    async with browserd(tmp_path) as harness:
+        async with harness.until(60):
+            while harness.parts.pool.ready < 1:
+                await harness.turn()
+        assert harness.parts.health().product.startswith("HeadlessChrome/")
     assert descendants(os.getpid()) <= before
     assert list((tmp_path / "state" / "browser" / "processes").iterdir()) == []
 
@@ -52,10 +52,10 @@ async def test_who_follows_the_profiles_hears_what_the_last_sessions_saved(tmp_p
             # Told before the connection ended, and then that there is no more.
             (after,) = [head async for head in heads]
     assert after.generation == before.generation + 1
-    async with browserd(tmp_path) as house:
-        heads = house.client.follow_profiles(OPERATOR, after)
+    async with browserd(tmp_path) as harness:
+        heads = harness.client.follow_profiles(OPERATOR, after)
         assert await anext(heads) == after
-        assert [each.revision for each in await house.client.profiles(ANNA)] == [1]
+        assert [each.revision for each in await harness.client.profiles(ANNA)] == [1]
 
 
 async def test_a_browser_that_dies_while_it_starts_is_tried_once_more(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from palyra.client.client import Client
 from palyra.config.state_dir import StateDir
 from palyra.daemon.embedded import embedded_app
@@ -19,19 +19,19 @@ WRITE = {"path": "a.txt", "content": "hello"}
 
 
 async def test_start_and_stop_are_on_record_and_nothing_is_left(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        started = house.events(kind="daemon.started")[0][1]
-        assert started == {"bundle_digest": house.gateway.policy.bundle_digest, "abandoned_calls": 0}
+    async with open_harness(tmp_path) as harness:
+        started = harness.events(kind="daemon.started")[0][1]
+        assert started == {"bundle_digest": harness.gateway.policy.bundle_digest, "abandoned_calls": 0}
         assert len(list((tmp_path / "state" / "instances").iterdir())) == 1
     assert list((tmp_path / "state" / "instances").iterdir()) == []
-    async with open_house(tmp_path) as house:
-        assert house.kinds()[-2:] == ["daemon.stopped", "daemon.started"]
+    async with open_harness(tmp_path) as harness:
+        assert harness.kinds()[-2:] == ["daemon.stopped", "daemon.started"]
 
 
 @pytest.mark.promise("P-state-private")
 async def test_every_file_of_the_state_directory_is_private_but_the_public_key(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        await house.call("echo", {"text": "x"})
+    async with open_harness(tmp_path) as harness:
+        await harness.call("echo", {"text": "x"})
         for path in (tmp_path / "state").rglob("*"):
             mode = path.stat().st_mode & 0o777
             expected = 0o700 if path.is_dir() else 0o644 if path.name == "signing.pub" else 0o600
@@ -40,10 +40,10 @@ async def test_every_file_of_the_state_directory_is_private_but_the_public_key(t
 
 async def test_a_body_that_fails_still_closes_everything_and_comes_out_bare(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="mine"):
-        async with open_house(tmp_path):
+        async with open_harness(tmp_path):
             raise KeyError("mine")
-    async with open_house(tmp_path) as house:
-        assert (await house.call("echo", {"text": "x"})).state is CallState.SUCCEEDED
+    async with open_harness(tmp_path) as harness:
+        assert (await harness.call("echo", {"text": "x"})).state is CallState.SUCCEEDED
 
 
 def test_settings_become_the_boundaries_of_calls(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from palyra.daemon.pipeline_wiring import SCHEMA
 from palyra.daemon.services import Executors
 from palyra.executors.builtin import BuiltinExecutor
@@ -57,8 +57,8 @@ def test_a_sandboxed_command_loads_no_part_that_it_does_not_use(tmp_path: Path) 
 
 
 async def test_a_daemon_has_made_everything_before_anybody_asks(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        gateway = house.gateway
+    async with open_harness(tmp_path) as harness:
+        gateway = harness.gateway
         made = ("egress", "fetch", "files", "mcp", "nodes", "service", "skills", "vault", "wasm", "workers")
         assert [name for name in made if not gateway.has(name)] == []
         assert gateway.executors.made == list(gateway.executors)

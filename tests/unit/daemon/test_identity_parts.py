@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from fakes.house import open_house
-from fakes.identity_house import DeviceKey
+from fakes.gateway_harness import open_harness
+from fakes.identity_harness import DeviceKey
 from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway
 from palyra.daemon.settings import Settings
@@ -14,21 +14,21 @@ from palyra.vault.settings import VaultSettings
 
 
 async def test_nothing_is_read_or_made_before_the_first_use(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        assert "identity" not in vars(house.gateway)
-        assert house.gateway.identity is house.gateway.identity
+    async with open_harness(tmp_path) as harness:
+        assert "identity" not in vars(harness.gateway)
+        assert harness.gateway.identity is harness.gateway.identity
         assert not list(tmp_path.rglob("vault.key"))
 
 
 async def test_its_keys_are_kept_where_the_vaults_are_and_are_its_own(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        identity = house.gateway.identity
+    async with open_harness(tmp_path) as harness:
+        identity = harness.gateway.identity
         await identity.issue(DeviceKind.NODE, DeviceId.new(), DeviceKey().csr(), actor="user:operator")
         [key_file] = tmp_path.rglob("vault.key")
         assert key_file.read_text().count('"id"') == 1
-        used = house.gateway.store.read("SELECT key_id FROM identity_keys")
+        used = harness.gateway.store.read("SELECT key_id FROM identity_keys")
         assert used[0][0] in key_file.read_text()
-        assert house.gateway.store.read("SELECT COUNT(*) FROM vault_keys") == [(0,)]
+        assert harness.gateway.store.read("SELECT COUNT(*) FROM vault_keys") == [(0,)]
 
 
 def gateway_with(tmp_path: Path, source: str) -> Gateway:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fakes.eventually import eventually
-from fakes.house import open_house
-from fakes.house_devices import HouseDevices
-from fakes.identity_house import ACTOR
-from fakes.node_scene import PATIENCE
+from fakes.gateway_devices import GatewayDevices
+from fakes.gateway_harness import open_harness
+from fakes.identity_harness import ACTOR
+from fakes.node_server_harness import PATIENCE
 from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway
 from palyra.daemon.node_wiring import advertised_names
@@ -45,8 +45,8 @@ asyncio.run(main())
 @pytest.mark.parametrize("store", ["file", "sql"])
 async def test_a_code_opens_the_listeners_and_their_ports_are_kept(tmp_path: Path, store: str) -> None:
     settings = {"nodes": {"store": store}}
-    async with open_house(tmp_path, settings) as house:
-        devices = HouseDevices(house)
+    async with open_harness(tmp_path, settings) as harness:
+        devices = GatewayDevices(harness)
         device = await devices.pair()
         await device.online()
         port = devices.port
@@ -54,39 +54,39 @@ async def test_a_code_opens_the_listeners_and_their_ports_are_kept(tmp_path: Pat
     kept = json.loads((tmp_path / "state" / "nodes.ports.json").read_bytes())
     assert kept["port"] == port and kept["pairing_port"] not in (0, port)
     # A device is paired: the daemon listens from its start, where it did before.
-    async with open_house(tmp_path, settings) as house:
-        again = HouseDevices(house)
+    async with open_harness(tmp_path, settings) as harness:
+        again = GatewayDevices(harness)
         await eventually(lambda: again.port)
         assert again.port == port
-        device.scene = again  # type: ignore[assignment]
+        device.peers = again  # type: ignore[assignment]
         await (await device.online()).beat()
-        assert house.gateway.status()["nodes"]["online"] == 1
+        assert harness.gateway.status()["nodes"]["online"] == 1
         await device.close()
 
 
 async def test_a_port_that_is_taken_stops_nothing_else(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = {"nodes": {"pairing_port": taken.getsockname()[1]}}
-        async with open_house(tmp_path, settings) as house:
+        async with open_harness(tmp_path, settings) as harness:
             with pytest.raises(PalyraError) as refused:
-                await HouseDevices(house).listening()
+                await GatewayDevices(harness).listening()
             assert refused.value.code == "nodes.listener_port_taken"
-            assert (await house.call("echo", {"text": "x"})).result == {"text": "x"}
+            assert (await harness.call("echo", {"text": "x"})).result == {"text": "x"}
         settings = {"nodes": {"port": taken.getsockname()[1]}}
-        async with open_house(tmp_path / "b", settings) as house:
-            opened = await house.gateway.nodes.opened()
-            house.gateway.nodes._wanted.set()
+        async with open_harness(tmp_path / "b", settings) as harness:
+            opened = await harness.gateway.nodes.opened()
+            harness.gateway.nodes._wanted.set()
             await asyncio.sleep(0.3)
-            assert house.gateway.status()["nodes"]["port"] is None and opened.nodes() == []
-            assert (await house.call("echo", {"text": "x"})).result == {"text": "x"}
+            assert harness.gateway.status()["nodes"]["port"] is None and opened.nodes() == []
+            assert (await harness.call("echo", {"text": "x"})).result == {"text": "x"}
 
 
 async def test_switched_off_there_are_no_devices(tmp_path: Path) -> None:
-    async with open_house(tmp_path, {"nodes": {"enabled": False}}) as house:
-        record = await house.call("node.invoke", {"capability": "echo"})
+    async with open_harness(tmp_path, {"nodes": {"enabled": False}}) as harness:
+        record = await harness.call("node.invoke", {"capability": "echo"})
         assert record.error is not None and record.error["code"] == "nodes.disabled"
         with pytest.raises(PalyraError) as refused:
-            await HouseDevices(house).listening()
+            await GatewayDevices(harness).listening()
         assert refused.value.code == "pairing.not_listening"
 
 
@@ -101,44 +101,44 @@ def test_without_a_daemon_there_is_nobody_to_use_devices(tmp_path: Path) -> None
 
 
 async def test_a_revocation_that_was_cut_off_is_finished_at_the_next_start(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        device, other = [await HouseDevices(house).pair(name) for name in ("one", "other")]
+    async with open_harness(tmp_path) as harness:
+        device, other = [await GatewayDevices(harness).pair(name) for name in ("one", "other")]
     # Killed between identity and the record.
     gateway = Gateway(Settings(), StateDir.open(tmp_path / "state"), tmp_path / "policies", channel="cli")
     await gateway.identity.revoke(device.device_id, reason="lost", actor=ACTOR)
     gateway.close()
-    async with open_house(tmp_path) as house:
-        desk = (await house.gateway.nodes.opened()).desk
+    async with open_harness(tmp_path) as harness:
+        desk = (await harness.gateway.nodes.opened()).desk
         assert desk.find(other.device_id).revoked_ms is None
         await eventually(lambda: desk.find(device.device_id).revoked_ms is not None)
 
 
 async def test_a_device_that_another_process_revoked_is_revoked_in_the_record_too(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        device = await HouseDevices(house).pair()
+    async with open_harness(tmp_path) as harness:
+        device = await GatewayDevices(harness).pair()
         stream = await device.online()
         elsewhere = Gateway(Settings(), StateDir.open(tmp_path / "state"), tmp_path / "policies", channel="cli")
         await elsewhere.identity.revoke(device.device_id, reason="stolen", actor=ACTOR)
         elsewhere.close()
         await stream.ended()
-        desk = (await house.gateway.nodes.opened()).desk
+        desk = (await harness.gateway.nodes.opened()).desk
         await eventually(lambda: desk.find(device.device_id).revoked_ms is not None)
         assert desk.find(device.device_id).revoked_reason == "stolen"
         await device.close()
 
 
 async def test_devices_are_told_of_a_new_authority(tmp_path: Path) -> None:
-    async with asyncio.timeout(2 * PATIENCE), open_house(tmp_path) as house:
-        device = await HouseDevices(house).pair()
+    async with asyncio.timeout(2 * PATIENCE), open_harness(tmp_path) as harness:
+        device = await GatewayDevices(harness).pair()
         stream = await device.online()
-        await house.gateway.identity.rotate_authority(actor=ACTOR)
+        await harness.gateway.identity.rotate_authority(actor=ACTOR)
         assert (await stream.hear("certificate_news")).renew_now
         await device.close()
 
 
 async def test_a_stopping_daemon_says_goodbye(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        device = await HouseDevices(house).pair()
+    async with open_harness(tmp_path) as harness:
+        device = await GatewayDevices(harness).pair()
         stream = await device.online()
     assert (await stream.hear("goodbye")).code == "daemon.stopping"
     await device.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from palyra.daemon.operator_token import FILE, operator_token
 from palyra.daemon.settings import Settings
 from palyra.identity.api_tokens import TokenScope, authenticate, list_tokens, revoke_token
@@ -13,8 +13,8 @@ from palyra.ids import TokenId
 
 
 async def test_it_is_made_once_and_kept_in_a_file_of_ones_own(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        gateway = house.gateway
+    async with open_harness(tmp_path) as harness:
+        gateway = harness.gateway
 
         first = await asyncio.to_thread(operator_token, gateway.store, gateway.state, gateway.settings)
         again = await asyncio.to_thread(operator_token, gateway.store, gateway.state, gateway.settings)
@@ -27,8 +27,8 @@ async def test_it_is_made_once_and_kept_in_a_file_of_ones_own(tmp_path: Path) ->
 
 async def test_a_revoked_or_damaged_one_is_replaced_and_the_old_one_stays_dead(tmp_path: Path) -> None:
 
-    async with open_house(tmp_path) as house:
-        gateway = house.gateway
+    async with open_harness(tmp_path) as harness:
+        gateway = harness.gateway
         first = await asyncio.to_thread(operator_token, gateway.store, gateway.state, gateway.settings)
         token_id = TokenId(list_tokens(gateway.store)[0].token_id)
         await gateway.store.transact(lambda tx: revoke_token(tx, token_id, actor="test"))
@@ -42,8 +42,8 @@ async def test_a_revoked_or_damaged_one_is_replaced_and_the_old_one_stays_dead(t
 
 async def test_it_belongs_to_the_first_operator_of_the_settings(tmp_path: Path) -> None:
 
-    async with open_house(tmp_path) as house:
-        gateway = house.gateway
+    async with open_harness(tmp_path) as harness:
+        gateway = harness.gateway
         settings = msgspec.convert({"access": {"operators": ["user:alice", "user:bob"]}}, Settings)
         token = await asyncio.to_thread(operator_token, gateway.store, gateway.state, settings)
         assert authenticate(gateway.store, token.reveal(), gateway.clock.now_ms()).principal == "user:alice"
@@ -51,8 +51,8 @@ async def test_it_belongs_to_the_first_operator_of_the_settings(tmp_path: Path) 
 
 async def test_the_token_is_not_in_the_journal(tmp_path: Path) -> None:
 
-    async with open_house(tmp_path) as house:
-        gateway = house.gateway
+    async with open_harness(tmp_path) as harness:
+        gateway = harness.gateway
         token = await asyncio.to_thread(operator_token, gateway.store, gateway.state, gateway.settings)
-        assert house.kinds(kind="credential.created") == ["credential.created"]
-        assert token.reveal()[31:] not in str(house.events())
+        assert harness.kinds(kind="credential.created") == ["credential.created"]
+        assert token.reveal()[31:] not in str(harness.events())

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from fakes.house import open_house
-from fakes.vault_house import ref
+from fakes.gateway_harness import open_harness
+from fakes.vault_harness import ref
 from palyra.daemon.vault_wiring import _passphrases
 from palyra.ids import Principal
 from palyra.secret import Secret
@@ -16,28 +16,28 @@ BOT = Principal.parse("agent:bot")
 
 
 async def test_nothing_is_made_before_the_vault_is_used(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        await house.call("echo", {"text": "hi"})
-        assert house.gateway.vault.list() == []
+    async with open_harness(tmp_path) as harness:
+        await harness.call("echo", {"text": "hi"})
+        assert harness.gateway.vault.list() == []
     assert not (tmp_path / "vault.key").exists()
 
 
 async def test_the_key_file_is_where_the_settings_say_and_never_with_the_state(tmp_path: Path) -> None:
     elsewhere = tmp_path / "keys" / "k"
-    async with open_house(tmp_path, {"vault": {"key_file": str(elsewhere)}}) as house:
-        await house.gateway.vault.put(ref("global/k"), Secret("x"), actor="a")
+    async with open_harness(tmp_path, {"vault": {"key_file": str(elsewhere)}}) as harness:
+        await harness.gateway.vault.put(ref("global/k"), Secret("x"), actor="a")
     assert elsewhere.exists() and not (tmp_path / "vault.key").exists()
 
 
 async def test_a_key_file_in_the_state_directory_is_refused(tmp_path: Path) -> None:
-    async with open_house(tmp_path, {"vault": {"key_file": str(tmp_path / "state" / "k")}}) as house:
+    async with open_harness(tmp_path, {"vault": {"key_file": str(tmp_path / "state" / "k")}}) as harness:
         with pytest.raises(KeyUnsafe):
-            await house.gateway.vault.put(ref("global/k"), Secret("x"), actor="a")
+            await harness.gateway.vault.put(ref("global/k"), Secret("x"), actor="a")
 
 
 async def test_a_use_is_decided_recorded_and_only_then_given(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        secrets, vault = house.gateway.secrets, house.gateway.vault
+    async with open_harness(tmp_path) as harness:
+        secrets, vault = harness.gateway.secrets, harness.gateway.vault
         for name in ("global/k", "principal:agent:bot/k", "principal:user:ann/k"):
             await vault.put(ref(name), Secret(f"value of {name}"), actor="user:operator")
         use = SecretUse(principal=BOT, channel="api", run="R", call="C", host="h.example", port=443)
@@ -51,13 +51,13 @@ async def test_a_use_is_decided_recorded_and_only_then_given(tmp_path: Path) -> 
             await secrets.reveal(ref("global/k"), SecretUse(principal=BOT, channel="elsewhere", approved=True))
         approved = SecretUse(principal=BOT, channel="api", approved=True)
         assert (await secrets.reveal(ref("global/k"), approved)).reveal() == "value of global/k"
-        denied = [payload for _, payload in house.events(kind="vault.use_denied")]
+        denied = [payload for _, payload in harness.events(kind="vault.use_denied")]
         assert [(one["ref"], one["code"]) for one in denied] == [
             ("global/k", "vault.use_needs_approval"),
             ("principal:user:ann/k", "vault.scope_denied"),
             ("global/k", "vault.use_denied"),
         ]
-        used = house.gateway.store.events_since(0, 100, kind="vault.secret_used")
+        used = harness.gateway.store.events_since(0, 100, kind="vault.secret_used")
         assert [(event.principal, event.run, event.call) for event in used] == [
             ("agent:bot", "R", "C"),
             ("agent:bot", "", ""),

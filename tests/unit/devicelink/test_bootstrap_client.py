@@ -7,7 +7,7 @@ import httpcore2
 import msgspec
 import pytest
 
-from fakes.pairing_scene import NODE_PORT, OPERATOR, Device, PairingScene
+from fakes.pairing_harness import NODE_PORT, OPERATOR, Device, PairingHarness
 from palyra.devicelink.agent.joining import DaemonNotReached, NoAddress, ProvedPairing, WrongKind, _Connection, prove
 from palyra.devicelink.pairing import messages as wire
 from palyra.devicelink.pairing.code import ServerAddress
@@ -17,92 +17,92 @@ from palyra.identity.device import DeviceKind
 
 
 @pytest.fixture
-async def scene(tmp_path):
-    async with PairingScene(tmp_path).running() as scene:
-        yield scene
+async def harness(tmp_path):
+    async with PairingHarness(tmp_path).running() as harness:
+        yield harness
 
 
 @pytest.mark.parametrize("method", ["pin", "qr"])
-async def test_a_device_proves_a_code_waits_and_gets_its_certificate(scene, method):
-    _, code = await scene.code(method)
-    device = Device(scene.address)
+async def test_a_device_proves_a_code_waits_and_gets_its_certificate(harness, method):
+    _, code = await harness.code(method)
+    device = Device(harness.address)
     proved = await device.prove(code)
-    (waiting,) = await scene.desk.pairings()
+    (waiting,) = await harness.desk.pairings()
     assert (waiting.comparison_code, waiting.facts.name) == (proved.comparison_code, "a laptop")
     assert (await device.ask(proved)).state == "pending_approval"
 
     asking = asyncio.create_task(device.ask(proved, wait_ms=30_000))
-    await scene.desk.approve(proved.pairing_id, actor=OPERATOR, comparison_code=proved.comparison_code)
+    await harness.desk.approve(proved.pairing_id, actor=OPERATOR, comparison_code=proved.comparison_code)
     answer = await asking
     assert (answer.state, answer.generation, answer.node_port) == ("completed", 1, NODE_PORT)
-    peer = scene.identity.identify(_fingerprint(answer.certificate_pem))
+    peer = harness.identity.identify(_fingerprint(answer.certificate_pem))
     assert (str(peer.device_id), peer.kind) == (proved.device_id, DeviceKind.NODE)
-    assert answer.ca_bundle_pem == scene.identity.ca_bundle_pem()
+    assert answer.ca_bundle_pem == harness.identity.ca_bundle_pem()
 
 
-async def test_a_qr_code_says_where_the_daemon_is(scene):
-    _, code = await scene.code("qr")
-    device = Device(scene.address)
+async def test_a_qr_code_says_where_the_daemon_is(harness):
+    _, code = await harness.code("qr")
+    device = Device(harness.address)
     proved = await prove(code, kind=DeviceKind.NODE, csr_der=device.key.csr(), facts=device.facts)
-    assert ServerAddress.parse(proved.server) == scene.address
+    assert ServerAddress.parse(proved.server) == harness.address
 
 
-async def test_a_pin_does_not(scene):
-    _, code = await scene.code()
+async def test_a_pin_does_not(harness):
+    _, code = await harness.code()
     with pytest.raises(NoAddress):
-        await Device(scene.address).prove(code, servers=[])
+        await Device(harness.address).prove(code, servers=[])
 
 
-async def test_a_code_for_another_kind_is_refused_on_both_sides(scene):
-    _, code = await scene.code("qr", "worker")
+async def test_a_code_for_another_kind_is_refused_on_both_sides(harness):
+    _, code = await harness.code("qr", "worker")
     with pytest.raises(WrongKind):
-        await Device(scene.address).prove(code)
+        await Device(harness.address).prove(code)
     with pytest.raises(RemoteError) as refused:
-        await Device(scene.address).prove(msgspec.structs.replace(code, kind=None))
+        await Device(harness.address).prove(msgspec.structs.replace(code, kind=None))
     assert refused.value.remote_code == "pairing.unknown_code"
 
 
-async def test_a_rejection_reaches_the_device_with_its_reason(scene):
-    _, code = await scene.code()
-    device = Device(scene.address)
+async def test_a_rejection_reaches_the_device_with_its_reason(harness):
+    _, code = await harness.code()
+    device = Device(harness.address)
     proved = await device.prove(code)
-    await scene.desk.reject(proved.pairing_id, actor=OPERATOR, reason="not mine")
+    await harness.desk.reject(proved.pairing_id, actor=OPERATOR, reason="not mine")
     answer = await device.ask(proved)
     assert (answer.state, answer.reason, answer.certificate_pem) == ("rejected", "not mine", b"")
 
 
-async def test_what_a_device_keeps_survives_being_written_down(scene):
-    _, code = await scene.code()
-    proved = await Device(scene.address).prove(code)
+async def test_what_a_device_keeps_survives_being_written_down(harness):
+    _, code = await harness.code()
+    proved = await Device(harness.address).prove(code)
     note = msgspec.to_builtins(proved)
     assert all(isinstance(value, str) for value in note.values())
     assert msgspec.convert(note, ProvedPairing) == proved
     assert "redacted" in repr(proved)
 
 
-async def test_the_next_address_is_tried_where_nobody_answers(scene):
-    _, code = await scene.code()
+async def test_the_next_address_is_tried_where_nobody_answers(harness):
+    _, code = await harness.code()
     dead = await _dead_address()
-    proved = await Device(scene.address).prove(code, servers=[dead, scene.address])
-    assert ServerAddress.parse(proved.server) == scene.address
+    proved = await Device(harness.address).prove(code, servers=[dead, harness.address])
+    assert ServerAddress.parse(proved.server) == harness.address
     with pytest.raises(DaemonNotReached):
-        await Device(scene.address).prove(code, servers=[dead])
+        await Device(harness.address).prove(code, servers=[dead])
 
 
-async def test_another_daemon_at_the_same_address_is_not_asked_for_the_answer(scene, tmp_path):
-    _, code = await scene.code()
-    device = Device(scene.address)
+async def test_another_daemon_at_the_same_address_is_not_asked_for_the_answer(harness, tmp_path):
+    _, code = await harness.code()
+    device = Device(harness.address)
     proved = await device.prove(code)
-    async with PairingScene(tmp_path / "other").running() as other:
+    async with PairingHarness(tmp_path / "other").running() as other:
         with pytest.raises(WrongServer):
             await device.ask(msgspec.structs.replace(proved, server=str(other.address)))
 
 
-async def test_a_wrong_authority_in_the_code_ends_it_before_anything_is_proved(scene):
-    _, code = await scene.code("qr")
+async def test_a_wrong_authority_in_the_code_ends_it_before_anything_is_proved(harness):
+    _, code = await harness.code("qr")
     with pytest.raises(WrongServer):
-        await Device(scene.address).prove(msgspec.structs.replace(code, ca_hash="0" * 64))
-    assert scene.events("pairing.guess_failed") == []
+        await Device(harness.address).prove(msgspec.structs.replace(code, ca_hash="0" * 64))
+    assert harness.events("pairing.guess_failed") == []
 
 
 class Answers:

@@ -5,7 +5,7 @@ from typing import Any
 import grpc
 import pytest
 
-from fakes.identity_house import SetClock
+from fakes.identity_harness import SetClock
 from palyra.devicelink.server.gate import MAX_REMEMBERED_CERTIFICATES, PeerGate, abort_with, turn_away
 from palyra.devicelink.server.peer_checks import RefusalKind
 from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError, RemoteError, Unavailable
@@ -44,7 +44,7 @@ class Identities:
         return PeerIdentity(device_id=ME, kind=DeviceKind.NODE, fingerprint=fingerprint, generation=1, not_after_ms=9)
 
 
-class Scene:
+class Harness:
     def __init__(self) -> None:
         self.identities, self.clock = Identities(), SetClock()
         self.recorded: list[tuple[RefusalKind, int]] = []
@@ -66,38 +66,38 @@ class Scene:
 
 
 async def test_a_connections_certificate_is_read_once_and_only_so_many_are_remembered() -> None:
-    scene = Scene()
+    harness = Harness()
     for _ in range(5):
-        assert (await scene.gate.admit(Context(), NODES, ME, "m")).fingerprint == b"cert".hex()
-    assert scene.digests == 1
+        assert (await harness.gate.admit(Context(), NODES, ME, "m")).fingerprint == b"cert".hex()
+    assert harness.digests == 1
     for number in range(MAX_REMEMBERED_CERTIFICATES + 5):
-        await scene.gate.admit(Context(b"%d" % number), NODES, ME, "m")
-    assert len(scene.gate._known) == MAX_REMEMBERED_CERTIFICATES
+        await harness.gate.admit(Context(b"%d" % number), NODES, ME, "m")
+    assert len(harness.gate._known) == MAX_REMEMBERED_CERTIFICATES
 
 
 @pytest.mark.promise("P-device-known")
 async def test_a_refusal_says_one_word_outside_and_everything_inside_once_a_minute() -> None:
-    scene = Scene()
-    scene.identities.refusal = DeviceRevoked("gone", device=ME)
+    harness = Harness()
+    harness.identities.refusal = DeviceRevoked("gone", device=ME)
     for _ in range(10):
         context = Context()
         with pytest.raises(Aborted):
-            await scene.gate.admit(context, NODES, ME, "RegisterNode")
+            await harness.gate.admit(context, NODES, ME, "RegisterNode")
         assert context.told == (Status.UNAUTHENTICATED, "unauthenticated")
     kind = RefusalKind("RegisterNode", "identity.revoked", ME, b"cert".hex())
-    assert scene.recorded == [(kind, 1)] and scene.gate.refused == 10
-    scene.clock.forward(61)
+    assert harness.recorded == [(kind, 1)] and harness.gate.refused == 10
+    harness.clock.forward(61)
     with pytest.raises(Aborted):
-        await scene.gate.admit(Context(), NODES, ME, "RegisterNode")
-    assert scene.recorded[1] == (kind, 10)
+        await harness.gate.admit(Context(), NODES, ME, "RegisterNode")
+    assert harness.recorded[1] == (kind, 10)
 
 
 async def test_without_a_certificate_nothing_else_is_looked_at() -> None:
-    scene = Scene()
+    harness = Harness()
     context = Context(None)
     with pytest.raises(Aborted):
-        await scene.gate.admit(context, NODES, ME, "m")
-    assert context.told[0] is Status.UNAUTHENTICATED and scene.recorded[0][0].code == "nodes.no_certificate"
+        await harness.gate.admit(context, NODES, ME, "m")
+    assert context.told[0] is Status.UNAUTHENTICATED and harness.recorded[0][0].code == "nodes.no_certificate"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.pairing_scene import NODE_PORT, OPERATOR, PairingScene
+from fakes.pairing_harness import NODE_PORT, OPERATOR, PairingHarness
 from palyra.config.state_dir import StateDir
 from palyra.devicelink.agent.device_folder import AlreadyPaired, DeviceRecord, NotPaired
 from palyra.devicelink.agent.joining import Joining, PairingNotGranted
@@ -19,7 +19,7 @@ class Joiner:
         self.folder = DeviceFolder(StateDir.open(root))
         self.shown: asyncio.Queue[str] = asyncio.Queue()
 
-    def join(self, code: PairingCode | None, scene: PairingScene) -> "asyncio.Task[DeviceRecord]":
+    def join(self, code: PairingCode | None, harness: PairingHarness) -> "asyncio.Task[DeviceRecord]":
         joining = Joining(
             self.folder,
             kind=DeviceKind.NODE,
@@ -27,46 +27,46 @@ class Joiner:
             show_comparison=lambda digits, _: self.shown.put_nowait(digits),
             draw=lambda: 0.0,
         )
-        return asyncio.create_task(joining.join(code, [scene.address]))
+        return asyncio.create_task(joining.join(code, [harness.address]))
 
 
 async def test_a_device_is_paired_once_and_a_kill_before_the_decision_loses_nothing(tmp_path: Path) -> None:
-    async with PairingScene(tmp_path / "daemon").running() as scene:
-        _, code = await scene.code()
+    async with PairingHarness(tmp_path / "daemon").running() as harness:
+        _, code = await harness.code()
         first = Joiner(tmp_path / "node")
-        killed = first.join(code, scene)
+        killed = first.join(code, harness)
         digits = await asyncio.wait_for(first.shown.get(), 30)
         killed.cancel()
         await asyncio.wait([killed])
-        (request,) = await scene.desk.pairings()
+        (request,) = await harness.desk.pairings()
         assert request.comparison_code == digits
-        await scene.desk.approve(request.id, actor=OPERATOR)
+        await harness.desk.approve(request.id, actor=OPERATOR)
         # The next life needs no code; with the code it finds the same request, by its key.
-        record = await asyncio.wait_for(Joiner(tmp_path / "node").join(None, scene), 30)
+        record = await asyncio.wait_for(Joiner(tmp_path / "node").join(None, harness), 30)
         assert record.paired and record.device_id == request.device_id and record.generation == 1
         assert record.servers == (f"127.0.0.1:{NODE_PORT}",) and record.pairing == {} and not record.pending_key_pem
         again = Joiner(tmp_path / "node")
-        assert await again.join(None, scene) == record
+        assert await again.join(None, harness) == record
         with pytest.raises(AlreadyPaired):
-            await again.join(code, scene)
+            await again.join(code, harness)
 
 
 async def test_a_no_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with PairingScene(tmp_path / "daemon").running() as scene:
-        _, code = await scene.code("qr")
+    async with PairingHarness(tmp_path / "daemon").running() as harness:
+        _, code = await harness.code("qr")
         joiner = Joiner(tmp_path / "node")
-        waiting = joiner.join(code, scene)
+        waiting = joiner.join(code, harness)
         await asyncio.wait_for(joiner.shown.get(), 30)
-        (request,) = await scene.desk.pairings()
-        await scene.desk.reject(request.id, reason="no", actor=OPERATOR)
+        (request,) = await harness.desk.pairings()
+        await harness.desk.reject(request.id, reason="no", actor=OPERATOR)
         with pytest.raises(PairingNotGranted):
             await asyncio.wait_for(waiting, 30)
         assert joiner.folder.load() is None
         with pytest.raises(NotPaired):
-            await joiner.join(None, scene)
+            await joiner.join(None, harness)
 
 
 async def test_without_a_code_there_is_nothing_to_go_on_with(tmp_path: Path) -> None:
-    async with PairingScene(tmp_path / "daemon").running() as scene:
+    async with PairingHarness(tmp_path / "daemon").running() as harness:
         with pytest.raises(NotPaired):
-            await Joiner(tmp_path / "node").join(None, scene)
+            await Joiner(tmp_path / "node").join(None, harness)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fakes.fetch_scene import PUBLIC, Scene, answer, redirect
+from fakes.fetch_harness import PUBLIC, FetchHarness, answer, redirect
 from palyra.egress.client.http_client import ConnectionBroken
 from palyra.egress.client.request import RedirectRefused, TooManyRedirects
 from palyra.egress.domain.credential import CredentialBindingPlan
@@ -20,12 +20,12 @@ BINDING = CredentialBindingPlan(
 
 
 async def test_a_plain_get() -> None:
-    scene = Scene({"a.test:80": [[answer(b"hello")]]})
-    result = await scene.get("http://a.test/x?y")
+    harness = FetchHarness({"a.test:80": [[answer(b"hello")]]})
+    result = await harness.get("http://a.test/x?y")
     assert result["text"] == "hello" and result["status"] == 200 and not result["truncated"]
-    assert scene.requests[0].startswith("GET /x?y HTTP/1.1\r\nHost: a.test\r\n")
-    assert scene.stage.connections[0][1].closed
-    connected, closed = scene.noted.events
+    assert harness.requests[0].startswith("GET /x?y HTTP/1.1\r\nHost: a.test\r\n")
+    assert harness.stage.connections[0][1].closed
+    connected, closed = harness.noted.events
     assert isinstance(connected, Connected) and connected.address == PUBLIC and connected.face == "fetch"
     assert isinstance(closed, Closed) and closed.reason == "done" and closed.up and closed.down
 
@@ -44,60 +44,66 @@ async def test_a_plain_get() -> None:
     ],
 )
 async def test_framings(pieces: list[bytes | None], text: str) -> None:
-    result = await Scene({"a.test:80": [pieces]}).get("http://a.test/")
+    result = await FetchHarness({"a.test:80": [pieces]}).get("http://a.test/")
     assert result["text"] == text and not result["truncated"]
 
 
 async def test_head_has_no_body_whatever_it_announces() -> None:
-    scene = Scene({"a.test:80": [[answer(length=1000, headers=("Content-Encoding: br",)), None]]})
-    result = await scene.get("http://a.test/", method="HEAD")
+    harness = FetchHarness({"a.test:80": [[answer(length=1000, headers=("Content-Encoding: br",)), None]]})
+    result = await harness.get("http://a.test/", method="HEAD")
     assert result["headers"]["content-length"] == "1000" and result["bytes"] == 0 and not result["truncated"]
 
 
 async def test_reading_stops_at_the_limit() -> None:
     endless: list[bytes | None] = [b"HTTP/1.1 200 OK\r\n\r\n", *[b"x" * 65536] * 100, None]
-    scene = Scene({"a.test:80": [endless]})
-    result = await scene.get("http://a.test/", max_bytes=1000)
+    harness = FetchHarness({"a.test:80": [endless]})
+    result = await harness.get("http://a.test/", max_bytes=1000)
     assert result["text"] == "x" * 1000 and result["truncated"] and result["bytes"] == 1000
-    assert scene.stage.connections[0][1].closed
+    assert harness.stage.connections[0][1].closed
 
 
 async def test_redirects_are_followed_with_a_connection_each() -> None:
-    scene = Scene({"a.test:80": [redirect("/2"), redirect("http://b.test/3")], "b.test:80": [[answer(b"end")]]})
-    result = await scene.get("http://a.test/1", headers={"X-Key": "k", "Accept": "a/b"})
+    harness = FetchHarness(
+        {"a.test:80": [redirect("/2"), redirect("http://b.test/3")], "b.test:80": [[answer(b"end")]]}
+    )
+    result = await harness.get("http://a.test/1", headers={"X-Key": "k", "Accept": "a/b"})
     assert result["text"] == "end" and result["final_url"] == "http://b.test/3" and result["origin"] == "http://b.test"
     assert [each["to"] for each in result["redirects"]] == ["http://a.test/2", "http://b.test/3"]
-    assert "X-Key: k" in scene.requests[1] and "X-Key" not in scene.requests[2] and "Accept: a/b" in scene.requests[2]
+    assert (
+        "X-Key: k" in harness.requests[1]
+        and "X-Key" not in harness.requests[2]
+        and "Accept: a/b" in harness.requests[2]
+    )
 
 
 @pytest.mark.parametrize("mode", ["manual", "refuse"])
 async def test_redirects_that_the_caller_does_not_want(mode: str) -> None:
-    scene = Scene({"a.test:80": [redirect("http://c.test/")]})
+    harness = FetchHarness({"a.test:80": [redirect("http://c.test/")]})
     if mode == "manual":
-        result = await scene.get("http://a.test/", redirect=mode)
+        result = await harness.get("http://a.test/", redirect=mode)
         assert result["status"] == 302 and result["headers"]["location"] == "http://c.test/"
     else:
         with pytest.raises(RedirectRefused):
-            await scene.get("http://a.test/", redirect=mode)
+            await harness.get("http://a.test/", redirect=mode)
 
 
 async def test_every_hop_is_judged() -> None:
-    scene = Scene({"a.test:80": [redirect("http://c.test/")]})
+    harness = FetchHarness({"a.test:80": [redirect("http://c.test/")]})
     with pytest.raises(HostNotAllowed):
-        await scene.get("http://a.test/")
-    assert len(scene.requests) == 1
+        await harness.get("http://a.test/")
+    assert len(harness.requests) == 1
 
 
 async def test_chains_end() -> None:
-    scene = Scene({"a.test:80": [redirect(f"/{number}") for number in range(10)]})
+    harness = FetchHarness({"a.test:80": [redirect(f"/{number}") for number in range(10)]})
     with pytest.raises(TooManyRedirects) as refusal:
-        await scene.get("http://a.test/")
-    assert len(scene.requests) == 6 and len(refusal.value.details["redirects"]) == 5
+        await harness.get("http://a.test/")
+    assert len(harness.requests) == 6 and len(refusal.value.details["redirects"]) == 5
 
 
 async def test_a_redirect_without_a_place_is_an_answer() -> None:
-    scene = Scene({"a.test:80": [[answer(b"moved", status="301 Moved")]]})
-    assert (await scene.get("http://a.test/"))["text"] == "moved"
+    harness = FetchHarness({"a.test:80": [[answer(b"moved", status="301 Moved")]]})
+    assert (await harness.get("http://a.test/"))["text"] == "moved"
 
 
 @pytest.mark.parametrize(
@@ -113,21 +119,21 @@ async def test_a_redirect_without_a_place_is_an_answer() -> None:
     ],
 )
 async def test_servers_that_misbehave(pieces: list[bytes | None], error: type[Exception]) -> None:
-    scene = Scene({"a.test:80": [pieces]})
+    harness = FetchHarness({"a.test:80": [pieces]})
     with pytest.raises(error):
-        await scene.get("http://a.test/")
-    assert scene.stage.connections[0][1].closed and isinstance(scene.noted.events[-1], Closed)
+        await harness.get("http://a.test/")
+    assert harness.stage.connections[0][1].closed and isinstance(harness.noted.events[-1], Closed)
 
 
 async def test_encodings_nobody_asked_for() -> None:
     script = [[answer(b"xyz", headers=("Content-Encoding: br",))]]
     with pytest.raises(UnknownEncoding):
-        await Scene({"a.test:80": script}).get("http://a.test/", format="text")
-    assert (await Scene({"a.test:80": script}).get("http://a.test/"))["content_encoding"] == "br"
+        await FetchHarness({"a.test:80": script}).get("http://a.test/", format="text")
+    assert (await FetchHarness({"a.test:80": script}).get("http://a.test/"))["content_encoding"] == "br"
 
 
-async def secret_scene(*scripts: Any, **more: Any) -> Scene:
-    return Scene(
+async def secret_scene(*scripts: Any, **more: Any) -> FetchHarness:
+    return FetchHarness(
         {"a.test:80": list(scripts), "b.test:80": [[answer(b"b")]]},
         bindings=[BINDING],
         secrets={"global/t": TOKEN},
@@ -136,36 +142,36 @@ async def secret_scene(*scripts: Any, **more: Any) -> Scene:
 
 
 async def test_bound_headers_are_set_and_the_callers_copy_is_not_sent() -> None:
-    scene = await secret_scene([answer(b"ok")])
-    await scene.get("http://a.test/", headers={"authorization": "Bearer mine", "X": "1"})
-    assert f"Authorization: Bearer {TOKEN}\r\n" in scene.requests[0] and "mine" not in scene.requests[0]
+    harness = await secret_scene([answer(b"ok")])
+    await harness.get("http://a.test/", headers={"authorization": "Bearer mine", "X": "1"})
+    assert f"Authorization: Bearer {TOKEN}\r\n" in harness.requests[0] and "mine" not in harness.requests[0]
 
 
 async def test_placeholders_are_filled_where_bound() -> None:
-    scene = await secret_scene([answer(b"ok")])
-    fetch, _ = await scene.run("http://a.test/", headers={"Authorization": "token {{vault:global/t}}"})
-    assert f"Authorization: token {TOKEN}\r\n" in scene.requests[0]
+    harness = await secret_scene([answer(b"ok")])
+    fetch, _ = await harness.run("http://a.test/", headers={"Authorization": "token {{vault:global/t}}"})
+    assert f"Authorization: token {TOKEN}\r\n" in harness.requests[0]
     assert fetch.reached[0].secrets == ("global/t",)
 
 
 async def test_secrets_stay_with_the_host_they_are_for() -> None:
-    scene = await secret_scene(redirect("/again"), redirect("http://b.test/"))
-    await scene.get("http://a.test/", headers={"Authorization": "token {{vault:global/t}}"})
-    assert TOKEN in scene.requests[0] and TOKEN in scene.requests[1] and TOKEN not in scene.requests[2]
-    assert "{{vault" not in scene.requests[2]
-    assert scene.credentials.asked == ["a.test:80", "a.test:80"]
+    harness = await secret_scene(redirect("/again"), redirect("http://b.test/"))
+    await harness.get("http://a.test/", headers={"Authorization": "token {{vault:global/t}}"})
+    assert TOKEN in harness.requests[0] and TOKEN in harness.requests[1] and TOKEN not in harness.requests[2]
+    assert "{{vault" not in harness.requests[2]
+    assert harness.credentials.asked == ["a.test:80", "a.test:80"]
 
 
 async def test_a_redirect_that_repeats_the_secret_is_not_followed() -> None:
-    scene = await secret_scene(redirect(f"http://b.test/?stolen={TOKEN}"))
+    harness = await secret_scene(redirect(f"http://b.test/?stolen={TOKEN}"))
     with pytest.raises(RedirectRefused, match="secret") as refusal:
-        await scene.get("http://a.test/")
-    assert len(scene.requests) == 1 and TOKEN not in str(refusal.value.as_dict())
+        await harness.get("http://a.test/")
+    assert len(harness.requests) == 1 and TOKEN not in str(refusal.value.as_dict())
 
 
 async def test_a_reflected_secret_is_blacked_out_and_noted() -> None:
-    scene = await secret_scene([answer(f"you sent {TOKEN}".encode())])
-    outcome, _ = await scene.execute("http://a.test/")
+    harness = await secret_scene([answer(f"you sent {TOKEN}".encode())])
+    outcome, _ = await harness.execute("http://a.test/")
     assert TOKEN not in str(outcome) and outcome.result["text"].startswith("you sent ***")
-    noted = scene.noted.events[-1]
+    noted = harness.noted.events[-1]
     assert isinstance(noted, ResponseRedacted) and noted.secret_ref == "global/t" and noted.times >= 1

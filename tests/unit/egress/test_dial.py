@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from fakes.egress_scene import SITE, FixedResolver, echo, make_grant, server
+from fakes.egress_harness import SITE, FixedResolver, echo, make_grant, server
 from palyra.egress.domain.grant import ByteBudget, Meter
 from palyra.egress.domain.judge import EgressProxyPolicyService, Pin
 from palyra.egress.domain.refusal import (

@@ -4,7 +4,7 @@ import socket
 import pytest
 
 from fakes.dns_query import question, udp
-from fakes.egress_scene import SITE, scene
+from fakes.egress_harness import SITE, harness
 from fakes.eventually import eventually
 from palyra.egress.protocols.dns import SyntheticNames
 from palyra.egress.proxy.server import Listener
@@ -14,7 +14,7 @@ async def test_udp_answers_allowed_names_and_tells_of_others_once() -> None:
     names = SyntheticNames([SITE])
     door = udp()
     where = door.getsockname()
-    async with scene(SITE, names=names, listeners=(Listener(kind="dns_udp", socket=door),)) as stage:
+    async with harness(SITE, names=names, listeners=(Listener(kind="dns_udp", socket=door),)) as stage:
         loop = asyncio.get_running_loop()
         with udp() as client:
             client.setblocking(False)
@@ -35,7 +35,7 @@ async def test_udp_answers_allowed_names_and_tells_of_others_once() -> None:
 async def test_tcp_answers_one_question_after_the_other() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     names = SyntheticNames([SITE])
-    async with scene(SITE, names=names, listeners=(Listener(kind="dns_tcp", socket=listening),)) as stage:
+    async with harness(SITE, names=names, listeners=(Listener(kind="dns_tcp", socket=listening),)) as stage:
         client = await stage.client()
         query = question(SITE)
         framed = len(query).to_bytes(2, "big") + query
@@ -58,7 +58,7 @@ async def test_tcp_answers_one_question_after_the_other() -> None:
 async def test_nonsense_does_not_stop_the_door(query: bytes) -> None:
     door = udp()
     where = door.getsockname()
-    async with scene(SITE, names=SyntheticNames([SITE]), listeners=(Listener(kind="dns_udp", socket=door),)):
+    async with harness(SITE, names=SyntheticNames([SITE]), listeners=(Listener(kind="dns_udp", socket=door),)):
         with udp() as client:
             client.setblocking(False)
             client.sendto(query, where)

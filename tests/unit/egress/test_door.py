@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.egress_scene import SITE, echo, scene, server
+from fakes.egress_harness import SITE, echo, harness, server
 from fakes.eventually import eventually
 from palyra.egress.limits import LOOPBACK_CONGESTION, MAX_REFUSALS_KEPT, ProxyLimits
 
@@ -14,7 +14,7 @@ SYSTEM_CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 async def test_the_account_of_a_door() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         await client.send(b"\x00" * 10)
         await client.exactly(10)
@@ -36,7 +36,7 @@ async def test_the_account_of_a_door() -> None:
 
 @pytest.mark.promise("P-limits")
 async def test_one_call_gets_so_many_connections_and_no_more() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}", bounds={"max_tunnels": 2}) as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}", bounds={"max_tunnels": 2}) as stage:
         first, second = await stage.connect(f"{SITE}:{port}"), await stage.connect(f"{SITE}:{port}")
         third = await stage.client()
         await third.send(b"CONNECT x")
@@ -51,7 +51,7 @@ async def test_one_call_gets_so_many_connections_and_no_more() -> None:
 
 
 async def test_refusals_are_all_counted_and_the_first_ones_kept() -> None:
-    async with scene(SITE) as stage:
+    async with harness(SITE) as stage:
         for _ in range(MAX_REFUSALS_KEPT + 5):
             client, _ = await stage.socks("other.test", 443)
             await client.close()
@@ -76,7 +76,7 @@ async def test_without_descriptors_the_listener_rests_and_comes_back() -> None:
     listening.listen()
     async with server(echo) as port:
         listener = Listener(kind="proxy", socket=listening)
-        async with scene(f"{SITE}:{port}", listeners=(listener,), limits=ProxyLimits(sweep_seconds=0.02)) as stage:
+        async with harness(f"{SITE}:{port}", listeners=(listener,), limits=ProxyLimits(sweep_seconds=0.02)) as stage:
             client = await asyncio.wait_for(stage.connect(f"{SITE}:{port}"), 30)
             assert Exhausted.failures == 0
             await client.close()
@@ -84,7 +84,7 @@ async def test_without_descriptors_the_listener_rests_and_comes_back() -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="the choice is Linux's")
 async def test_what_goes_to_clients_on_this_machine_is_not_paced() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         (tunnel,) = stage.door.tunnels
         assert tunnel.server is not None

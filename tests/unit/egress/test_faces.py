@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from fakes.egress_scene import SITE, echo, hello_for, say_what_was_asked, scene, server, use_ports
+from fakes.egress_harness import SITE, echo, harness, hello_for, say_what_was_asked, server, use_ports
 from fakes.eventually import eventually
 from palyra.egress.domain.refusal import OddTarget
 from palyra.egress.domain.target import Target
@@ -15,7 +15,7 @@ from palyra.egress.proxy.server import Listener
 
 
 async def test_connect_and_socks_reach_the_server() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
         by_connect = await stage.connect(f"{SITE}:{port}")
         by_socks, code = await stage.socks(SITE, port)
         assert code == 0
@@ -27,7 +27,7 @@ async def test_connect_and_socks_reach_the_server() -> None:
 
 
 async def test_bytes_sent_along_with_the_request_are_the_tunnels() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         await client.send(f"CONNECT {SITE}:{port} HTTP/1.1\r\nHost: {SITE}:{port}\r\n\r\n\0early".encode())
         assert b" 200 " in await client.head()
@@ -41,7 +41,7 @@ async def test_a_server_that_speaks_first_is_heard_before_the_client_speaks() ->
         writer.write(await reader.readline())
         await reader.read()
 
-    async with server(banner) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(banner) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         assert await client.exactly(11) == b"220 ready\r\n"
         await client.send(b"HELO me\r\n")
@@ -58,7 +58,7 @@ async def test_a_server_that_speaks_first_is_heard_before_the_client_speaks() ->
 
 
 async def test_refusals_in_the_language_of_each_face() -> None:
-    async with scene(SITE, "nowhere.test") as stage:
+    async with harness(SITE, "nowhere.test") as stage:
         client, code = await stage.socks("other.test", 443)
         assert code == 2
         await client.close()
@@ -93,7 +93,7 @@ class Transparent:
 async def test_a_synthetic_address_is_its_name() -> None:
     async with server(echo) as port:
         way = Transparent(port)
-        async with scene(f"{SITE}:{port}", names=way.names, listeners=(way.listener,)) as stage:
+        async with harness(f"{SITE}:{port}", names=way.names, listeners=(way.listener,)) as stage:
             reader, writer = await asyncio.open_connection(way.address, port)
             writer.write(b"\x00hello")
             assert await reader.readexactly(6) == b"\x00hello"
@@ -106,7 +106,7 @@ async def test_a_synthetic_address_is_its_name() -> None:
 async def test_an_address_that_stands_for_nothing_goes_nowhere() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     listener = Listener(kind="transparent", socket=listening)
-    async with scene(SITE, names=SyntheticNames([SITE]), listeners=(listener,)) as stage:
+    async with harness(SITE, names=SyntheticNames([SITE]), listeners=(listener,)) as stage:
         reader, writer = await asyncio.open_connection(*listening.getsockname())
         with pytest.raises(ConnectionResetError):
             await reader.read()
@@ -119,7 +119,7 @@ async def test_on_the_tls_port_nothing_is_dialled_before_the_right_hello(monkeyp
     async with server(echo) as port:
         use_ports(monkeypatch, tls=port)
         way = Transparent(port)
-        async with scene(f"{SITE}:{port}", names=way.names, listeners=(way.listener,)) as stage:
+        async with harness(f"{SITE}:{port}", names=way.names, listeners=(way.listener,)) as stage:
             for wrong in (hello_for("other.test"), hello_for(None), b"GET / HTTP/1.1\r\n\r\n"):
                 reader, writer = await asyncio.open_connection(way.address, port)
                 writer.write(wrong)
@@ -142,7 +142,7 @@ async def test_on_the_http_port_each_request_names_its_host(monkeypatch: pytest.
     async with server(say_what_was_asked) as port:
         use_ports(monkeypatch, http=port)
         way = Transparent(port)
-        async with scene(f"{SITE}:{port}", names=way.names, listeners=(way.listener,)) as stage:
+        async with harness(f"{SITE}:{port}", names=way.names, listeners=(way.listener,)) as stage:
             reader, writer = await asyncio.open_connection(way.address, port)
             for _ in range(2):
                 writer.write(f"GET / HTTP/1.1\r\nHost: {SITE}:{port}\r\n\r\n".encode())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fakes.fetch_scene import PUBLIC, Scene, answer
+from fakes.fetch_harness import PUBLIC, FetchHarness, answer
 from palyra.egress.client.request import Connection, Credentials, Door, Prepared, Redaction
 from palyra.egress.domain.grant import ByteBudget, Meter
 from palyra.egress.domain.refusal import AddressForbidden, HostNotAllowed
@@ -10,23 +10,25 @@ from palyra.egress.domain.target import Target
 
 
 async def test_a_door_judges_before_it_connects() -> None:
-    scene = Scene({"a.test:80": [[answer(b"x")]]}, answers={"b.test": [["10.0.0.1"]]})
-    door: Door = scene.stage
+    harness = FetchHarness({"a.test:80": [[answer(b"x")]]}, answers={"b.test": [["10.0.0.1"]]})
+    door: Door = harness.stage
     meter = Meter(ByteBudget(1000))
     connection: Connection
-    connection, address = await door.connect(scene.grant, Target("http", "a.test", 80), meter)
+    connection, address = await door.connect(harness.grant, Target("http", "a.test", 80), meter)
     assert address == PUBLIC
     await connection.write(b"abc")
     assert (await connection.read(5)) == b"HTTP/" and (meter.up, meter.down) == (3, 5)
     with pytest.raises(HostNotAllowed):
-        await door.connect(scene.grant, Target("http", "c.test", 80), meter)
+        await door.connect(harness.grant, Target("http", "c.test", 80), meter)
     with pytest.raises(AddressForbidden):
-        await door.connect(scene.grant, Target("http", "b.test", 80), meter)
+        await door.connect(harness.grant, Target("http", "b.test", 80), meter)
 
 
 async def test_credentials_leave_other_requests_alone() -> None:
-    scene = Scene()
-    credentials: Credentials = scene.credentials
-    prepared: Prepared = await credentials.prepare(scene.grant, Target("http", "a.test", 80), "GET", "/", (("X", "1"),))
+    harness = FetchHarness()
+    credentials: Credentials = harness.credentials
+    prepared: Prepared = await credentials.prepare(
+        harness.grant, Target("http", "a.test", 80), "GET", "/", (("X", "1"),)
+    )
     redaction: Redaction = prepared.redaction
     assert prepared.headers == (("X", "1"),) and redaction.whole(b"x") == b"x" and prepared.secrets == ()

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from fakes.egress_scene import SITE, Client, say_what_was_asked, scene, server
+from fakes.egress_harness import SITE, Client, harness, say_what_was_asked, server
 from fakes.eventually import eventually
 from palyra.egress.domain.refusal import HostNotAllowed, MalformedTraffic, Unreachable
 from palyra.egress.proxy.http_forward import status_of
@@ -19,7 +19,7 @@ async def answer(client: Client) -> tuple[bytes, bytes]:
 
 
 async def test_a_request_by_url_arrives_in_origin_form_without_what_was_for_the_proxy() -> None:
-    async with server(say_what_was_asked) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(say_what_was_asked) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         await ask(client, f"{SITE}:{port}", "/a?b", headers="Proxy-Authorization: Basic c2VjcmV0\r\nX-Own: 1\r\n")
         head, body = await answer(client)
@@ -31,7 +31,7 @@ async def test_a_request_by_url_arrives_in_origin_form_without_what_was_for_the_
 async def test_requests_on_one_connection_share_the_connection_to_one_host_and_each_is_judged() -> None:
     async with server(say_what_was_asked) as first, server(say_what_was_asked) as second:
         rules = (f"{SITE}:{first}", f"{SITE}:{second}")
-        async with scene(*rules) as stage:
+        async with harness(*rules) as stage:
             client = await stage.client()
             for port in (first, first, second, second, first):
                 await ask(client, f"{SITE}:{port}")
@@ -47,7 +47,7 @@ async def test_requests_on_one_connection_share_the_connection_to_one_host_and_e
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
-    async with server(say_what_was_asked) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(say_what_was_asked) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         await client.send(
             b"".join(f"GET http://{SITE}:{port}/{n} HTTP/1.1\r\nHost: {SITE}:{port}\r\n\r\n".encode() for n in range(5))
@@ -65,7 +65,7 @@ async def test_a_body_goes_up_while_the_answer_comes_down() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" if got == b"z" * 3_000_000 else b"")
         await reader.read()
 
-    async with server(early) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(early) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         await client.send(
             f"POST http://{SITE}:{port}/ HTTP/1.1\r\nHost: {SITE}:{port}\r\nContent-Length: 3000000\r\n"
@@ -83,7 +83,7 @@ async def test_a_server_may_answer_before_it_has_the_body() -> None:
         writer.write(b"HTTP/1.1 413 Too much\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno!")
         await writer.drain()
 
-    async with server(impatient) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(impatient) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         await client.send(
             f"POST http://{SITE}:{port}/ HTTP/1.1\r\nHost: {SITE}:{port}\r\nContent-Length: 900000\r\n\r\nabc".encode()
@@ -100,7 +100,7 @@ async def test_an_answer_until_the_end_ends_the_connection() -> None:
         writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + b"y" * 300_000)
         await writer.drain()
 
-    async with server(old) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(old) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         await ask(client, f"{SITE}:{port}")
         assert b"connection: close" in (await client.head()).lower()
@@ -114,7 +114,7 @@ async def test_a_server_that_closes_between_requests_is_dialled_again() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1")
         await writer.drain()
 
-    async with server(once) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(once) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         for _ in range(3):
             await ask(client, f"{SITE}:{port}")
@@ -132,7 +132,7 @@ async def test_an_unsound_answer_is_the_servers_fault_and_no_violation(bad: byte
         await reader.readuntil(b"\r\n\r\n")
         writer.write(bad)
 
-    async with server(broken) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(broken) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         await ask(client, f"{SITE}:{port}")
         assert b" 502 " in await client.head()
@@ -148,7 +148,7 @@ async def test_an_answer_cut_short_is_not_taken_for_a_whole_one() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
         await writer.drain()
 
-    async with server(cut) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(cut) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         await ask(client, f"{SITE}:{port}")
         assert b" 200 " in await client.head()
@@ -167,7 +167,7 @@ async def test_a_websocket_becomes_a_tunnel_and_other_protocols_do_not() -> None
             writer.write(b"HTTP/1.1 101 Go\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
         await reader.read()
 
-    async with server(switch) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(switch) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         await client.send(
             f"GET / HTTP/1.1\r\nHost: {SITE}:{port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n".encode()

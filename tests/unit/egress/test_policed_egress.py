@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed, HostNotAllowed
 from palyra.egress.domain.rules import parse_rules
@@ -38,9 +38,9 @@ when { resource.name == "b.example" };
 async def test_policy_narrows_the_list_and_opens_nothing(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "own.cedar").write_text(FORBID)
-    async with open_house(tmp_path) as house:
+    async with open_harness(tmp_path) as harness:
         grants = GrantsInUse()
-        judge = PolicedEgress(frozenset, house.gateway.policy, house.gateway.directory, grants)
+        judge = PolicedEgress(frozenset, harness.gateway.policy, harness.gateway.directory, grants)
         with pytest.raises(HostNotAllowed, match="has ended"):
             judge.judge_target(GRANT, A)
         grants.enter("g", CALL)

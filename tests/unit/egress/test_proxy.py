@@ -4,7 +4,7 @@ import socket
 import msgspec
 import pytest
 
-from fakes.egress_scene import SITE, echo, make_grant, scene, server
+from fakes.egress_harness import SITE, echo, harness, make_grant, server
 from fakes.eventually import eventually
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.rules import parse_rules
@@ -13,7 +13,7 @@ from palyra.egress.proxy.server import Listener
 
 
 async def test_doors_are_apart_and_stats_are_over_all() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
         other = socket.create_server(("127.0.0.1", 0))
         door = stage.proxy.open_door(make_grant("else.test"), [Listener(kind="proxy", socket=other)])
         where = other.getsockname()[1]
@@ -33,7 +33,7 @@ async def test_doors_are_apart_and_stats_are_over_all() -> None:
 
 
 async def test_a_change_of_policy_cuts_what_it_no_longer_allows_and_nothing_else() -> None:
-    async with server(echo) as kept, server(echo) as lost, scene(f"{SITE}:{kept}", f"{SITE}:{lost}") as stage:
+    async with server(echo) as kept, server(echo) as lost, harness(f"{SITE}:{kept}", f"{SITE}:{lost}") as stage:
         stays, goes = await stage.connect(f"{SITE}:{kept}"), await stage.connect(f"{SITE}:{lost}")
 
         def without_the_second(grant: EgressGrant) -> EgressGrant:
@@ -52,7 +52,7 @@ async def test_a_change_of_policy_cuts_what_it_no_longer_allows_and_nothing_else
 
 
 async def test_private_addresses_that_are_no_longer_open_cut_the_tunnel() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         assert stage.proxy.reconsider(lambda grant: msgspec.structs.replace(grant, private_targets=())) == 1
         assert await client.is_reset()
@@ -60,7 +60,7 @@ async def test_private_addresses_that_are_no_longer_open_cut_the_tunnel() -> Non
 
 
 async def test_a_grant_that_is_gone_allows_nothing() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         assert stage.proxy.reconsider(lambda _grant: None) == 1
         assert await client.is_reset()
@@ -72,7 +72,7 @@ async def test_a_grant_that_is_gone_allows_nothing() -> None:
 
 async def test_a_full_proxy_gives_the_place_of_the_most_silent_tunnel_to_the_next() -> None:
     limits = ProxyLimits(max_tunnels=2, spare_after_seconds=0.05, sweep_seconds=0.01)
-    async with server(echo) as port, scene(f"{SITE}:{port}", limits=limits) as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}", limits=limits) as stage:
         silent, busy = await stage.connect(f"{SITE}:{port}"), await stage.connect(f"{SITE}:{port}")
         for _ in range(10):
             await busy.send(b"\x00")
@@ -89,7 +89,7 @@ async def test_a_full_proxy_gives_the_place_of_the_most_silent_tunnel_to_the_nex
 
 async def test_a_full_proxy_of_busy_tunnels_says_no() -> None:
     limits = ProxyLimits(max_tunnels=1, spare_after_seconds=1000)
-    async with server(echo) as port, scene(f"{SITE}:{port}", limits=limits) as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}", limits=limits) as stage:
         busy = await stage.connect(f"{SITE}:{port}")
         refused = await stage.client()
         await refused.send(b"CONNECT x")
@@ -100,13 +100,13 @@ async def test_a_full_proxy_of_busy_tunnels_says_no() -> None:
 
 
 async def test_an_unused_proxy_closes_quietly() -> None:
-    async with scene(SITE):
+    async with harness(SITE):
         pass
 
 
 @pytest.mark.parametrize("many", [50])
 async def test_many_at_once(many: int) -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
 
         async def one(number: int) -> None:
             client = await stage.connect(f"{SITE}:{port}")

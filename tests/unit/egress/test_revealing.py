@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.egress_scene import make_grant
+from fakes.egress_harness import make_grant
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.injection import Injection, InjectionPlan, revealed
 from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed

@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from fakes.egress_scene import socket_pair
+from fakes.egress_harness import socket_pair
 from palyra.egress.domain.grant import ByteBudget, Meter
 from palyra.egress.domain.refusal import ByteBudgetSpent
 from palyra.egress.proxy.socket_stream import SocketStream

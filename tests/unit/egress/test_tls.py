@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fakes.fetch_scene import Authority, Scene, answer
+from fakes.fetch_harness import Authority, FetchHarness, answer
 from fakes.loopback import ScriptedServer, read_request
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.proxy.dial import Dialler
@@ -34,9 +34,9 @@ def serve(connection: socket.socket) -> None:
     connection.sendall(answer(b"over tls"))
 
 
-def scene_for(port: int, ca_file: str, host: str = "a.test") -> Scene:
+def harness_for(port: int, ca_file: str, host: str = "a.test") -> FetchHarness:
     rule = f"{host}:{port}"
-    return Scene(hosts=(rule,), private=(rule,), door=LoopbackDoor(), ca_file=ca_file)
+    return FetchHarness(hosts=(rule,), private=(rule,), door=LoopbackDoor(), ca_file=ca_file)
 
 
 async def test_the_certificate_is_checked_against_the_name_while_the_pinned_address_is_dialled(tmp_path: Path) -> None:
@@ -45,9 +45,9 @@ async def test_the_certificate_is_checked_against_the_name_while_the_pinned_addr
     context = authority.server_context("a.test")
     context.sni_callback = lambda _tls, name, _context: names.append(name)
     with ScriptedServer([serve], context) as server:
-        scene = scene_for(server.port, str(authority.ca_file))
+        harness = harness_for(server.port, str(authority.ca_file))
         port = server.port
-        outcome, used = await scene.execute(f"https://a.test:{port}/")
+        outcome, used = await harness.execute(f"https://a.test:{port}/")
     assert outcome.result["text"] == "over tls" and names == ["a.test"]
     receipt = {line["layer"]: line["got"] for line in outcome.receipt}
     assert receipt["tls"] == "TLSv1.3" and receipt["egress"] == f"a.test:{port} at 127.0.0.1"
@@ -58,8 +58,8 @@ async def test_the_certificate_is_checked_against_the_name_while_the_pinned_addr
 async def test_an_address_needs_a_certificate_that_names_it(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with ScriptedServer([serve], authority.server_context("127.0.0.1")) as server:
-        scene = scene_for(server.port, str(authority.ca_file), "127.0.0.1")
-        assert (await scene.get(f"https://127.0.0.1:{server.port}/"))["text"] == "over tls"
+        harness = harness_for(server.port, str(authority.ca_file), "127.0.0.1")
+        assert (await harness.get(f"https://127.0.0.1:{server.port}/"))["text"] == "over tls"
 
 
 @pytest.mark.parametrize("trusted", [True, False])
@@ -67,10 +67,10 @@ async def test_another_hosts_certificate_and_a_strangers_are_refused(tmp_path: P
     authority = Authority(tmp_path)
     context = authority.server_context("b.test" if trusted else "a.test")
     with ScriptedServer([serve], context) as server:
-        scene = scene_for(server.port, str(authority.ca_file) if trusted else "")
+        harness = harness_for(server.port, str(authority.ca_file) if trusted else "")
         with pytest.raises(CertificateRefused):
-            await scene.get(f"https://a.test:{server.port}/")
-    assert scene.credentials.asked == []
+            await harness.get(f"https://a.test:{server.port}/")
+    assert harness.credentials.asked == []
 
 
 async def test_old_tls_and_no_tls_are_refused(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_old_tls_and_no_tls_are_refused(tmp_path: Path) -> None:
         connection.sendall(answer(b"plain"))
 
     with ScriptedServer([plain]) as server, pytest.raises(TlsFailed):
-        await scene_for(server.port, str(authority.ca_file)).get(f"https://a.test:{server.port}/")
+        await harness_for(server.port, str(authority.ca_file)).get(f"https://a.test:{server.port}/")
 
 
 def test_the_context_is_strict_and_logs_no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ async def test_an_end_that_nobody_announced_is_told(tmp_path: Path) -> None:
             connection.unwrap()
 
     with ScriptedServer([cut, whole], authority.server_context("a.test")) as server:
-        scene = scene_for(server.port, str(authority.ca_file))
-        first = await scene.get(f"https://a.test:{server.port}/")
-        second = await scene.get(f"https://a.test:{server.port}/")
+        harness = harness_for(server.port, str(authority.ca_file))
+        first = await harness.get(f"https://a.test:{server.port}/")
+        second = await harness.get(f"https://a.test:{server.port}/")
     assert first["text"] == second["text"] == "half"
     assert first["truncated"] and not second["truncated"]

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from fakes.egress_scene import SITE, echo, hello_for, say_what_was_asked, scene, server
+from fakes.egress_harness import SITE, echo, harness, hello_for, say_what_was_asked, server
 from fakes.eventually import eventually
 from palyra.egress.domain.events import CredentialUsed
 from palyra.egress.domain.grant import EgressGrant
@@ -22,7 +22,7 @@ QUICK = ProxyLimits(handshake_seconds=0.5, idle_seconds=0.7, sweep_seconds=0.01)
 
 
 async def test_an_ordinary_life() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         await client.send(b"\x00" * 100)
         client.end()
@@ -36,7 +36,7 @@ async def test_an_ordinary_life() -> None:
 
 @pytest.mark.parametrize("begun", [b"\x05", b"GET http://site.test/ HT", b"\x05\x01\x00\x05\x01"])
 async def test_a_client_that_does_not_finish_its_request_is_cut(begun: bytes) -> None:
-    async with scene(SITE, limits=QUICK) as stage:
+    async with harness(SITE, limits=QUICK) as stage:
         client = await stage.client()
         await client.send(begun)
         assert await client.rest() in (b"", b"\x05\x00")
@@ -46,7 +46,7 @@ async def test_a_client_that_does_not_finish_its_request_is_cut(begun: bytes) ->
 
 
 async def test_dripping_bytes_does_not_stretch_the_handshake() -> None:
-    async with scene(SITE, limits=QUICK) as stage:
+    async with harness(SITE, limits=QUICK) as stage:
         client = await stage.client()
         with pytest.raises(ConnectionError):
             for byte in b"CONNECT " + b"a" * 10_000:
@@ -57,7 +57,7 @@ async def test_dripping_bytes_does_not_stretch_the_handshake() -> None:
 
 
 async def test_half_a_hello_inside_a_tunnel_is_cut_too() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}", limits=QUICK) as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}", limits=QUICK) as stage:
         client = await stage.connect(f"{SITE}:{port}")
         await client.send(hello_for(SITE)[:20])
         assert await client.is_reset()
@@ -68,7 +68,7 @@ async def test_half_a_hello_inside_a_tunnel_is_cut_too() -> None:
 
 
 async def test_a_tunnel_on_which_nothing_moves_is_cut_and_one_that_moves_is_not() -> None:
-    async with server(echo) as port, scene(f"{SITE}:{port}", limits=QUICK) as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}", limits=QUICK) as stage:
         idle, busy = await stage.connect(f"{SITE}:{port}"), await stage.connect(f"{SITE}:{port}")
         while not stage.recorder.codes():
             await busy.send(b"\x00")
@@ -87,7 +87,7 @@ async def test_a_server_that_breaks_off_breaks_the_clients_connection_too() -> N
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
 
-    async with server(rude) as port, scene(f"{SITE}:{port}") as stage:
+    async with server(rude) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         await client.send(b"\x00\x00\x00")
         assert await client.is_reset()
@@ -121,7 +121,7 @@ class Reading:
 
 async def test_a_termination_gets_the_whole_opening_and_the_judged_connection() -> None:
     reading = Reading()
-    async with server(echo) as port, scene(f"{SITE}:{port}", termination=reading) as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}", termination=reading) as stage:
         client = await stage.connect(f"{SITE}:{port}")
         hello = hello_for(SITE)
         await client.send(hello[:50])
@@ -141,7 +141,7 @@ async def test_a_termination_gets_the_whole_opening_and_the_judged_connection() 
 
 async def test_a_hello_for_another_host_never_reaches_the_termination() -> None:
     reading = Reading()
-    async with server(echo) as port, scene(f"{SITE}:{port}", termination=reading) as stage:
+    async with server(echo) as port, harness(f"{SITE}:{port}", termination=reading) as stage:
         client = await stage.connect(f"{SITE}:{port}")
         await client.send(hello_for("other.test"))
         assert await client.is_reset()
@@ -156,7 +156,7 @@ async def test_a_fault_of_ours_ends_one_tunnel_and_is_logged(caplog: pytest.LogC
         async def serve(self, tunnel: Tunnel, opening: Opening, *, one_request: bool) -> None:
             raise ZeroDivisionError
 
-    async with server(say_what_was_asked) as port, scene(f"{SITE}:{port}", termination=Broken()) as stage:
+    async with server(say_what_was_asked) as port, harness(f"{SITE}:{port}", termination=Broken()) as stage:
         with caplog.at_level(logging.ERROR):
             client = await stage.connect(f"{SITE}:{port}")
             await client.send(hello_for(SITE))

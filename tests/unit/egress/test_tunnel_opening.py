@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.egress_scene import hello_for
+from fakes.egress_harness import hello_for
 from palyra.egress.domain.refusal import MalformedTraffic, ServerNameMismatch
 from palyra.egress.domain.target import Target
 from palyra.egress.protocols.tunnel_opening import Opening, TunnelOpening, scheme_of

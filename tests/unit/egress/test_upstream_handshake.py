@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fakes.egress_scene import SITE, echo, scene, server
+from fakes.egress_harness import SITE, echo, harness, server
 from fakes.eventually import eventually
 from palyra.egress.domain.refusal import OddTarget
 from palyra.egress.proxy.dial import BadUpstream, Upstream
@@ -45,7 +45,7 @@ async def test_the_judged_address_goes_to_an_upstream_connect_proxy_not_the_name
     asked: list[bytes] = []
     async with server(echo) as port, upstream_connect(asked, b"HTTP/1.1 200 OK\r\n\r\nearly", port) as via:
         upstream = Upstream.parse(f"http://127.0.0.1:{via}", credentials=Secret("me:pass"))
-        async with scene(f"{SITE}:{port}", upstream=upstream) as stage:
+        async with harness(f"{SITE}:{port}", upstream=upstream) as stage:
             client = await stage.connect(f"{SITE}:{port}")
             assert await client.exactly(5) == b"early"
             await client.send(b"\x00through")
@@ -65,7 +65,7 @@ async def test_names_are_judged_before_the_upstream_is_asked() -> None:
     asked: list[bytes] = []
     async with upstream_connect(asked, b"HTTP/1.1 200 OK\r\n\r\n", 1) as via:
         upstream = Upstream.parse(f"http://127.0.0.1:{via}")
-        async with scene(SITE, upstream=upstream) as stage:
+        async with harness(SITE, upstream=upstream) as stage:
             client = await stage.client()
             await client.send(b"CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\n\r\n")
             assert b" 403 " in await client.head()
@@ -81,7 +81,7 @@ async def test_names_are_judged_before_the_upstream_is_asked() -> None:
 async def test_an_upstream_that_does_not_connect_is_told_of_as_unreachable(answer: bytes) -> None:
     async with upstream_connect([], answer, 1) as via:
         upstream = Upstream.parse(f"http://127.0.0.1:{via}")
-        async with scene(SITE, upstream=upstream) as stage:
+        async with harness(SITE, upstream=upstream) as stage:
             client = await stage.client()
             await client.send(f"CONNECT {SITE}:443 HTTP/1.1\r\nHost: {SITE}:443\r\n\r\n".encode())
             assert b" 502 " in await client.head()
@@ -109,7 +109,7 @@ async def test_a_socks_upstream_gets_the_address_or_on_request_the_name(with_pas
         scheme = "socks5h" if with_password else "socks5"
         credentials = Secret("me:pass") if with_password else None
         upstream = Upstream.parse(f"{scheme}://127.0.0.1:{via}", credentials=credentials)
-        async with scene(f"{SITE}:{port}", upstream=upstream) as stage:
+        async with harness(f"{SITE}:{port}", upstream=upstream) as stage:
             client = await stage.connect(f"{SITE}:{port}")
             await client.send(b"\x00hi")
             assert await client.exactly(3) == b"\x00hi"
@@ -129,7 +129,7 @@ async def test_a_socks_upstream_that_refuses() -> None:
         await reader.readexactly(10)
         writer.write(b"\x05\x05\x00\x01\x00\x00\x00\x00\x00\x00")
 
-    async with server(socks) as via, scene(SITE, upstream=Upstream.parse(f"socks5://127.0.0.1:{via}")) as stage:
+    async with server(socks) as via, harness(SITE, upstream=Upstream.parse(f"socks5://127.0.0.1:{via}")) as stage:
         client, code = await stage.socks(SITE, 443)
         assert code == 4
         await client.close()

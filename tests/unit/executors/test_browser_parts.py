@@ -62,31 +62,31 @@ async def test_one_that_is_being_started_is_waited_for(tmp_path: Path, monkeypat
 
 
 async def test_sessions_that_nobody_owns_any_more_are_closed_when_a_daemon_connects(tmp_path: Path) -> None:
-    async with browsing(tmp_path) as (house, browser):
-        agent = await opened(house)
+    async with browsing(tmp_path) as (harness, browser):
+        agent = await opened(harness)
         stray = await browser.create_session(Caller(principal="agent:late"), SessionAsk(hosts=("shop.test",)))
-        await house.gateway.browser.parts._end_strangers(browser)  # type: ignore[arg-type]
+        await harness.gateway.browser.parts._end_strangers(browser)  # type: ignore[arg-type]
         assert list(browser.sessions_by_id) == [agent.session] and stray.session_id not in browser.sessions_by_id
 
 
 async def test_a_session_that_ends_by_itself_is_on_record_and_gone(tmp_path: Path) -> None:
-    async with browsing(tmp_path) as (house, browser):
-        agent = await opened(house)
+    async with browsing(tmp_path) as (harness, browser):
+        agent = await opened(harness)
         session = browser.sessions_by_id[agent.session]
         await browser.tell(session, "browser.session_failed", code="browser.network_service_died", text="it died")
         await browser.tell(session, "browser.session_closed", text="its browser broke")
         await browser.end(agent.session)
-        await eventually(lambda: house.events(kind="browser.session_closed"))
-        (failed,) = house.events(kind="browser.session_failed")
+        await eventually(lambda: harness.events(kind="browser.session_closed"))
+        (failed,) = harness.events(kind="browser.session_failed")
         assert failed[1]["code"] == "browser.network_service_died"
-        assert house.events(kind="browser.session_closed")[0][1]["reason"] == "its browser broke"
+        assert harness.events(kind="browser.session_closed")[0][1]["reason"] == "its browser broke"
         record = await agent.call("browser.snapshot")
         assert record.error is not None and record.error["code"] == "browser.unknown_session"
 
 
 async def test_a_browser_daemon_that_goes_away_is_told_as_that(tmp_path: Path) -> None:
-    async with browsing(tmp_path) as (house, browser):
-        agent = await opened(house)
+    async with browsing(tmp_path) as (harness, browser):
+        agent = await opened(harness)
         browser.gone = BrowserAway("the browser daemon did not answer: unavailable")
         record = await agent.call("browser.snapshot")
         assert record.state is CallState.FAILED and record.error is not None
@@ -95,8 +95,8 @@ async def test_a_browser_daemon_that_goes_away_is_told_as_that(tmp_path: Path) -
 
 
 async def test_a_page_that_moves_on_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with browsing(tmp_path) as (house, browser):
-        agent = await opened(house)
+    async with browsing(tmp_path) as (harness, browser):
+        agent = await opened(harness)
         real, looks = browser.observe, 0
 
         async def moving(*asked: Any) -> Any:
@@ -145,9 +145,9 @@ def test_every_tool_says_what_it_can_touch_and_take() -> None:
 
 
 async def test_a_session_is_found_by_its_owner_in_its_run_alone(tmp_path: Path) -> None:
-    async with browsing(tmp_path) as (house, _):
-        agent = await opened(house)
-        book = house.gateway.browser.book
+    async with browsing(tmp_path) as (harness, _):
+        agent = await opened(harness)
+        book = harness.gateway.browser.book
         assert book.of("agent:bot", str(agent.run), agent.session).session_id == agent.session
         for principal, run in (("agent:eve", str(agent.run)), ("agent:bot", "other")):
             with pytest.raises(NoSuchSession):
@@ -157,8 +157,8 @@ async def test_a_session_is_found_by_its_owner_in_its_run_alone(tmp_path: Path) 
 async def test_a_session_whose_opening_cannot_be_recorded_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with browsing(tmp_path) as (house, browser):
-        parts = house.gateway.browser.parts
+    async with browsing(tmp_path) as (harness, browser):
+        parts = harness.gateway.browser.parts
         record = parts.record
 
         async def full(session: Any, kind: str, **more: Any) -> None:
@@ -167,44 +167,44 @@ async def test_a_session_whose_opening_cannot_be_recorded_is_closed(
             await record(session, kind, **more)
 
         monkeypatch.setattr(parts, "record", full)
-        agent = Agent(house, await house.open_run("agent:bot"))
+        agent = Agent(harness, await harness.open_run("agent:bot"))
         answer = await agent.call("browser.open", approve=True, hosts=["shop.test"])
         assert answer.error is not None and answer.error["code"] == "journal.disk_full"
-        await eventually(lambda: house.events(kind="browser.session_closed"))
+        await eventually(lambda: harness.events(kind="browser.session_closed"))
         assert not browser.sessions_by_id and not list(parts.book)
 
 
 async def test_a_session_whose_doings_cannot_be_recorded_ends_alone_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with browsing(tmp_path) as (house, browser):
-        agent, other = await opened(house), await opened(house)
+    async with browsing(tmp_path) as (harness, browser):
+        agent, other = await opened(harness), await opened(harness)
         with monkeypatch.context() as patch:
             patch.setattr(Ballast, "held", lambda _: False)
             patch.setattr(Ballast, "secure", lambda _: False)
             failing = browser.sessions_by_id[agent.session]
             await browser.tell(failing, "browser.session_failed", code="browser.tab_crashed", text="it died")
-            closed = await eventually(lambda: house.events(kind="browser.session_closed"))
+            closed = await eventually(lambda: harness.events(kind="browser.session_closed"))
         assert "cannot be recorded: the disk is too full" in closed[0][1]["reason"]
         assert agent.session not in browser.sessions_by_id
         assert not browser.closed, "the browser daemon is not given up"
         await browser.tell(browser.sessions_by_id[other.session], "browser.session_closed", text="by itself")
         await browser.end(other.session)
-        await eventually(lambda: len(house.events(kind="browser.session_closed")) >= 2)
+        await eventually(lambda: len(harness.events(kind="browser.session_closed")) >= 2)
     assert "Traceback" not in caplog.text
 
 
 async def test_the_end_of_a_session_is_recorded_when_the_disk_is_too_full_for_new_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with browsing(tmp_path) as (house, browser):
-        agent = await opened(house)
+    async with browsing(tmp_path) as (harness, browser):
+        agent = await opened(harness)
         # As the writer finds it when another process has taken the space that is held back, and no more is to be had.
         monkeypatch.setattr(Ballast, "held", lambda _: False)
         monkeypatch.setattr(Ballast, "secure", lambda _: False)
         with pytest.raises(DiskFull):
-            await house.call("echo", {"text": "new work"})
+            await harness.call("echo", {"text": "new work"})
         await browser.end(agent.session)
-        await eventually(lambda: house.events(kind="browser.session_closed"))
+        await eventually(lambda: harness.events(kind="browser.session_closed"))
         monkeypatch.undo()
     assert "Traceback" not in caplog.text

@@ -2,14 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from fakes.journal_house import JournalHouse
+from fakes.journal_harness import JournalHarness
 from palyra.executors.wasm.channels import MAX_LISTENERS, MAX_WAITING, ChannelHub
 
 WHO = {"skill": "acme.notes", "principal": "agent:bot", "run": "r", "call": "c"}
 
 
 async def test_only_listeners_of_the_channel_hear_and_a_slow_one_is_told_what_it_missed(tmp_path: Path) -> None:
-    store = JournalHouse(tmp_path).open()
+    store = JournalHarness(tmp_path).open()
     hub = ChannelHub(store, actor="palyrad")
     news, other = hub.listen("news"), hub.listen("other")
     assert news is not None and other is not None
@@ -29,7 +29,7 @@ async def test_only_listeners_of_the_channel_hear_and_a_slow_one_is_told_what_it
 
 
 async def test_the_number_of_listeners_is_bounded(tmp_path: Path) -> None:
-    store = JournalHouse(tmp_path).open()
+    store = JournalHarness(tmp_path).open()
     hub = ChannelHub(store, actor="palyrad")
     for _ in range(MAX_LISTENERS):
         listening = hub.listen("news")

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from palyra.egress.domain.events import Connected, Refused
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.refusal import HostNotAllowed
@@ -19,16 +19,16 @@ def grant(number: int) -> EgressGrant:
 
 
 async def test_entries_are_written_in_order_with_whose_they_are(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        observer = JournalObserver(house.gateway.store, actor="palyrad")
+    async with open_harness(tmp_path) as harness:
+        observer = JournalObserver(harness.gateway.store, actor="palyrad")
         observer.happened(grant(1), CONNECTED)
         observer.happened(grant(1), Refused.of(HostNotAllowed("no", host="b.test", port=80), "fetch"))
         observer.happened(grant(2), CONNECTED)
-        assert house.kinds(call="c1") == []
+        assert harness.kinds(call="c1") == []
         await observer.flush()
         await observer.flush()
-        assert house.kinds(call="c1") == ["egress.connected", "egress.refused"]
-        (kind, payload), *_ = house.events(call="c2")
+        assert harness.kinds(call="c1") == ["egress.connected", "egress.refused"]
+        (kind, payload), *_ = harness.events(call="c2")
         assert kind == "egress.connected" and payload["address"] == CONNECTED.address
         assert (
             payload["target"] == {"scheme": "https", "host": "a.test", "port": 443} and payload["tool"] == "http.fetch"
@@ -36,15 +36,15 @@ async def test_entries_are_written_in_order_with_whose_they_are(tmp_path: Path) 
 
 
 async def test_a_call_that_connects_for_ever_is_counted(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        observer = JournalObserver(house.gateway.store, actor="palyrad")
+    async with open_harness(tmp_path) as harness:
+        observer = JournalObserver(harness.gateway.store, actor="palyrad")
         for _ in range(journal.MAX_ENTRIES_PER_GRANT + 7):
             observer.happened(grant(1), CONNECTED)
         await observer.flush()
-        entries = house.events(call="c1")
+        entries = harness.events(call="c1")
         assert len(entries) == journal.MAX_ENTRIES_PER_GRANT + 1
         assert entries[-1][0] == "egress.entries_dropped" and entries[-1][1]["count"] == 7
         observer.forget("g1")
         observer.happened(grant(1), CONNECTED)
         await observer.flush()
-        assert len(house.events(call="c1")) == journal.MAX_ENTRIES_PER_GRANT + 2
+        assert len(harness.events(call="c1")) == journal.MAX_ENTRIES_PER_GRANT + 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fakes.house import House, open_house
+from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.loopback import greeting
 from palyra.egress.proxy.server import Listener
 from palyra.executors.network.service import BUNDLE_PATH, SandboxDoor
@@ -37,13 +37,13 @@ def settings(port: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def plan(house: House, **more: Any) -> ExecutionPlan:
+def plan(harness: GatewayHarness, **more: Any) -> ExecutionPlan:
     return ExecutionPlan(
         call_id="c1",
         run_id="r1",
         tool="process.run",
         arguments={},
-        workspace=str(house.workspace),
+        workspace=str(harness.workspace),
         timeout_ms=1000,
         max_output_bytes=1000,
         tier=ToolTier.C,
@@ -53,46 +53,46 @@ def plan(house: House, **more: Any) -> ExecutionPlan:
     )
 
 
-def profile(house: House, *hosts: str) -> SandboxProfile:
-    return SandboxProfile(workspace_root=str(house.workspace), tier=SandboxTier.C, allowed_egress_hosts=hosts)
+def profile(harness: GatewayHarness, *hosts: str) -> SandboxProfile:
+    return SandboxProfile(workspace_root=str(harness.workspace), tier=SandboxTier.C, allowed_egress_hosts=hosts)
 
 
 async def test_a_grant_is_the_hosts_within_what_the_run_has_left(tmp_path: Path) -> None:
-    async with open_house(tmp_path, settings(8080)) as house:
-        parts = house.gateway.egress
-        grant = parts.grant_for(plan(house, granted={BudgetKind.EGRESS_BYTES: 1234}), ("here.test:8080",))
+    async with open_harness(tmp_path, settings(8080)) as harness:
+        parts = harness.gateway.egress
+        grant = parts.grant_for(plan(harness, granted={BudgetKind.EGRESS_BYTES: 1234}), ("here.test:8080",))
         assert (grant.max_bytes, [str(rule) for rule in grant.rules]) == (1234, ["here.test:8080"])
-        assert parts.grant_for(plan(house), ()).max_bytes == house.gateway.settings.egress.max_call_bytes
+        assert parts.grant_for(plan(harness), ()).max_bytes == harness.gateway.settings.egress.max_call_bytes
         # What was not reserved is not moved.
-        assert parts.grant_for(plan(house, granted={}), ()).max_bytes == 0
+        assert parts.grant_for(plan(harness, granted={}), ()).max_bytes == 0
 
 
 async def test_only_bindings_of_the_calls_own_hosts_come_along(tmp_path: Path) -> None:
     binding = {"header_name": "X-Key", "secret_ref": "global/k", "hosts": ["other.test"]}
-    async with open_house(tmp_path, settings(8080, bindings=[binding])) as house:
-        parts = house.gateway.egress
-        bound, door = parts.sandbox_door(plan(house), profile(house, "other.test"))
+    async with open_harness(tmp_path, settings(8080, bindings=[binding])) as harness:
+        parts = harness.gateway.egress
+        bound, door = parts.sandbox_door(plan(harness), profile(harness, "other.test"))
         assert isinstance(door, SandboxDoor)
         (path, bundle), *_ = bound.extra_files
         assert path == BUNDLE_PATH and b"BEGIN CERTIFICATE" in bundle
         assert dict(bound.env)["CURL_CA_BUNDLE"] == BUNDLE_PATH
-        free, _ = parts.sandbox_door(plan(house), profile(house, "here.test:8080"))
+        free, _ = parts.sandbox_door(plan(harness), profile(harness, "here.test:8080"))
         assert free.extra_files == () and free.env == ()
 
 
 async def test_without_hosts_there_is_no_door(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        shut = profile(house)
-        assert house.gateway.egress.sandbox_door(plan(house), shut) == (shut, None)
+    async with open_harness(tmp_path) as harness:
+        shut = profile(harness)
+        assert harness.gateway.egress.sandbox_door(plan(harness), shut) == (shut, None)
 
 
 @pytest.mark.promise("P-policy-reload")
 async def test_a_policy_change_cuts_what_it_no_longer_allows(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
-    async with greeting(b"ready\n") as port, open_house(tmp_path, settings(port)) as house:
-        parts = house.gateway.egress
-        grant = parts.grant_for(plan(house), (f"here.test:{port}",))
-        parts.enter(plan(house), grant)
+    async with greeting(b"ready\n") as port, open_harness(tmp_path, settings(port)) as harness:
+        parts = harness.gateway.egress
+        grant = parts.grant_for(plan(harness), (f"here.test:{port}",))
+        parts.enter(plan(harness), grant)
         listening = socket.create_server(("127.0.0.1", 0))
         at = listening.getsockname()
         door = parts.proxy.open_door(grant, [Listener(kind="proxy", socket=listening)])
@@ -102,13 +102,13 @@ async def test_a_policy_change_cuts_what_it_no_longer_allows(tmp_path: Path) -> 
         await reader.readline()
         assert await reader.readline() == b"ready\n"
         (tmp_path / "policies" / "own.cedar").write_text(FORBID)
-        await house.gateway.policy.reload()
+        await harness.gateway.policy.reload()
         with contextlib.suppress(ConnectionResetError):
             assert await asyncio.wait_for(reader.read(), 20) == b""
         writer.close()
         door.close()
         await parts.observer.flush()
-        codes = [payload["refusal"]["code"] for kind, payload in house.events(call="c1") if kind == "egress.refused"]
+        codes = [payload["refusal"]["code"] for kind, payload in harness.events(call="c1") if kind == "egress.refused"]
         assert codes == ["egress.policy_changed"]
         parts.leave(grant)
 
@@ -117,7 +117,7 @@ async def test_the_environments_key_log_gets_no_keys_of_injected_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
-    async with open_house(tmp_path, settings(8080)) as house:
-        trusted = house.gateway.egress.trust()
+    async with open_harness(tmp_path, settings(8080)) as harness:
+        trusted = harness.gateway.egress.trust()
         assert trusted.keylog_filename is None
         assert trusted.verify_mode is ssl.CERT_REQUIRED and trusted.check_hostname

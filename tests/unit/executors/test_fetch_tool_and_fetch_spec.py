@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fakes.fetch_scene import Authority, answer, redirect
-from fakes.house import House, open_house
+from fakes.fetch_harness import Authority, answer, redirect
+from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.loopback import Script, ScriptedServer, read_request
 from palyra.executors.fetch.spec import fetch_spec
 from palyra.pipeline.domain.budget import BudgetKind
@@ -76,12 +76,12 @@ def web() -> Iterator[Web]:
 
 
 async def test_a_fetch_is_judged_made_charged_and_recorded(web: Web, tmp_path: Path) -> None:
-    async with open_house(tmp_path, web.settings()) as house:
-        record = await house.call("http.fetch", {"url": web.url("/x")})
+    async with open_harness(tmp_path, web.settings()) as harness:
+        record = await harness.call("http.fetch", {"url": web.url("/x")})
         assert record.state.value == "succeeded" and record.result["text"] == "hello"
-        account = house.run(record.run_id).budget[BudgetKind.EGRESS_BYTES]
+        account = harness.run(record.run_id).budget[BudgetKind.EGRESS_BYTES]
         assert account.reserved == 0 and 0 < account.used < 1000
-        entries = house.events(call=record.call_id)
+        entries = harness.events(call=record.call_id)
         assert [kind for kind, _ in entries][2:] == [
             "call.started",
             "egress.connected",
@@ -93,12 +93,12 @@ async def test_a_fetch_is_judged_made_charged_and_recorded(web: Web, tmp_path: P
 
 async def test_it_asks_a_person_and_shows_what_it_touches(web: Web, tmp_path: Path) -> None:
     settings = web.settings() | {"tools": {}}
-    async with open_house(tmp_path, settings) as house:
-        asked = await house.call("http.fetch", {"url": web.url()})
+    async with open_harness(tmp_path, settings) as harness:
+        asked = await harness.call("http.fetch", {"url": web.url()})
         assert asked.state.value == "needs_approval" and web.heard == []
-        approval = await house.approve(asked.approval_id)
+        approval = await harness.approve(asked.approval_id)
         assert approval.touches["hosts"] == [f"web.test:{web.port}"]
-        assert (await house.call("http.fetch", {"url": web.url()})).state.value == "succeeded"
+        assert (await harness.call("http.fetch", {"url": web.url()})).state.value == "succeeded"
 
 
 @pytest.mark.parametrize(
@@ -115,35 +115,35 @@ async def test_it_asks_a_person_and_shows_what_it_touches(web: Web, tmp_path: Pa
 async def test_what_cannot_be_reached_is_refused_before_anybody_is_asked(
     web: Web, tmp_path: Path, url: str, code: str
 ) -> None:
-    async with open_house(tmp_path, web.settings() | {"tools": {}}) as house:
-        record = await house.call("http.fetch", {"url": url})
+    async with open_harness(tmp_path, web.settings() | {"tools": {}}) as harness:
+        record = await harness.call("http.fetch", {"url": url})
         assert record.state.value == "refused" and record.error is not None and record.error["code"] == code
-        assert house.kinds(call=record.call_id) == ["call.refused"]
+        assert harness.kinds(call=record.call_id) == ["call.refused"]
 
 
 async def test_nothing_is_reachable_by_default(web: Web, tmp_path: Path) -> None:
-    async with open_house(tmp_path, {"tools": {"preapproved": ["http.fetch"]}}) as house:
-        record = await house.call("http.fetch", {"url": f"http://127.0.0.1:{web.port}/"})
+    async with open_harness(tmp_path, {"tools": {"preapproved": ["http.fetch"]}}) as harness:
+        record = await harness.call("http.fetch", {"url": f"http://127.0.0.1:{web.port}/"})
         assert record.error is not None and record.error["code"] == "egress.host_not_allowed"
 
 
 async def test_an_allowed_name_on_this_machine_needs_a_private_target(web: Web, tmp_path: Path) -> None:
-    async with open_house(tmp_path, web.settings(private_targets=[])) as house:
-        record = await house.call("http.fetch", {"url": web.url()})
+    async with open_harness(tmp_path, web.settings(private_targets=[])) as harness:
+        record = await harness.call("http.fetch", {"url": web.url()})
         assert record.state.value == "failed" and record.error is not None
         assert record.error["code"] == "egress.address_forbidden" and web.heard == []
-        assert "egress.refused" in house.kinds(call=record.call_id)
+        assert "egress.refused" in harness.kinds(call=record.call_id)
 
 
 async def test_a_policy_takes_hosts_away_also_from_redirects(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "mine.cedar").write_text(FORBID % "other.test")
     with Web([*redirect("http://other.test:PORT/")] * 2) as web:
-        async with open_house(tmp_path, web.settings()) as house:
-            record = await house.call("http.fetch", {"url": web.url()})
+        async with open_harness(tmp_path, web.settings()) as harness:
+            record = await harness.call("http.fetch", {"url": web.url()})
             assert record.state.value == "failed" and record.error is not None
             assert record.error["code"] == "egress.host_not_allowed" and "mine.no-web" in str(record.error)
-            direct = await house.call("http.fetch", {"url": web.url(host="other.test")})
+            direct = await harness.call("http.fetch", {"url": web.url(host="other.test")})
             assert direct.state.value == "failed" and len(web.heard) == 1
 
 
@@ -155,31 +155,31 @@ async def test_an_approval_does_not_reach_beyond_what_was_seen(tmp_path: Path) -
         ' when { resource.name like "*.test" } unless { context.approved };'
     )
     with Web([answer(b"seen"), *redirect("http://other.test:PORT/"), answer(b"unseen")]) as web:
-        async with open_house(tmp_path, web.settings() | {"tools": {}}) as house:
+        async with open_harness(tmp_path, web.settings() | {"tools": {}}) as harness:
             for path in ("/1", "/2"):
-                asked = await house.call("http.fetch", {"url": web.url(path)})
-                await house.approve(asked.approval_id)
-            seen = await house.call("http.fetch", {"url": web.url("/1")})
-            unseen = await house.call("http.fetch", {"url": web.url("/2")})
+                asked = await harness.call("http.fetch", {"url": web.url(path)})
+                await harness.approve(asked.approval_id)
+            seen = await harness.call("http.fetch", {"url": web.url("/1")})
+            unseen = await harness.call("http.fetch", {"url": web.url("/2")})
             assert seen.state.value == "succeeded" and unseen.state.value == "failed" and len(web.heard) == 2
 
 
 async def test_the_runs_budget_bounds_a_fetch(tmp_path: Path) -> None:
     with Web([answer(b"x" * 100_000)] * 2) as web:
-        async with open_house(tmp_path, web.settings()) as house:
-            run = await house.open_run(egress_bytes=20_000)
-            cut = await house.call("http.fetch", {"url": web.url()}, run_id=run)
+        async with open_harness(tmp_path, web.settings()) as harness:
+            run = await harness.open_run(egress_bytes=20_000)
+            cut = await harness.call("http.fetch", {"url": web.url()}, run_id=run)
             assert cut.state.value == "failed" and cut.error is not None
             assert cut.error["code"] == "egress.byte_budget_spent" and cut.result["truncated"]
-            assert house.run(str(run)).budget[BudgetKind.EGRESS_BYTES].left == 0
-            again = await house.call("http.fetch", {"url": web.url()}, run_id=run)
+            assert harness.run(str(run)).budget[BudgetKind.EGRESS_BYTES].left == 0
+            again = await harness.call("http.fetch", {"url": web.url()}, run_id=run)
             assert again.error is not None and again.error["code"] == "budget.exhausted" and len(web.heard) == 1
 
 
 async def test_the_settings_bound_a_fetch_too(tmp_path: Path) -> None:
     with Web([answer(b"x" * 100_000)]) as web:
-        async with open_house(tmp_path, web.settings(max_call_bytes=10_000)) as house:
-            cut = await house.call("http.fetch", {"url": web.url()})
+        async with open_harness(tmp_path, web.settings(max_call_bytes=10_000)) as harness:
+            cut = await harness.call("http.fetch", {"url": web.url()})
             assert cut.error is not None and cut.error["code"] == "egress.byte_budget_spent"
 
 
@@ -193,16 +193,16 @@ async def test_a_cancelled_fetch_is_charged_what_it_moved(tmp_path: Path) -> Non
         released.wait(30)
 
     with Web([half]) as web:
-        async with open_house(tmp_path, web.settings()) as house:
-            call = asyncio.create_task(house.call("http.fetch", {"url": web.url()}))
+        async with open_harness(tmp_path, web.settings()) as harness:
+            call = asyncio.create_task(harness.call("http.fetch", {"url": web.url()}))
             assert await asyncio.to_thread(begun.wait, 30)
-            (started,) = [each for each in house.gateway.store.events_since(0, 1000) if each.kind == "call.started"]
-            await house.gateway.broker.cancel(started.call)
+            (started,) = [each for each in harness.gateway.store.events_since(0, 1000) if each.kind == "call.started"]
+            await harness.gateway.broker.cancel(started.call)
             released.set()
             record = await call
             assert record.state.value == "cancelled"
-            assert house.run(record.run_id).budget[BudgetKind.EGRESS_BYTES].used > 0
-            assert "egress.closed" in house.kinds(call=record.call_id)
+            assert harness.run(record.run_id).budget[BudgetKind.EGRESS_BYTES].used > 0
+            assert "egress.closed" in harness.kinds(call=record.call_id)
 
 
 async def test_obligations_it_is_held_to(web: Web, tmp_path: Path) -> None:
@@ -211,13 +211,13 @@ async def test_obligations_it_is_held_to(web: Web, tmp_path: Path) -> None:
         '@id("mine.small") @obligation_max_output_bytes("2000") @obligation_egress("strict")'
         ' permit (principal, action == Action::"tool.execute", resource == Tool::"http.fetch");'
     )
-    async with open_house(tmp_path, web.settings()) as house:
-        record = await house.call("http.fetch", {"url": web.url()})
+    async with open_harness(tmp_path, web.settings()) as harness:
+        record = await harness.call("http.fetch", {"url": web.url()})
         assert record.state.value == "succeeded", record.error
 
 
-async def put(house: House, ref: str = "global/t") -> None:
-    await house.gateway.vault.put(SecretRef.parse(ref), Secret(TOKEN), actor="user:operator")
+async def put(harness: GatewayHarness, ref: str = "global/t") -> None:
+    await harness.gateway.vault.put(SecretRef.parse(ref), Secret(TOKEN), actor="user:operator")
 
 
 def bindings(web: Web, **more: Any) -> list[dict[str, Any]]:
@@ -235,24 +235,24 @@ def bindings(web: Web, **more: Any) -> list[dict[str, Any]]:
 async def test_a_bound_secret_goes_out_with_an_approved_call_and_is_nowhere_else(tmp_path: Path) -> None:
     with Web([answer(f"you sent {TOKEN}".encode())]) as web:
         settings = web.settings(bindings=bindings(web)) | {"tools": {}}
-        async with open_house(tmp_path, settings) as house:
-            await put(house)
-            asked = await house.call("http.fetch", {"url": web.url()})
-            approval = await house.approve(asked.approval_id)
+        async with open_harness(tmp_path, settings) as harness:
+            await put(harness)
+            asked = await harness.call("http.fetch", {"url": web.url()})
+            approval = await harness.approve(asked.approval_id)
             assert approval.touches["secrets"] == ["global/t"]
-            record = await house.call("http.fetch", {"url": web.url()})
+            record = await harness.call("http.fetch", {"url": web.url()})
             assert record.state.value == "succeeded", record.error
             assert f"Authorization: Bearer {TOKEN}" in web.heard[0]
-            kinds = house.kinds(call=record.call_id)
+            kinds = harness.kinds(call=record.call_id)
             assert "vault.secret_used" in kinds and "egress.credential_used" in kinds
             assert "egress.response_redacted" in kinds
-            assert TOKEN not in str(record) and TOKEN not in str(house.events())
+            assert TOKEN not in str(record) and TOKEN not in str(harness.events())
 
 
 async def test_a_shared_secret_needs_the_approval(web: Web, tmp_path: Path) -> None:
-    async with open_house(tmp_path, web.settings(bindings=bindings(web))) as house:
-        await put(house)
-        record = await house.call("http.fetch", {"url": web.url()})
+    async with open_harness(tmp_path, web.settings(bindings=bindings(web))) as harness:
+        await put(harness)
+        record = await harness.call("http.fetch", {"url": web.url()})
         assert record.error is not None and record.error["code"] == "egress.credential_not_allowed"
         assert web.heard == []
 
@@ -260,9 +260,9 @@ async def test_a_shared_secret_needs_the_approval(web: Web, tmp_path: Path) -> N
 @pytest.mark.parametrize("required", [True, False])
 async def test_a_missing_secret(web: Web, tmp_path: Path, required: bool) -> None:
     settings = web.settings(bindings=bindings(web, secret_ref="principal:agent:bot/t", required=required))
-    async with open_house(tmp_path, settings) as house:
-        await put(house, "global/unrelated")
-        record = await house.call("http.fetch", {"url": web.url()})
+    async with open_harness(tmp_path, settings) as harness:
+        await put(harness, "global/unrelated")
+        record = await harness.call("http.fetch", {"url": web.url()})
         assert (record.state.value == "failed") == required and bool(web.heard) != required
         if record.error is not None:
             assert record.error["code"] == "egress.credential_missing"
@@ -272,8 +272,8 @@ async def test_a_missing_secret(web: Web, tmp_path: Path, required: bool) -> Non
 async def test_tls_with_an_authority_of_the_settings(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with Web([answer(b"secured")], authority.server_context("web.test")) as web:
-        async with open_house(tmp_path, web.settings(ca_file=str(authority.ca_file))) as house:
-            record = await house.call("http.fetch", {"url": web.url(scheme="https")})
+        async with open_harness(tmp_path, web.settings(ca_file=str(authority.ca_file))) as harness:
+            record = await harness.call("http.fetch", {"url": web.url(scheme="https")})
             assert record.result["text"] == "secured"
             assert any(line["layer"] == "tls" for line in record.receipt)
 

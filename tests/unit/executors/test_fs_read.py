@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.workspace_scene import call, refused
+from fakes.workspace_harness import call, refused
 from palyra.executors.files import operations
 from palyra.workspace.root import open_workspace
 

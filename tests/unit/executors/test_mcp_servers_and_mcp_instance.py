@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fakes import curious_mcp_server
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from fakes.raw_http import ask, make_token, operator
 from palyra.errors import PalyraError
 from palyra.executors.mcp_upstream.executor import UnknownServer
@@ -30,10 +30,10 @@ def settings(tmp_path: Path, **more: Any) -> dict[str, Any]:
 
 
 async def test_looked_at_approved_called_and_ended(tmp_path: Path) -> None:
-    async with open_house(tmp_path, settings(tmp_path)) as house:
-        app = create_app(house.gateway.service)
-        owner = await operator(house)
-        agent = await make_token(house, "agent:bot")
+    async with open_harness(tmp_path, settings(tmp_path)) as harness:
+        app = create_app(harness.gateway.service)
+        owner = await operator(harness)
+        agent = await make_token(harness, "agent:bot")
         assert (await ask(app, "GET", "/v1/mcp/servers", token=agent)).status == 403
         looked = await ask(app, "POST", "/v1/mcp/servers/curious/look", token=owner)
         [tool] = looked.data["tools"]
@@ -46,35 +46,37 @@ async def test_looked_at_approved_called_and_ended(tmp_path: Path) -> None:
         listed = await ask(app, "GET", "/v1/mcp/servers", token=owner)
         assert listed.data["servers"][0]["command"] == ["/usr/bin/python3", "server.py"]
         # Two calls of one run at once share the instance that the first one starts.
-        run = await house.open_run()
+        run = await harness.open_run()
         both = await asyncio.gather(
-            *(house.call("curious.tryout", {"what": "count"}, run_id=run, wait_ms=0) for _ in range(2))
+            *(harness.call("curious.tryout", {"what": "count"}, run_id=run, wait_ms=0) for _ in range(2))
         )
         texts = sorted(call.result["content"][0]["text"] for call in both)
         assert texts == ["1", "2"], both
         assert {line["layer"] for line in both[0].receipt} >= {"seccomp", "network_namespace"}
-        failed = await house.call("curious.tryout", {"what": "read", "where": "/nowhere"}, run_id=run)
+        failed = await harness.call("curious.tryout", {"what": "read", "where": "/nowhere"}, run_id=run)
         assert failed.error is not None and failed.error["code"] == "call.tool_failed"
         gone = await ask(app, "GET", "/v1/mcp/servers/nobody", token=owner)
         assert gone.code == "mcp.unknown_server"
 
 
 async def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
-    async with open_house(tmp_path, settings(tmp_path, args=["-c", "import sys; sys.exit('no such thing')"])) as house:
+    async with open_harness(
+        tmp_path, settings(tmp_path, args=["-c", "import sys; sys.exit('no such thing')"])
+    ) as harness:
         with pytest.raises(PalyraError, match="no such thing"):
-            await house.gateway.mcp.servers.look("curious", actor="x")
+            await harness.gateway.mcp.servers.look("curious", actor="x")
         with pytest.raises(UnknownServer):
-            await house.gateway.mcp.servers.look("other", actor="x")
+            await harness.gateway.mcp.servers.look("other", actor="x")
 
 
 async def test_what_was_approved_is_there_after_a_restart(tmp_path: Path) -> None:
     described = settings(tmp_path)
-    async with open_house(tmp_path, described) as house:
-        servers = house.gateway.mcp.servers
+    async with open_harness(tmp_path, described) as harness:
+        servers = harness.gateway.mcp.servers
         listing = await servers.look("curious", actor="x")
         await servers.approve("curious", {"tryout": listing.definitions[0].digest}, by="user:me", actor="x")
-        assert "curious.tryout" in house.gateway.catalog
-    async with open_house(tmp_path, described) as house:
-        assert "curious.tryout" in house.gateway.catalog
-    async with open_house(tmp_path, {}) as house:
-        assert "curious.tryout" not in house.gateway.catalog
+        assert "curious.tryout" in harness.gateway.catalog
+    async with open_harness(tmp_path, described) as harness:
+        assert "curious.tryout" in harness.gateway.catalog
+    async with open_harness(tmp_path, {}) as harness:
+        assert "curious.tryout" not in harness.gateway.catalog

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from palyra.executors.mcp_upstream.pin_tables import put_approved, put_seen, read_pins
 from palyra.executors.mcp_upstream.pinning import (
     TRANSITIONS,
@@ -62,8 +62,8 @@ def test_from_found_to_quarantine_and_back() -> None:
 
 
 async def test_pins_are_kept_with_their_entries(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        store = house.gateway.store
+    async with open_harness(tmp_path) as harness:
+        store = harness.gateway.store
         pin = seen({}, ONE)["get"]
         await store.transact(lambda tx: put_seen(tx, pin, actor="x"))
         approved = approve(pin, ONE.digest, "user:me", 2)
@@ -71,7 +71,7 @@ async def test_pins_are_kept_with_their_entries(tmp_path: Path) -> None:
         assert read_pins(store, "clock") == {"get": approved} and read_pins(store, "other") == {}
         changed = seen({"get": approved}, OTHER)["get"]
         await store.transact(lambda tx: put_seen(tx, changed, actor="x"))
-        kinds = [kind for kind in house.kinds() if kind.startswith("mcp.")]
+        kinds = [kind for kind in harness.kinds() if kind.startswith("mcp.")]
         assert kinds == ["mcp.tool_found", "mcp.tool_approved", "mcp.tool_quarantined"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.skill_scene import artifact
+from fakes.skill_harness import artifact
 from palyra.daemon.settings import Settings
 from palyra.executors.wasm.skill_tools import gets_less
 from palyra.skills.trust.capability_difference import capability_lines

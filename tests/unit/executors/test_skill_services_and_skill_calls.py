@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fakes.fetch_scene import answer
-from fakes.house import House, open_house
+from fakes.fetch_harness import answer
+from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.loopback import Script, ScriptedServer, read_request
-from fakes.skill_scene import SKILL
+from fakes.skill_harness import SKILL
 from fakes.wasm_guests import ALLOC, PACK, imported, text_at, wasm
 from fakes.wasm_skills import TOOL, put_in_use, status_module, text_module
 from palyra.pipeline.domain.budget import BudgetKind
@@ -81,24 +81,24 @@ def settings(web: Web) -> dict[str, Any]:
     }
 
 
-async def keep(house: House, ref: str = OWN, value: str = TOKEN) -> None:
-    await house.gateway.vault.put(SecretRef.parse(ref), Secret(value), actor="user:operator")
+async def keep(harness: GatewayHarness, ref: str = OWN, value: str = TOKEN) -> None:
+    await harness.gateway.vault.put(SecretRef.parse(ref), Secret(value), actor="user:operator")
 
 
 async def test_a_request_carries_the_secret_that_the_guest_never_sees(web: Web, tmp_path: Path) -> None:
-    async with open_house(tmp_path, settings(web)) as house:
-        await keep(house)
-        await put_in_use(house, module=asking(), capabilities=wishes(f"web.test:{web.port}"))
-        record = await house.call(TOOL, {})
+    async with open_harness(tmp_path, settings(web)) as harness:
+        await keep(harness)
+        await put_in_use(harness, module=asking(), capabilities=wishes(f"web.test:{web.port}"))
+        record = await harness.call(TOOL, {})
         assert record.state.value == "succeeded" and record.result["s"].startswith("+"), (record.result, record.error)
         assert "GET /data?x=1 HTTP/1.1" in web.heard[0] and f"Authorization: Bearer {TOKEN}" in web.heard[0]
-        kinds = house.kinds(call=record.call_id)
+        kinds = harness.kinds(call=record.call_id)
         assert {"egress.connected", "vault.secret_used", "egress.credential_used", "egress.response_redacted"} <= set(
             kinds
         )
         layers = {line["layer"]: line["got"] for line in record.receipt}
         assert layers["credentials"] == f"{OWN} to web.test:{web.port}"
-        assert house.run(record.run_id).budget[BudgetKind.EGRESS_BYTES].used > 100
+        assert harness.run(record.run_id).budget[BudgetKind.EGRESS_BYTES].used > 100
 
 
 @pytest.mark.promise("P-skill-reach")
@@ -113,12 +113,12 @@ async def test_a_private_host_gets_no_secret_in_clear_unless_the_operator_says_s
     with web.server:
         closed = settings(web)
         del closed["egress"]["plain_targets"]
-        async with open_house(tmp_path, closed) as house:
-            await keep(house)
-            await put_in_use(house, module=asking(), capabilities=wishes(f"web.test:{web.port}"))
-            record = await house.call(TOOL, {})
+        async with open_harness(tmp_path, closed) as harness:
+            await keep(harness)
+            await put_in_use(harness, module=asking(), capabilities=wishes(f"web.test:{web.port}"))
+            record = await harness.call(TOOL, {})
             assert record.result["s"].startswith("-"), record.result
-            assert "vault.secret_used" not in house.kinds(call=record.call_id)
+            assert "vault.secret_used" not in harness.kinds(call=record.call_id)
     assert heard and all(TOKEN.encode() not in said and b"HTTP/1.1" not in said for said in heard)
     assert heard[0].startswith(b"\x16\x03"), "a record of a TLS handshake"
 
@@ -137,10 +137,10 @@ async def test_the_answer_comes_back_without_the_secret(web: Web, tmp_path: Path
         data=DATA + text_at(600, "k"),
     )
     capabilities = wishes(f"web.test:{web.port}", more='filesystem = { write_roots = ["notes"] }')
-    async with open_house(tmp_path, settings(web)) as house:
-        await keep(house)
-        await put_in_use(house, module=module, capabilities=capabilities)
-        record = await house.call(TOOL, {})
+    async with open_harness(tmp_path, settings(web)) as harness:
+        await keep(harness)
+        await put_in_use(harness, module=module, capabilities=capabilities)
+        record = await harness.call(TOOL, {})
         assert record.result == {"t": "hello " + "*" * len(TOKEN)}, record.error
 
 
@@ -159,26 +159,26 @@ async def test_the_secret_does_not_come_back_as_the_name_of_a_header(spelled: st
     module = text_module(body, imports=HTTP + imported("log", 3), data=DATA)
     web = Web(repeats)
     with web.server:
-        async with open_house(tmp_path, settings(web)) as house:
-            await keep(house, value=MIXED)
-            await put_in_use(house, module=module, capabilities=wishes(f"web.test:{web.port}"))
-            record = await house.call(TOOL, {})
+        async with open_harness(tmp_path, settings(web)) as harness:
+            await keep(harness, value=MIXED)
+            await put_in_use(harness, module=module, capabilities=wishes(f"web.test:{web.port}"))
+            record = await harness.call(TOOL, {})
             (said,) = [line["got"] for line in record.receipt if line["layer"] == "log"]
-            assert "egress.response_redacted" in house.kinds(call=record.call_id)
+            assert "egress.response_redacted" in harness.kinds(call=record.call_id)
     assert f'"x-echo-{"*" * len(spelled)}"' in said
 
 
 async def test_only_hosts_of_manifest_and_settings_are_reached(web: Web, tmp_path: Path) -> None:
-    async with open_house(tmp_path, settings(web)) as house:
-        await keep(house)
+    async with open_harness(tmp_path, settings(web)) as harness:
+        await keep(harness)
         # Handle 10001 is nobody's: the manifest names one host.
-        await put_in_use(house, module=asking(10001, attach=False), capabilities=wishes(f"web.test:{web.port}"))
-        assert (await house.call(TOOL, {})).result == {"s": f"-{-Status.BAD_HANDLE:04}"}
+        await put_in_use(harness, module=asking(10001, attach=False), capabilities=wishes(f"web.test:{web.port}"))
+        assert (await harness.call(TOOL, {})).result == {"s": f"-{-Status.BAD_HANDLE:04}"}
         # The manifest asks for a host that the settings do not allow.
-        await put_in_use(house, "1.1.0", module=asking(attach=False), capabilities=wishes("elsewhere.test:8080"))
-        record = await house.call(TOOL, {})
+        await put_in_use(harness, "1.1.0", module=asking(attach=False), capabilities=wishes("elsewhere.test:8080"))
+        record = await harness.call(TOOL, {})
         assert record.result == {"s": f"-{-Status.DENIED:04}"}
-        assert "egress.refused" in house.kinds(call=record.call_id)
+        assert "egress.refused" in harness.kinds(call=record.call_id)
     assert web.heard == []
 
 
@@ -199,11 +199,11 @@ async def test_through_a_star_the_guest_names_the_host(web: Web, tmp_path: Path)
     hosts = [f"*.web.test:{web.port}", f"other.test:{web.port}"]
     addresses = {name: ["127.0.0.1"] for name in ("a.web.test", "b.web.test", "web.test", "other.test")}
     open_to = {"allowed_hosts": hosts, "private_targets": hosts, "plain_targets": hosts, "static_hosts": addresses}
-    async with open_house(tmp_path, {"egress": open_to, "tools": {"preapproved": ["skill.*"]}}) as house:
-        await keep(house)
+    async with open_harness(tmp_path, {"egress": open_to, "tools": {"preapproved": ["skill.*"]}}) as harness:
+        await keep(harness)
         starred = wishes(f"*.web.test:{web.port}", more=STARRED)
-        await put_in_use(house, module=sending("//a.web.test/data?x=1"), capabilities=starred)
-        record = await house.call(TOOL, {})
+        await put_in_use(harness, module=sending("//a.web.test/data?x=1"), capabilities=starred)
+        record = await harness.call(TOOL, {})
         assert record.result["s"].startswith("+"), (record.result, record.error)
         assert "GET /data?x=1 HTTP/1.1" in web.heard[0] and f"Host: a.web.test:{web.port}" in web.heard[0]
         assert f"Authorization: Bearer {TOKEN}" in web.heard[0]
@@ -225,35 +225,35 @@ async def test_through_a_star_the_guest_names_the_host(web: Web, tmp_path: Path)
         for number, (path, status) in enumerate(misused.items(), 1):
             module = sending(path, attach=False)
             more = wishes(f"*.web.test:{web.port}", f"other.test:{web.port}", more=STARRED)
-            await put_in_use(house, f"1.{number}.0", module=module, capabilities=more)
-            assert (await house.call(TOOL, {})).result == {"s": f"-{-status:04}"}, path
+            await put_in_use(harness, f"1.{number}.0", module=module, capabilities=more)
+            assert (await harness.call(TOOL, {})).result == {"s": f"-{-status:04}"}, path
     assert len(web.heard) == 1
 
 
 @pytest.mark.promise("P-skill-reach")
 async def test_a_star_reaches_no_further_than_the_settings(web: Web, tmp_path: Path) -> None:
-    async with open_house(tmp_path, settings(web) | {"tools": {"preapproved": ["skill.*"]}}) as house:
+    async with open_harness(tmp_path, settings(web) | {"tools": {"preapproved": ["skill.*"]}}) as harness:
         starred = wishes(f"*.web.test:{web.port}", more=STARRED)
-        await put_in_use(house, module=sending("//a.web.test/", attach=False), capabilities=starred)
-        record = await house.call(TOOL, {})
+        await put_in_use(harness, module=sending("//a.web.test/", attach=False), capabilities=starred)
+        record = await harness.call(TOOL, {})
         assert record.result == {"s": f"-{-Status.DENIED:04}"}
-        assert "egress.refused" in house.kinds(call=record.call_id)
+        assert "egress.refused" in harness.kinds(call=record.call_id)
     assert web.heard == []
 
 
 @pytest.mark.promise("P-skill-reach")
 async def test_through_a_star_the_guest_names_the_channel(tmp_path: Path) -> None:
     said = {"alerts\nhello": Status.OK, "No Channel\nhello": Status.BAD_REQUEST, "\nhello": Status.BAD_REQUEST}
-    async with open_house(tmp_path, {"tools": {"preapproved": ["skill.*"]}}) as house:
+    async with open_harness(tmp_path, {"tools": {"preapproved": ["skill.*"]}}) as harness:
         for number, (text, status) in enumerate(said.items()):
             body = f"(call $channel-send (i32.const 40000) (i32.const 8) (i32.const {len(text)}))"
             data = text_at(8, text)
             module = status_module(body, imports=imported("channel-send", 3), data=data)
             wanted = 'channels = ["*"]\nwildcard_opt_in = ["channels"]'
-            await put_in_use(house, f"1.{number}.0", module=module, capabilities=wanted)
-            result = (await house.call(TOOL, {})).result
+            await put_in_use(harness, f"1.{number}.0", module=module, capabilities=wanted)
+            result = (await harness.call(TOOL, {})).result
             assert result == {"s": f"{'-' if status else '+'}{-status:04}"}, text
-        sent = [payload for kind, payload in house.events() if kind == "channel.message"]
+        sent = [payload for kind, payload in harness.events() if kind == "channel.message"]
         assert [(each["channel"], each["text"]) for each in sent] == [("alerts", "hello")]
 
 
@@ -263,9 +263,9 @@ async def test_policy_may_take_a_host_from_a_skill(web: Web, tmp_path: Path) -> 
         '@id("mine") forbid (principal, action == Action::"egress.connect", resource)'
         f' when {{ context has skill && context.skill == Skill::"{SKILL}" }};'
     )
-    async with open_house(tmp_path, settings(web)) as house:
-        await put_in_use(house, module=asking(attach=False), capabilities=wishes(f"web.test:{web.port}"))
-        assert (await house.call(TOOL, {})).result == {"s": f"-{-Status.DENIED:04}"}
+    async with open_harness(tmp_path, settings(web)) as harness:
+        await put_in_use(harness, module=asking(attach=False), capabilities=wishes(f"web.test:{web.port}"))
+        assert (await harness.call(TOOL, {})).result == {"s": f"-{-Status.DENIED:04}"}
     assert web.heard == []
 
 
@@ -281,35 +281,35 @@ def failing(body: str, *, imports: str = HTTP, data: str = DATA) -> bytes:
     )
 
 
-async def refused_to(house: House, version: str, module: bytes, capabilities: str) -> dict[str, Any]:
+async def refused_to(harness: GatewayHarness, version: str, module: bytes, capabilities: str) -> dict[str, Any]:
     """The error of a call in which the skill fails."""
-    await put_in_use(house, version, module=module, capabilities=capabilities)
-    record = await house.call(TOOL, {})
+    await put_in_use(harness, version, module=module, capabilities=capabilities)
+    record = await harness.call(TOOL, {})
     assert record.error is not None and record.error["code"] == "wasm.failed" and record.error["message"] == "no luck"
     return record.error
 
 
 @pytest.mark.promise("P-skill-reach")
 async def test_a_skill_that_fails_tells_its_caller_what_it_was_refused(web: Web, tmp_path: Path) -> None:
-    async with open_house(tmp_path, settings(web)) as house:
-        await keep(house)
+    async with open_harness(tmp_path, settings(web)) as harness:
+        await keep(harness)
         send = SEND.format(http=10000)
-        error = await refused_to(house, "1.0.0", failing(send), wishes("elsewhere.test:8080"))
+        error = await refused_to(harness, "1.0.0", failing(send), wishes("elsewhere.test:8080"))
         refused = {"service": "http", "code": "egress.host_not_allowed", "host": "elsewhere.test:8080"}
         assert error["details"]["refused"] == [refused]
         assert error["hint"].endswith(
             "before that Palyra refused it http to elsewhere.test:8080 (egress.host_not_allowed)"
         )
         # Whatever was allowed, and whatever went wrong without anybody's refusal, is not among it.
-        error = await refused_to(house, "1.1.0", failing(send), wishes(f"web.test:{web.port}"))
+        error = await refused_to(harness, "1.1.0", failing(send), wishes(f"web.test:{web.port}"))
         assert "refused" not in error.get("details", {}) and "refused it" not in error["hint"]
         # The same again and again is told once.
         twice = f"(block (result i32) (drop {send}) {send})"
-        error = await refused_to(house, "1.2.0", failing(twice), wishes("elsewhere.test:8080"))
+        error = await refused_to(harness, "1.2.0", failing(twice), wishes("elsewhere.test:8080"))
         assert error["details"]["refused"] == [refused]
         put = "(call $storage-put (i32.const 30000) (i32.const 600) (i32.const 1) (i32.const 8) (i32.const 1))"
         module = failing(put, imports=imported("storage-put", 5), data=text_at(600, "k"))
-        error = await refused_to(house, "1.3.0", module, 'filesystem = { read_roots = ["notes"] }')
+        error = await refused_to(harness, "1.3.0", module, 'filesystem = { read_roots = ["notes"] }')
         assert error["details"]["refused"] == [{"service": "storage", "code": "wasm.capability_denied"}]
 
 
@@ -321,35 +321,35 @@ async def test_a_refusal_names_the_host_behind_a_star_but_neither_secrets_nor_po
     (tmp_path / "policies" / "mine.cedar").write_text(
         '@id("mine") forbid (principal, action == Action::"vault.use", resource);'
     )
-    async with open_house(tmp_path, settings(web)) as house:
-        await keep(house)
-        await keep(house, "global/other", "Tok-Of-Mixed-Case")
+    async with open_harness(tmp_path, settings(web)) as harness:
+        await keep(harness)
+        await keep(harness, "global/other", "Tok-Of-Mixed-Case")
         for number, (named, told) in enumerate(
             {"a.web.test": "a.web.test", "Tok-Of-Mixed-Case.web.test": "[redacted].web.test"}.items()
         ):
             head = json.dumps({"method": "GET", "path": f"//{named}/", "headers": []})
             send = SEND.format(http=10000).replace(str(len(HEAD)), str(len(head)))
             module = failing(send, data=text_at(8, head))
-            error = await refused_to(house, f"1.{number}.0", module, wishes("*.web.test", more=STARRED))
+            error = await refused_to(harness, f"1.{number}.0", module, wishes("*.web.test", more=STARRED))
             assert [one["host"] for one in error["details"]["refused"]] == [told]
         reveal = failing("(call $secret-reveal (i32.const 20000))")
-        error = await refused_to(house, "2.0.0", reveal, 'secrets = ["token"]\nreveal_secrets = ["token"]')
+        error = await refused_to(harness, "2.0.0", reveal, 'secrets = ["token"]\nreveal_secrets = ["token"]')
         assert error["details"]["refused"] == [{"service": "secret", "code": "vault.use_denied"}]
         assert OWN not in json.dumps(error) and "mine" not in json.dumps(error)
 
 
 async def test_a_secret_is_read_only_with_a_grant_of_its_own(web: Web, tmp_path: Path) -> None:
     reveal = text_module("(call $secret-reveal (i32.const 20000))", imports=HTTP, data=DATA)
-    async with open_house(tmp_path, settings(web)) as house:
-        await keep(house)
-        await put_in_use(house, module=reveal, capabilities='secrets = ["token"]')
-        assert (await house.call(TOOL, {})).result == {"s": f"-{-Status.DENIED:02}"}
+    async with open_harness(tmp_path, settings(web)) as harness:
+        await keep(harness)
+        await put_in_use(harness, module=reveal, capabilities='secrets = ["token"]')
+        assert (await harness.call(TOOL, {})).result == {"s": f"-{-Status.DENIED:02}"}
         granted = 'secrets = ["token"]\nreveal_secrets = ["token"]'
-        await put_in_use(house, "1.1.0", module=reveal, capabilities=granted)
-        record = await house.call(TOOL, {})
+        await put_in_use(harness, "1.1.0", module=reveal, capabilities=granted)
+        record = await harness.call(TOOL, {})
         # The guest read it; what it returns is redacted on the way to the agent.
         assert record.state.value == "succeeded" and set(record.result) == {"t"} and TOKEN not in str(record.result)
-        assert "vault.secret_used" in house.kinds(call=record.call_id)
+        assert "vault.secret_used" in harness.kinds(call=record.call_id)
 
 
 def saying(how: str) -> bytes:
@@ -389,22 +389,22 @@ def saying(how: str) -> bytes:
 async def test_what_a_guest_says_of_a_secret_it_read_is_redacted(
     how: str, value: str, telling: str, tmp_path: Path
 ) -> None:
-    async with open_house(tmp_path, {"tools": {"preapproved": ["skill.*"]}}) as house:
-        await keep(house, value=value)
+    async with open_harness(tmp_path, {"tools": {"preapproved": ["skill.*"]}}) as harness:
+        await keep(harness, value=value)
         granted = 'secrets = ["token"]\nreveal_secrets = ["token"]\nwasi = ["stdio"]'
-        await put_in_use(house, module=saying(how), capabilities=granted)
-        record = await house.call(TOOL, {})
-        told = f"{record.result} {record.error} {record.receipt} {house.events(call=record.call_id)}"
+        await put_in_use(harness, module=saying(how), capabilities=granted)
+        record = await harness.call(TOOL, {})
+        told = f"{record.result} {record.error} {record.receipt} {harness.events(call=record.call_id)}"
     assert "[redacted]" in told
     assert telling not in told
 
 
 async def test_a_shared_secret_needs_a_persons_approval(web: Web, tmp_path: Path) -> None:
     capabilities = wishes(f"web.test:{web.port}").replace('"token"', '"global/token"')
-    async with open_house(tmp_path, settings(web)) as house:
-        await keep(house, "global/token")
-        await put_in_use(house, module=asking(), capabilities=capabilities)
-        assert (await house.call(TOOL, {})).result == {"s": f"-{-Status.DENIED:04}"}
+    async with open_harness(tmp_path, settings(web)) as harness:
+        await keep(harness, "global/token")
+        await put_in_use(harness, module=asking(), capabilities=capabilities)
+        assert (await harness.call(TOOL, {})).result == {"s": f"-{-Status.DENIED:04}"}
     assert web.heard == []
 
 
@@ -436,11 +436,11 @@ async def test_storage_stays_beneath_its_root_and_quota(tmp_path: Path) -> None:
         ("(call $storage-delete (i32.const 30001) (i32.const 8) (i32.const 1))", "k", Status.OK),
         ("(call $storage-get (i32.const 30001) (i32.const 8) (i32.const 1))", "k", Status.NOT_FOUND),
     )
-    async with open_house(tmp_path, free) as house:
+    async with open_harness(tmp_path, free) as harness:
         for number, (body, name, expected) in enumerate(cases):
             module = storing(body, text_at(8, name), value)
-            await put_in_use(house, f"1.{number}.0", module=module, capabilities=roots)
-            record = await house.call(TOOL, {})
+            await put_in_use(harness, f"1.{number}.0", module=module, capabilities=roots)
+            record = await harness.call(TOOL, {})
             assert record.result == {"s": f"{int(expected):+05}"}, (number, record.result, record.error)
     kept = tmp_path / "state" / "skills" / SKILL / "data"
     assert list(kept.iterdir()) == [] and kept.stat().st_mode & 0o777 == 0o700
@@ -452,19 +452,19 @@ async def test_messages_reach_listeners_and_the_journal_once_a_person_said_yes(t
         imports=imported("channel-send", 3),
         data=text_at(8, "hello"),
     )
-    async with open_house(tmp_path) as house:
-        await put_in_use(house, module=module, capabilities='channels = ["news"]')
-        listening = house.gateway.channels.listen("news")
+    async with open_harness(tmp_path) as harness:
+        await put_in_use(harness, module=module, capabilities='channels = ["news"]')
+        listening = harness.gateway.channels.listen("news")
         assert listening is not None
         with listening:
-            asked = await house.call(TOOL, {})
-            assert asked.state is CallState.NEEDS_APPROVAL and "channel.message" not in house.kinds()
-            await house.approve(asked.approval_id)
-            record = await house.call(TOOL, {})
+            asked = await harness.call(TOOL, {})
+            assert asked.state is CallState.NEEDS_APPROVAL and "channel.message" not in harness.kinds()
+            await harness.approve(asked.approval_id)
+            record = await harness.call(TOOL, {})
             message = await asyncio.wait_for(anext(listening), 10)
         assert (message.text, message.skill, message.call) == ("hello", SKILL, record.call_id)
         assert record.result == {"s": "+0000"}
-        sent = [payload for kind, payload in house.events(call=record.call_id) if kind == "channel.message"]
+        sent = [payload for kind, payload in harness.events(call=record.call_id) if kind == "channel.message"]
         assert sent == [{"channel": "news", "skill": SKILL, "text": "hello"}]
 
 
@@ -477,12 +477,12 @@ async def test_redirects_are_the_guests_to_judge_and_quotas_end_the_asking(tmp_p
     twice = f"(block (result i32) (drop {SEND.format(http=10000)}) {SEND.format(http=10000)})"
     capabilities = f'http_egress_allowlist = ["web.test:{web.port}"]'
     with web.server:
-        async with open_house(tmp_path, settings(web)) as house:
+        async with open_harness(tmp_path, settings(web)) as harness:
             module = status_module(twice, imports=HTTP, data=DATA)
-            await put_in_use(house, module=module, capabilities=capabilities + "\nquotas = { http_requests = 1 }")
-            record = await house.call(TOOL, {})
+            await put_in_use(harness, module=module, capabilities=capabilities + "\nquotas = { http_requests = 1 }")
+            record = await harness.call(TOOL, {})
             assert record.result == {"s": f"-{-Status.QUOTA:04}"}
-            hosts = [payload["target"]["host"] for kind, payload in house.events() if kind == "egress.connected"]
+            hosts = [payload["target"]["host"] for kind, payload in harness.events() if kind == "egress.connected"]
             assert hosts == ["web.test"]
             used = next(line for line in record.receipt if line["layer"] == "host services")
             assert used["got"] == "1 requests"
@@ -504,11 +504,11 @@ async def test_a_request_that_would_say_more_than_was_judged_is_not_sent(
 ) -> None:
     text = json.dumps(head)
     send = f"(call $http-send (i32.const 10000) (i32.const 8) (i32.const {len(text)}) (i32.const 0) (i32.const 0))"
-    async with open_house(tmp_path, settings(web)) as house:
-        await keep(house, "global/token")
+    async with open_harness(tmp_path, settings(web)) as harness:
+        await keep(harness, "global/token")
         module = status_module(send, imports=HTTP, data=text_at(8, text))
-        await put_in_use(house, module=module, capabilities=f'http_egress_allowlist = ["web.test:{web.port}"]')
-        assert (await house.call(TOOL, {})).result == {"s": f"-{-Status.BAD_REQUEST:04}"}
+        await put_in_use(harness, module=module, capabilities=f'http_egress_allowlist = ["web.test:{web.port}"]')
+        assert (await harness.call(TOOL, {})).result == {"s": f"-{-Status.BAD_REQUEST:04}"}
     assert web.heard == []
 
 
@@ -541,12 +541,12 @@ async def test_a_secret_is_attached_to_no_header_that_says_more_than_was_judged(
 ) -> None:
     """The guest chooses the header and what stands before the secret: path, method and host are not its to say there
     either, nor is how the answer comes that has to be searched for the secret."""
-    async with open_house(tmp_path, settings(web)) as house:
-        await keep(house)
-        await put_in_use(house, module=attaching(header, prefix), capabilities=wishes(f"web.test:{web.port}"))
-        record = await house.call(TOOL, {})
+    async with open_harness(tmp_path, settings(web)) as harness:
+        await keep(harness)
+        await put_in_use(harness, module=attaching(header, prefix), capabilities=wishes(f"web.test:{web.port}"))
+        record = await harness.call(TOOL, {})
         assert record.result == {"s": f"-{-Status.BAD_REQUEST:04}"}
-        assert "vault.secret_used" not in house.kinds(call=record.call_id)
+        assert "vault.secret_used" not in harness.kinds(call=record.call_id)
     assert web.heard == []
 
 
@@ -556,16 +556,16 @@ async def test_a_secret_goes_to_no_header_that_was_not_approved(web: Web, tmp_pa
     """A server that keeps what a header says would tell the guest the secret with a later request: which headers carry
     one is reviewed, and what was not is refused before anything is sent."""
     host = f"web.test:{web.port}"
-    async with open_house(tmp_path, settings(web)) as house:
-        await keep(house)
-        await put_in_use(house, module=attaching(header), capabilities=wishes(host))
-        record = await house.call(TOOL, {})
+    async with open_harness(tmp_path, settings(web)) as harness:
+        await keep(harness)
+        await put_in_use(harness, module=attaching(header), capabilities=wishes(host))
+        record = await harness.call(TOOL, {})
         assert record.result == {"s": f"-{-Status.DENIED:04}"}
-        assert "vault.secret_used" not in house.kinds(call=record.call_id)
+        assert "vault.secret_used" not in harness.kinds(call=record.call_id)
         assert web.heard == []
         approved = f'secret_headers = ["{header.lower()}"]'
-        await put_in_use(house, "1.1.0", module=attaching(header), capabilities=wishes(host, more=approved))
-        assert (await house.call(TOOL, {})).result["s"].startswith("+")
+        await put_in_use(harness, "1.1.0", module=attaching(header), capabilities=wishes(host, more=approved))
+        assert (await harness.call(TOOL, {})).result["s"].startswith("+")
     assert f"{header}: {TOKEN}" in web.heard[0]
 
 
@@ -573,10 +573,10 @@ async def test_a_secret_goes_to_no_header_that_was_not_approved(web: Web, tmp_pa
 async def test_what_a_removed_skill_stored_stays_until_it_is_purged(tmp_path: Path) -> None:
     module = storing(PUT.format(handle=30000, length=1), text_at(8, "k"), text_at(64, "hello"))
     roots = 'filesystem = { write_roots = ["notes"] }'
-    async with open_house(tmp_path, {"tools": {"preapproved": ["skill.*"]}}) as house:
-        skills, who = house.gateway.skills, {"actor": "user:operator"}
-        await put_in_use(house, module=module, capabilities=roots)
-        assert (await house.call(TOOL, {})).result == {"s": "+0000"}
+    async with open_harness(tmp_path, {"tools": {"preapproved": ["skill.*"]}}) as harness:
+        skills, who = harness.gateway.skills, {"actor": "user:operator"}
+        await put_in_use(harness, module=module, capabilities=roots)
+        assert (await harness.call(TOOL, {})).result == {"s": "+0000"}
         folder = tmp_path / "state" / "skills" / SKILL / "data"
         with pytest.raises(WrongState):
             await skills.purge(SKILL, **who)
@@ -584,7 +584,7 @@ async def test_what_a_removed_skill_stored_stays_until_it_is_purged(tmp_path: Pa
         assert list(folder.iterdir())
         erased = await skills.purge(SKILL, **who)
         assert erased.values == 1 and not folder.exists()
-        told = [payload for kind, payload in house.events() if kind == "skill.purged"]
+        told = [payload for kind, payload in harness.events() if kind == "skill.purged"]
         assert told == [{"skill_id": SKILL, "values": 1, "bytes": erased.bytes}]
         assert (await skills.details(SKILL)).history[0].kind == "skill.purged"
         assert (await skills.purge(SKILL, **who)).values == 0
@@ -614,14 +614,14 @@ async def test_a_call_that_outlives_its_skill_stores_nothing_more(tmp_path: Path
     capabilities = wishes(f"web.test:{web.port}", more='filesystem = { write_roots = ["notes"] }')
     folder = tmp_path / "state" / "skills" / SKILL / "data"
     with web.server:
-        async with open_house(tmp_path, settings(web)) as house, asyncio.TaskGroup() as group:
-            await put_in_use(house, module=module, capabilities=capabilities)
-            calling = group.create_task(house.call(TOOL, {}))
+        async with open_harness(tmp_path, settings(web)) as harness, asyncio.TaskGroup() as group:
+            await put_in_use(harness, module=module, capabilities=capabilities)
+            calling = group.create_task(harness.call(TOOL, {}))
             await asyncio.to_thread(asked.wait, 60)
             before = [each.read_bytes() for each in folder.iterdir()]
-            await house.gateway.skills.remove(SKILL, **who)
+            await harness.gateway.skills.remove(SKILL, **who)
             if purged:
-                assert (await house.gateway.skills.purge(SKILL, **who)).values == 1
+                assert (await harness.gateway.skills.purge(SKILL, **who)).values == 1
             go_on.set()
             assert (await calling).result == {"s": f"-{-Status.DENIED:04}"}
             assert ([each.read_bytes() for each in folder.iterdir()] == before) if not purged else not folder.exists()
@@ -629,20 +629,20 @@ async def test_a_call_that_outlives_its_skill_stores_nothing_more(tmp_path: Path
 
 async def test_one_skill_never_has_anothers_secret_or_storage(web: Web, tmp_path: Path) -> None:
     other = "acme.other"
-    async with open_house(tmp_path, settings(web)) as house:
-        await keep(house)
+    async with open_harness(tmp_path, settings(web)) as harness:
+        await keep(harness)
         module = storing(PUT.format(handle=30000, length=1), text_at(8, "k"), text_at(64, "hello"))
         roots = 'filesystem = { write_roots = ["notes"] }'
-        await put_in_use(house, module=module, capabilities=roots)
-        assert (await house.call(TOOL, {})).result == {"s": "+0000"}
+        await put_in_use(harness, module=module, capabilities=roots)
+        assert (await harness.call(TOOL, {})).result == {"s": "+0000"}
         get = "(call $storage-get (i32.const 30000) (i32.const 8) (i32.const 1))"
         reading = storing(get, text_at(8, "k"))
-        await put_in_use(house, module=reading, capabilities=roots, skill_id=other)
-        record = await house.call(f"skill.{other}.add", {})
+        await put_in_use(harness, module=reading, capabilities=roots, skill_id=other)
+        record = await harness.call(f"skill.{other}.add", {})
         assert record.result == {"s": f"-{-Status.NOT_FOUND:04}"}
-        await put_in_use(house, "1.1.0", module=asking(), capabilities=wishes(f"web.test:{web.port}"), skill_id=other)
+        await put_in_use(harness, "1.1.0", module=asking(), capabilities=wishes(f"web.test:{web.port}"), skill_id=other)
         # Its own secret of the same name is not there.
-        record = await house.call(f"skill.{other}.add", {})
+        record = await harness.call(f"skill.{other}.add", {})
         assert record.result["s"].startswith("-")
     assert web.heard == []
 
@@ -653,9 +653,9 @@ async def test_what_a_skill_that_was_granted_nothing_says_is_redacted_too(tmp_pa
     module = status_module(
         f"(call $log (i32.const 1) (i32.const 8) (i32.const {len(TOKEN) + 4}))", imports=imported("log", 3), data=data
     )
-    async with open_house(tmp_path) as house:
-        house.gateway.redactor.register(Secret(TOKEN))
-        await put_in_use(house, module=module)
-        record = await house.call(TOOL, {})
+    async with open_harness(tmp_path) as harness:
+        harness.gateway.redactor.register(Secret(TOKEN))
+        await put_in_use(harness, module=module)
+        record = await harness.call(TOOL, {})
         (logged,) = [line["got"] for line in record.receipt if line["layer"] == "log"]
         assert logged.endswith("got [redacted]")

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from fakes.skill_scene import artifact
+from fakes.skill_harness import artifact
 from palyra.egress.settings import EgressSettings
 from palyra.executors.wasm.skill_tools import ActiveTool, active_tools, call_grants, call_limits, guest_input
 from palyra.pipeline.domain.budget import BudgetKind

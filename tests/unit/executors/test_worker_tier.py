@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fakes.fleet_scene import a_lease
+from fakes.fleet_peers import a_lease
 from palyra.canonical import digest_of
 from palyra.errors import CallCancelled, Denied, RemoteError
 from palyra.executors.files.executor import builtin_catalog

@@ -40,7 +40,7 @@ def test_schemas_are_valid_closed_and_described(name: str) -> None:
         ("fs.search", {"query": "one"}),
         ("fs.search", {"query": "o.e", "regex": True, "max_matches": 1}),
         ("fs.patch", {"path": "f", "edits": [{"old": "one", "new": "1"}]}),
-        ("fs.patch", {"path": "f", "diff": "@@ -1 +1 @@\n-one\n+1\n"}),
+        ("fs.patch", {"path": "f", "diff": " -1 +1 \n-one\n+1\n"}),
     ],
 )
 def test_real_calls_fit_their_schemas(tmp_path: Path, name: str, arguments: dict[str, Any]) -> None:

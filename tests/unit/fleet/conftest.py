@@ -1,14 +1,14 @@
 import pytest
 
-from fakes.fleet_scene import FleetScene
-from fakes.journal_house import StillClock
+from fakes.fleet_peers import FleetPeers
+from fakes.journal_harness import StillClock
 from fakes.memory_fleet import MemoryFleet
 from palyra.fleet.domain.manager import WorkerFleetManager
 
 
 @pytest.fixture
-def scene() -> FleetScene:
-    return FleetScene()
+def harness() -> FleetPeers:
+    return FleetPeers()
 
 
 @pytest.fixture
@@ -17,5 +17,5 @@ def clock() -> StillClock:
 
 
 @pytest.fixture
-def ledger(clock: StillClock, scene: FleetScene) -> MemoryFleet:
-    return MemoryFleet(clock, WorkerFleetManager(scene.policy))
+def ledger(clock: StillClock, harness: FleetPeers) -> MemoryFleet:
+    return MemoryFleet(clock, WorkerFleetManager(harness.policy))

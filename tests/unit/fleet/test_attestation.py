@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.fleet_scene import EGRESS, OTHER, POLICY, WORKER, FleetScene
+from fakes.fleet_peers import EGRESS, OTHER, POLICY, WORKER, FleetPeers
 from palyra.errors import Denied
 from palyra.fleet.domain.attestation import (
     WorkerAttestation,
@@ -31,20 +31,20 @@ RECORD = WorkerRecord(
 )
 
 
-def expectation(scene: FleetScene, **changes: Any) -> WorkerAttestationExpectation:
+def expectation(harness: FleetPeers, **changes: Any) -> WorkerAttestationExpectation:
     fields: dict[str, Any] = {
         "worker_id": WORKER,
-        "key": scene.key(WORKER).verifier(),
+        "key": harness.key(WORKER).verifier(),
         "nonce": NONCE,
         "nonce_ms": NOW,
         "policy": POLICY,
-        "egress_keys": {EGRESS: scene.egress_key.verifier()},
+        "egress_keys": {EGRESS: harness.egress_key.verifier()},
     }
     return WorkerAttestationExpectation(**{**fields, **changes})
 
 
-def signed(scene: FleetScene, **changes: Any) -> SignedStatement:
-    return sign_attestation(scene.attestation(RECORD, NOW, **changes), scene.key(WORKER))
+def signed(harness: FleetPeers, **changes: Any) -> SignedStatement:
+    return sign_attestation(harness.attestation(RECORD, NOW, **changes), harness.key(WORKER))
 
 
 def refused(code: str, statement: SignedStatement, expected: WorkerAttestationExpectation, now_ms: int = NOW) -> None:
@@ -53,11 +53,11 @@ def refused(code: str, statement: SignedStatement, expected: WorkerAttestationEx
     assert raised.value.code == code
 
 
-def test_an_honest_worker_passes_and_what_it_showed_is_kept(scene: FleetScene) -> None:
-    valid = validate_attestation(signed(scene), expectation(scene), NOW)
+def test_an_honest_worker_passes_and_what_it_showed_is_kept(harness: FleetPeers) -> None:
+    valid = validate_attestation(signed(harness), expectation(harness), NOW)
     assert valid.egress_id == EGRESS and valid.capabilities == {"tier.b", "tier.c"}
     assert (valid.attested_ms, valid.expires_ms, valid.key_id) == (
-        NOW, NOW + 3_600_000, scene.key(WORKER).verifier().key_id,
+        NOW, NOW + 3_600_000, harness.key(WORKER).verifier().key_id,
     )  # fmt: skip
 
 
@@ -89,38 +89,38 @@ def test_an_honest_worker_passes_and_what_it_showed_is_kept(scene: FleetScene) -
         ({"supported_capabilities": tuple(f"c{n}" for n in range(200))}, "worker_attestation.malformed"),
     ],
 )
-def test_each_fault_has_its_code(scene: FleetScene, changes: dict[str, Any], code: str) -> None:
-    refused(code, signed(scene, **changes), expectation(scene))
+def test_each_fault_has_its_code(harness: FleetPeers, changes: dict[str, Any], code: str) -> None:
+    refused(code, signed(harness, **changes), expectation(harness))
 
 
-def test_another_devices_key_and_changed_bytes(scene: FleetScene) -> None:
-    honest = signed(scene)
-    stolen = sign_attestation(scene.attestation(RECORD, NOW), scene.key(OTHER))
-    refused("worker_attestation.signature", stolen, expectation(scene))
+def test_another_devices_key_and_changed_bytes(harness: FleetPeers) -> None:
+    honest = signed(harness)
+    stolen = sign_attestation(harness.attestation(RECORD, NOW), harness.key(OTHER))
+    refused("worker_attestation.signature", stolen, expectation(harness))
     bent = SignedStatement(honest.payload.replace(b"tier.b", b"tier.a"), honest.signature)
-    refused("worker_attestation.signature", bent, expectation(scene))
+    refused("worker_attestation.signature", bent, expectation(harness))
 
 
-def test_without_an_open_challenge_nothing_passes(scene: FleetScene) -> None:
-    refused("worker_attestation.stale_nonce", signed(scene, nonce=""), expectation(scene, nonce=""))
+def test_without_an_open_challenge_nothing_passes(harness: FleetPeers) -> None:
+    refused("worker_attestation.stale_nonce", signed(harness, nonce=""), expectation(harness, nonce=""))
     late = NOW + POLICY.nonce_life_ms
-    refused("worker_attestation.challenge_expired", signed(scene), expectation(scene), late)
-    validate_attestation(signed(scene), expectation(scene), late - 1)
+    refused("worker_attestation.challenge_expired", signed(harness), expectation(harness), late)
+    validate_attestation(signed(harness), expectation(harness), late - 1)
 
 
-def test_an_empty_set_of_digests_refuses_everyone_and_none_pins_nothing(scene: FleetScene) -> None:
+def test_an_empty_set_of_digests_refuses_everyone_and_none_pins_nothing(harness: FleetPeers) -> None:
     nobody = msgspec.structs.replace(POLICY, image_digests=frozenset())
-    refused("worker_attestation.image_digest", signed(scene), expectation(scene, policy=nobody))
+    refused("worker_attestation.image_digest", signed(harness), expectation(harness, policy=nobody))
     anybody = WorkerFleetPolicy()
-    validate_attestation(signed(scene, image_digest_sha256=""), expectation(scene, policy=anybody), NOW)
+    validate_attestation(signed(harness, image_digest_sha256=""), expectation(harness, policy=anybody), NOW)
 
 
-def test_a_worker_without_a_proxy_where_none_is_required(scene: FleetScene) -> None:
-    relaxed = expectation(scene, policy=msgspec.structs.replace(POLICY, require_egress_binding=False))
-    bare = signed(scene, egress_proxy_attested=False, egress_binding="")
+def test_a_worker_without_a_proxy_where_none_is_required(harness: FleetPeers) -> None:
+    relaxed = expectation(harness, policy=msgspec.structs.replace(POLICY, require_egress_binding=False))
+    bare = signed(harness, egress_proxy_attested=False, egress_binding="")
     assert validate_attestation(bare, relaxed, NOW).egress_id == ""
     # A binding that is shown is checked all the same.
-    refused("egress_binding.signature", signed(scene, egress_binding_signature="00"), relaxed)
+    refused("egress_binding.signature", signed(harness, egress_binding_signature="00"), relaxed)
 
 
 def test_every_field_of_the_design_is_signed() -> None:

@@ -40,7 +40,7 @@ class Ledger:
         return BeatAnswer(stale=tuple(beats))
 
 
-class Scene:
+class Harness:
     def __init__(self, gather_seconds: float = 3_600) -> None:
         self.ledger = Ledger()
         self.told: list[str] = []
@@ -62,73 +62,73 @@ class Scene:
 
 
 async def test_one_command_is_decided_at_once_and_told_first() -> None:
-    scene = Scene()
-    await scene.submit("a")
-    assert scene.ledger.batches == [["a"]] and scene.told == ["a"]
-    await scene.batcher.settle()
+    harness = Harness()
+    await harness.submit("a")
+    assert harness.ledger.batches == [["a"]] and harness.told == ["a"]
+    await harness.batcher.settle()
 
 
 async def test_what_comes_while_a_transaction_runs_goes_together() -> None:
-    scene = Scene()
-    scene.ledger.go.clear()
-    first = scene.submit("first")
+    harness = Harness()
+    harness.ledger.go.clear()
+    first = harness.submit("first")
     await asyncio.sleep(0)
-    rest = [scene.submit(str(number)) for number in range(MAX_DECIDED_TOGETHER + 1)]
-    scene.ledger.go.set()
+    rest = [harness.submit(str(number)) for number in range(MAX_DECIDED_TOGETHER + 1)]
+    harness.ledger.go.set()
     await asyncio.gather(first, *rest)
-    assert [len(batch) for batch in scene.ledger.batches][-1] <= MAX_DECIDED_TOGETHER
-    assert len(scene.ledger.batches) <= 3 and len(scene.told) == MAX_DECIDED_TOGETHER + 2
+    assert [len(batch) for batch in harness.ledger.batches][-1] <= MAX_DECIDED_TOGETHER
+    assert len(harness.ledger.batches) <= 3 and len(harness.told) == MAX_DECIDED_TOGETHER + 2
 
 
 async def test_new_work_is_decided_apart_so_that_a_full_disk_ends_nothing() -> None:
-    scene = Scene()
-    scene.ledger.go.clear()
-    futures = [scene.submit("new", begins=True), scene.submit("old"), scene.submit("newer", begins=True)]
-    scene.ledger.go.set()
+    harness = Harness()
+    harness.ledger.go.clear()
+    futures = [harness.submit("new", begins=True), harness.submit("old"), harness.submit("newer", begins=True)]
+    harness.ledger.go.set()
     await asyncio.gather(*futures)
-    assert scene.ledger.batches == [["old"], ["new", "newer"]]
+    assert harness.ledger.batches == [["old"], ["new", "newer"]]
 
 
 async def test_one_that_breaks_the_transaction_fails_alone() -> None:
-    scene = Scene()
-    scene.ledger.broken = "bad"
-    futures = [scene.submit(name) for name in ("a", "bad", "b")]
+    harness = Harness()
+    harness.ledger.broken = "bad"
+    futures = [harness.submit(name) for name in ("a", "bad", "b")]
     done = await asyncio.gather(*futures, return_exceptions=True)
-    assert isinstance(done[1], Broken) and scene.told == ["a", "b"]
+    assert isinstance(done[1], Broken) and harness.told == ["a", "b"]
     with pytest.raises(PalyraError):
-        await scene.submit("bad")
+        await harness.submit("bad")
 
 
 async def test_heartbeats_wait_for_each_other_and_commands_for_none_of_them() -> None:
-    scene = Scene()
-    scene.batcher.beat(Beat(worker_id="v", session=1))
-    await scene.submit("a")
-    scene.batcher.beat(Beat(worker_id="w", session=1))
-    assert scene.ledger.beats == []
-    await scene.batcher.note_beats()
-    assert len(scene.ledger.beats) == 2 and len(scene.answers) == 1
+    harness = Harness()
+    harness.batcher.beat(Beat(worker_id="v", session=1))
+    await harness.submit("a")
+    harness.batcher.beat(Beat(worker_id="w", session=1))
+    assert harness.ledger.beats == []
+    await harness.batcher.note_beats()
+    assert len(harness.ledger.beats) == 2 and len(harness.answers) == 1
     # Those that come later gather anew, and are noted by themselves.
-    scene = Scene(gather_seconds=0.001)
+    harness = Harness(gather_seconds=0.001)
     for number in range(3):
-        scene.batcher.beat(Beat(worker_id=f"w{number}", session=1))
-        await eventually(lambda number=number: len(scene.ledger.beats) > number)
-    await scene.batcher.settle()
-    assert len(scene.answers) == 3
+        harness.batcher.beat(Beat(worker_id=f"w{number}", session=1))
+        await eventually(lambda number=number: len(harness.ledger.beats) > number)
+    await harness.batcher.settle()
+    assert len(harness.answers) == 3
 
 
 async def test_heartbeats_gather_and_a_later_one_replaces_an_earlier() -> None:
-    scene = Scene()
-    scene.batcher.beat(Beat(worker_id="w", session=1))
-    scene.batcher.beat(Beat(worker_id="w", session=1, workspaces=2))
-    await scene.batcher.settle()
-    assert [beat.workspaces for beat in scene.ledger.beats] == [2] and len(scene.answers) == 1
+    harness = Harness()
+    harness.batcher.beat(Beat(worker_id="w", session=1))
+    harness.batcher.beat(Beat(worker_id="w", session=1, workspaces=2))
+    await harness.batcher.settle()
+    assert [beat.workspaces for beat in harness.ledger.beats] == [2] and len(harness.answers) == 1
 
 
 async def test_who_stopped_waiting_harms_nobody() -> None:
-    scene = Scene()
-    scene.ledger.go.clear()
-    gone, stays = scene.submit("a"), scene.submit("b")
+    harness = Harness()
+    harness.ledger.go.clear()
+    gone, stays = harness.submit("a"), harness.submit("b")
     gone.cancel()
-    scene.ledger.go.set()
+    harness.ledger.go.set()
     await stays
-    assert scene.told == ["a", "b"]
+    assert harness.told == ["a", "b"]

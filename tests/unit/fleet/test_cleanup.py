@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.fleet_scene import FleetScene, a_lease, numbered
+from fakes.fleet_peers import FleetPeers, a_lease, numbered
 from palyra.errors import PalyraError
 from palyra.fleet.domain.settlement import (
     CleanupForAnother,
@@ -20,7 +20,7 @@ LEASE = a_lease()
 
 
 def proof(**changes: Any) -> CleanupProof:
-    return msgspec.structs.replace(FleetScene().statement(LEASE, NOW).cleanup, **changes)
+    return msgspec.structs.replace(FleetPeers().statement(LEASE, NOW).cleanup, **changes)
 
 
 def test_an_honest_look_passes() -> None:

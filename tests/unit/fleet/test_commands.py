@@ -1,6 +1,6 @@
 import inspect
 
-from fakes.fleet_scene import WORKER, FleetScene
+from fakes.fleet_peers import WORKER, FleetPeers
 from palyra.fleet.domain import commands, leasing, manager
 from palyra.fleet.domain.commands import FleetCommand
 
@@ -35,7 +35,7 @@ def test_what_may_void_leases_is_shown_them() -> None:
 def test_only_a_new_lease_takes_a_fencing_number() -> None:
     assert [one.__name__ for one in ALL if one.with_fence] == ["LeaseWork"]
     assert [one.__name__ for one in ALL if one.with_count] == ["OpenSession"]
-    assert FleetScene().open_session().worker_id == WORKER
+    assert FleetPeers().open_session().worker_id == WORKER
 
 
 def test_what_begins_work_does_not_use_the_space_held_back_for_a_full_disk() -> None:

@@ -1,4 +1,4 @@
-from fakes.fleet_scene import a_lease
+from fakes.fleet_peers import a_lease
 from palyra.errors import RemoteError
 from palyra.fleet.domain.lease import FencedResult
 from palyra.fleet.domain.lease_request import LeaseAsk

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from fakes.fleet_scene import POLICY, WORKER, a_lease, numbered
+from fakes.fleet_peers import POLICY, WORKER, a_lease, numbered
 from palyra.fleet.domain.commands import Draft, FleetDecision, Situation
 from palyra.fleet.domain.lease import LeaseState
 from palyra.fleet.domain.worker import UnknownWorker, WorkerEvent, WorkerRecord

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from fakes.fleet_scene import OTHER, START_MS, WORKER, FleetScene, a_lease
+from fakes.fleet_peers import OTHER, START_MS, WORKER, FleetPeers, a_lease
 from palyra.fleet.domain.settlement import (
     CleanupForAnother,
     open_disclaimer,
@@ -28,28 +28,28 @@ RECORD = WorkerRecord(
 )
 
 
-def test_it_is_read_as_it_was_signed_and_by_nobody_elses_key(scene: FleetScene) -> None:
-    said = scene.disclaimer(LEASE, RECORD, START_MS)
-    signed = sign_disclaimer(said, scene.key(WORKER))
-    assert open_disclaimer(signed, scene.key(WORKER).verifier()) == said
+def test_it_is_read_as_it_was_signed_and_by_nobody_elses_key(harness: FleetPeers) -> None:
+    said = harness.disclaimer(LEASE, RECORD, START_MS)
+    signed = sign_disclaimer(said, harness.key(WORKER))
+    assert open_disclaimer(signed, harness.key(WORKER).verifier()) == said
     with pytest.raises(BadSignature):
-        open_disclaimer(signed, scene.key(OTHER).verifier())
+        open_disclaimer(signed, harness.key(OTHER).verifier())
 
 
-def test_neither_it_nor_a_settlement_passes_for_the_other(scene: FleetScene) -> None:
-    key = scene.key(WORKER)
+def test_neither_it_nor_a_settlement_passes_for_the_other(harness: FleetPeers) -> None:
+    key = harness.key(WORKER)
     with pytest.raises(BadSignature):
-        open_settlement(sign_disclaimer(scene.disclaimer(LEASE, RECORD, START_MS), key), key.verifier())
+        open_settlement(sign_disclaimer(harness.disclaimer(LEASE, RECORD, START_MS), key), key.verifier())
     with pytest.raises(BadSignature):
-        open_disclaimer(sign_settlement(scene.statement(LEASE, START_MS), key), key.verifier())
+        open_disclaimer(sign_settlement(harness.statement(LEASE, START_MS), key), key.verifier())
 
 
 @pytest.mark.parametrize(
     "changes", [{"worker_id": OTHER}, {"boot_id": "boot-2"}, {"session": 2}, {"session": 4}, {"workspace": "8:1"}]
 )
 def test_it_is_for_one_worker_one_life_one_connection_and_no_workspace(
-    scene: FleetScene, changes: dict[str, Any]
+    harness: FleetPeers, changes: dict[str, Any]
 ) -> None:
-    require_said_now(scene.disclaimer(LEASE, RECORD, START_MS), RECORD)
+    require_said_now(harness.disclaimer(LEASE, RECORD, START_MS), RECORD)
     with pytest.raises(CleanupForAnother):
-        require_said_now(scene.disclaimer(LEASE, RECORD, START_MS, **changes), RECORD)
+        require_said_now(harness.disclaimer(LEASE, RECORD, START_MS, **changes), RECORD)

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from fakes.fleet_scene import EGRESS, EGRESS_POLICY, OTHER, WORKER, FleetScene
+from fakes.fleet_peers import EGRESS, EGRESS_POLICY, OTHER, WORKER, FleetPeers
 from palyra.errors import Denied
 from palyra.fleet.domain.attestation import BindingExpectation, EgressBinding, sign_binding, validate_binding
 from palyra.fleet.limits import MAX_CLOCK_SKEW_MS
@@ -23,19 +23,19 @@ def binding(**changes: Any) -> EgressBinding:
     return EgressBinding(**{**fields, **changes})
 
 
-def expected(scene: FleetScene, **changes: Any) -> BindingExpectation:
+def expected(harness: FleetPeers, **changes: Any) -> BindingExpectation:
     fields: dict[str, Any] = {
         "worker_id": WORKER,
         "nonce": NONCE,
-        "keys": {EGRESS: scene.egress_key.verifier()},
+        "keys": {EGRESS: harness.egress_key.verifier()},
         "policy_digests": frozenset((EGRESS_POLICY,)),
     }
     return BindingExpectation(**{**fields, **changes})
 
 
-def test_the_proxys_word_is_taken(scene: FleetScene) -> None:
+def test_the_proxys_word_is_taken(harness: FleetPeers) -> None:
     said = binding()
-    assert validate_binding(EGRESS, sign_binding(said, scene.egress_key), expected(scene), NOW) == said
+    assert validate_binding(EGRESS, sign_binding(said, harness.egress_key), expected(harness), NOW) == said
 
 
 @pytest.mark.parametrize(
@@ -49,21 +49,21 @@ def test_the_proxys_word_is_taken(scene: FleetScene) -> None:
         ({"policy_digest_sha256": "00" * 32}, "egress_binding.policy"),
     ],
 )
-def test_each_fault_has_its_code(scene: FleetScene, changes: dict[str, Any], code: str) -> None:
+def test_each_fault_has_its_code(harness: FleetPeers, changes: dict[str, Any], code: str) -> None:
     with pytest.raises(Denied) as raised:
-        validate_binding(EGRESS, sign_binding(binding(**changes), scene.egress_key), expected(scene), NOW)
+        validate_binding(EGRESS, sign_binding(binding(**changes), harness.egress_key), expected(harness), NOW)
     assert raised.value.code == code
 
 
-def test_a_worker_cannot_sign_for_its_proxy_nor_name_an_unknown_one(scene: FleetScene) -> None:
+def test_a_worker_cannot_sign_for_its_proxy_nor_name_an_unknown_one(harness: FleetPeers) -> None:
     with pytest.raises(Denied) as raised:
-        validate_binding(EGRESS, sign_binding(binding(), P256Signer.generate()), expected(scene), NOW)
+        validate_binding(EGRESS, sign_binding(binding(), P256Signer.generate()), expected(harness), NOW)
     assert raised.value.code == "egress_binding.signature"
     with pytest.raises(Denied) as raised:
-        validate_binding(EGRESS, sign_binding(binding(), scene.egress_key), expected(scene, keys={}), NOW)
+        validate_binding(EGRESS, sign_binding(binding(), harness.egress_key), expected(harness, keys={}), NOW)
     assert raised.value.code == "egress_binding.unknown_egress"
 
 
-def test_without_pinned_policies_any_is_taken(scene: FleetScene) -> None:
-    said = sign_binding(binding(policy_digest_sha256="00" * 32), scene.egress_key)
-    validate_binding(EGRESS, said, expected(scene, policy_digests=None), NOW)
+def test_without_pinned_policies_any_is_taken(harness: FleetPeers) -> None:
+    said = sign_binding(binding(policy_digest_sha256="00" * 32), harness.egress_key)
+    validate_binding(EGRESS, said, expected(harness, policy_digests=None), NOW)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fakes.egress_fleet import EgressFleet, egress_fleet
-from fakes.fleet_scene import WORKER
-from fakes.node_scene import ByHand
+from fakes.fleet_peers import WORKER
+from fakes.node_server_harness import ByHand
 from palyra.fleet.egress.leases import DaemonLinkLost, LeaseGrant, Orders
 from palyra.fleet.egress.link import DaemonLink, EgressCredentials, LinkRefused
 from palyra.fleet.egress.policy import WorkerEgressPolicy

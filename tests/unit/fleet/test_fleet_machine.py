@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fakes.fleet_scene import EGRESS, POLICY, FleetScene, numbered
-from fakes.journal_house import JournalHouse, StillClock
+from fakes.fleet_peers import EGRESS, POLICY, FleetPeers, numbered
+from fakes.journal_harness import JournalHarness, StillClock
 from fakes.memory_fleet import MemoryFleet
 from palyra.fleet.agent.lease_registry import FINAL_ANSWERS
 from palyra.fleet.domain import commands
@@ -38,7 +38,7 @@ class FleetMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.scene = FleetScene()
+        self.peers = FleetPeers()
         self.clock = StillClock()
         self.ledger: Any = self.make()
         self.session: dict[str, int] = {}
@@ -144,7 +144,7 @@ class FleetMachine(RuleBasedStateMachine):
         if crash:
             self.at_worker.update(dict.fromkeys(named, False))
         boot = f"boot-{self.boots[worker_id]}"
-        decision = self.do(self.scene.open_session(worker_id, boot=boot, named=named))
+        decision = self.do(self.peers.open_session(worker_id, boot=boot, named=named))
         if decision.refusal is None:
             self.session[worker_id] = decision.worker.session
             if crash and before is not None and (before.open_leases or before.owes):
@@ -159,7 +159,7 @@ class FleetMachine(RuleBasedStateMachine):
             return
         changes = {} if not lying else {"build_digest_sha256": "00" * 32}
         session = worker.session - 1 if stale else worker.session
-        decision = self.do(self.scene.present(worker, self.clock.now, session=session, **changes))
+        decision = self.do(self.peers.present(worker, self.clock.now, session=session, **changes))
         if decision.refusal is None:
             assert not lying and not stale and worker_id not in self.distrusted
             assert worker.nonce != self.void_nonce.get(worker_id)
@@ -169,7 +169,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(worker_id=workers)
     def challenge(self, worker_id: str) -> None:
-        self.do(commands.Challenge(actor="palyrad", worker_id=worker_id, nonce=self.scene.nonce()))
+        self.do(commands.Challenge(actor="palyrad", worker_id=worker_id, nonce=self.peers.nonce()))
 
     @rule(beating=st.sets(workers), contradicting=rarely)
     def heartbeat(self, beating: set[str], contradicting: bool) -> None:
@@ -212,8 +212,8 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule()
     def grant(self) -> None:
-        grant = self.scene.grant(self.clock.now)
-        assert self.do(self.scene.issue(grant)).refusal is None
+        grant = self.peers.grant(self.clock.now)
+        assert self.do(self.peers.issue(grant)).refusal is None
         self.grants.append(grant)
 
     @precondition(lambda self: self.grants)
@@ -223,7 +223,7 @@ class FleetMachine(RuleBasedStateMachine):
         changes: dict[str, Any] = {"idempotent": idempotent}
         if changed and which % 5 == 0:
             changes["argument_digest"] = "11" * 32
-        command = self.scene.lease(worker_id, grant, **changes)
+        command = self.peers.lease(worker_id, grant, **changes)
         decision = self.do(command)
         if decision.refusal is None:
             assert worker_id not in self.distrusted and worker_id not in self.unattested
@@ -252,7 +252,7 @@ class FleetMachine(RuleBasedStateMachine):
         session = self.session.get(sender, 1) - stale
         if sender == lease.worker_id and lease_id in self.at_worker:
             self.at_worker[lease_id] = False
-        decision = self.do(self.scene.settle(lease, self.clock.now, session, sender=sender, **changes))
+        decision = self.do(self.peers.settle(lease, self.clock.now, session, sender=sender, **changes))
         self.undelivered.discard(lease_id)
         if sender == lease.worker_id and (decision.refusal is None or decision.refusal.code in FINAL_ANSWERS):
             self.at_worker.pop(lease_id, None)
@@ -272,7 +272,7 @@ class FleetMachine(RuleBasedStateMachine):
         lease_id = sorted(self.leases)[-1 - which % len(self.leases)]
         lease = self.ledger.lease(lease_id)
         self.undelivered.discard(lease_id)
-        self.do(self.scene.shows(lease))
+        self.do(self.peers.shows(lease))
         if lease_id in self.disclaimed:
             assert self.known(lease.worker_id).state in (State.QUARANTINED, State.REMOVED)
         else:
@@ -290,7 +290,7 @@ class FleetMachine(RuleBasedStateMachine):
         worker = self.known(lease.worker_id)
         changes = {"boot": {"boot_id": "boot-x"}, "nonce": {"nonce": "00" * 32}}.get(lie, {})
         session = self.session[lease.worker_id] - (lie == "stale")
-        said = self.scene.disclaim(lease, worker, self.clock.now, session=session, **changes)
+        said = self.peers.disclaim(lease, worker, self.clock.now, session=session, **changes)
         owed = lease_id in worker.owes
         decision = self.do(said)
         if decision.refusal is None:
@@ -331,7 +331,7 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 50))
     def retry(self, which: int) -> None:
         lease = self.ledger.lease(sorted(self.leases)[-1 - which % len(self.leases)])
-        grant_id = self.scene.next_id()
+        grant_id = self.peers.next_id()
         decision = self.do(
             commands.RetryLease(actor="palyrad", lease_id=lease.lease_id, grant_id=grant_id, valid_ms=60_000)
         )
@@ -389,7 +389,7 @@ class FleetMachine(RuleBasedStateMachine):
     def reap(self) -> None:
         """One round leaves nothing behind that was due when it began."""
         now_ms = self.clock.now
-        for command in due(self.ledger.candidates(now_ms), POLICY, now_ms, self.scene.nonce):
+        for command in due(self.ledger.candidates(now_ms), POLICY, now_ms, self.peers.nonce):
             self.do(command)
         for lease_id in self.open_now():
             lease = self.ledger.lease(lease_id)
@@ -437,12 +437,12 @@ class SqliteFleetMachine(FleetMachine):
 
     def make(self) -> Any:
         self.folder = tempfile.TemporaryDirectory()
-        self.house = JournalHouse(Path(self.folder.name))
-        self.house.clock = self.clock
+        self.harness = JournalHarness(Path(self.folder.name))
+        self.harness.clock = self.clock
         return self.open()
 
     def open(self) -> Any:
-        self.store = self.house.open(schema=SCHEMA)
+        self.store = self.harness.open(schema=SCHEMA)
         return SqliteFleet(self.store, WorkerFleetManager(POLICY))
 
     def reload(self) -> None:

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from fakes.egress_fleet import EgressFleet, egress_fleet
-from fakes.fleet_scene import WORKER
+from fakes.fleet_peers import WORKER
 from palyra.errors import PalyraError
 from palyra.fleet.domain.attestation import EgressBinding, sign_binding
 from palyra.fleet.domain.worker import WorkerLifecycleState as State

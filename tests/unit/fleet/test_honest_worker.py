@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.fleet_scene import POLICY, WORKER, FleetScene
-from fakes.journal_house import StillClock
+from fakes.fleet_peers import POLICY, WORKER, FleetPeers
+from fakes.journal_harness import StillClock
 from fakes.lease_offers import OFFER
 from fakes.memory_fleet import MemoryFleet
 from palyra.fleet.agent import lease_registry as book_commands
@@ -34,7 +34,7 @@ class Life:
         self.chance = random.Random(seed)
         self.runner = asyncio.Runner()
         self.clock = StillClock()
-        self.scene = FleetScene()
+        self.harness = FleetPeers()
         self.ledger = MemoryFleet(self.clock, WorkerFleetManager(POLICY))
         # The worker: its book, the leases that are noted on its disk, and its workspaces.
         self.book = LeaseBook(2)
@@ -75,7 +75,7 @@ class Life:
         if self.is_up:
             return
         self.named = frozenset(self.book.name_open())
-        decision = self.do(self.scene.open_session(WORKER, named=self.named, slots=2))
+        decision = self.do(self.harness.open_session(WORKER, named=self.named, slots=2))
         worker = decision.worker
         if decision.refusal is not None or worker is None or not worker.connected:
             return
@@ -196,16 +196,16 @@ class Life:
                         )
                     )
             case "attestation":
-                decision = self.do(self.scene.present(self.record, self.clock.now, session=session))
+                decision = self.do(self.harness.present(self.record, self.clock.now, session=session))
                 if decision.refusal is None:
                     self.attest_answered(decision.worker)
             case "settlement":
                 lease_id, ended_ms = about
-                said = self.scene.settle(self.leases[lease_id], ended_ms, session)
+                said = self.harness.settle(self.leases[lease_id], ended_ms, session)
                 self.answer(lease_id, session, self.do(said))
             case "disclaimer":
                 lease, looked_ms = about
-                said = self.scene.disclaim(lease, self.record, looked_ms, session=session)
+                said = self.harness.disclaim(lease, self.record, looked_ms, session=session)
                 statement = msgspec.structs.replace(said.statement, session=session)  # type: ignore[type-var]
                 self.answer(lease.lease_id, session, self.do(msgspec.structs.replace(said, statement=statement)))
             case "declined":
@@ -216,7 +216,7 @@ class Life:
                     )
                 )
             case "output":
-                self.do(self.scene.shows(self.ledger.lease(about)))
+                self.do(self.harness.shows(self.ledger.lease(about)))
 
     def attest_answered(self, worker: Any) -> None:
         self.down.append(("attested", None))
@@ -243,8 +243,8 @@ class Life:
             self.down.append(("answer", (lease_id, "" if decision.refusal is None else decision.refusal.code)))
 
     def lease(self) -> None:
-        grant = self.scene.grant(self.clock.now)
-        decision = self.do(msgspec.structs.replace(self.scene.lease(WORKER, grant), grant=grant))
+        grant = self.harness.grant(self.clock.now)
+        decision = self.do(msgspec.structs.replace(self.harness.lease(WORKER, grant), grant=grant))
         if decision.refusal is None:
             self.flights.add(decision.lease().lease_id)
             if self.is_up:
@@ -259,7 +259,7 @@ class Life:
                 self.down.append(("cancel", lease.lease_id))
 
     def reap(self) -> None:
-        for command in due(self.ledger.candidates(self.clock.now), POLICY, self.clock.now, self.scene.nonce):
+        for command in due(self.ledger.candidates(self.clock.now), POLICY, self.clock.now, self.harness.nonce):
             decision = self.do(command)
             if isinstance(command, commands.Challenge) and self.is_up and decision.worker and decision.worker.nonce:
                 self.down.append(("challenge", None))

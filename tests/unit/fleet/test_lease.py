@@ -3,7 +3,7 @@ import itertools
 import msgspec
 import pytest
 
-from fakes.fleet_scene import POLICY, a_lease, numbered
+from fakes.fleet_peers import POLICY, a_lease, numbered
 from palyra.fleet.domain.lease import (
     LOST_STATES,
     OPEN_STATES,

@@ -74,7 +74,7 @@ class Line:
         write(self.data[2:])
 
 
-class House:
+class GatewayHarness:
     def __init__(self, root: Path, calls: Calls, line: Line) -> None:
         self.scratches = ScratchFolder(root / "scratch", remove_tree=remove_tree)
         self.calls = calls
@@ -107,20 +107,22 @@ async def test_inputs_are_there_results_are_sent_and_everything_is_gone(tmp_path
         (workspace / "src/.env").write_bytes(b"new")
         return (workspace / "src/a").read_text()
 
-    house = House(tmp_path, Calls(act), Line())
-    end = await house.run(inputs=(INPUT,), scope=WRITES)
-    assert end.outcome is LeaseOutcome.SUCCEEDED and end.result == "data" and house.line.uploaded == ["src/made"]
+    harness = GatewayHarness(tmp_path, Calls(act), Line())
+    end = await harness.run(inputs=(INPUT,), scope=WRITES)
+    assert end.outcome is LeaseOutcome.SUCCEEDED and end.result == "data" and harness.line.uploaded == ["src/made"]
     assert [line["layer"] for line in end.receipt] == ["worker", "artifacts"] and "1 protected" in end.receipt[1]["got"]
     assert end.cleanup.entries_left == 0 and end.cleanup.ended_ms <= end.cleanup.checked_ms
     assert (end.cleanup.lease_id, end.cleanup.fence, end.cleanup.nonce) == (OFFER.lease_id, 1, OFFER.nonce)
-    assert house.scratches.names() == []
+    assert harness.scratches.names() == []
 
 
 async def test_a_line_that_breaks_is_waited_for(tmp_path: Path) -> None:
     lost = LinkLost(LossKind.UNREACHABLE, "broken")
-    house = House(tmp_path, Calls(lambda workspace: (workspace / "src/b").write_bytes(b"x")), Line(lost, lost))
-    end = await house.run(inputs=(INPUT,), scope=WRITES)
-    assert end.outcome is LeaseOutcome.SUCCEEDED and house.line.uploaded == ["src/b"]
+    harness = GatewayHarness(
+        tmp_path, Calls(lambda workspace: (workspace / "src/b").write_bytes(b"x")), Line(lost, lost)
+    )
+    end = await harness.run(inputs=(INPUT,), scope=WRITES)
+    assert end.outcome is LeaseOutcome.SUCCEEDED and harness.line.uploaded == ["src/b"]
 
 
 @pytest.mark.parametrize(
@@ -132,91 +134,91 @@ async def test_a_line_that_breaks_is_waited_for(tmp_path: Path) -> None:
 )
 async def test_an_input_that_does_not_come_as_named_ends_the_lease(tmp_path: Path, line: Line, code: str) -> None:
     line.data = b"dats"
-    house = House(tmp_path, Calls(), line)
-    end = await house.run(inputs=(INPUT,))
-    assert end.outcome is LeaseOutcome.FAILED and end.error["code"] == code and not house.calls.begun.is_set()
+    harness = GatewayHarness(tmp_path, Calls(), line)
+    end = await harness.run(inputs=(INPUT,))
+    assert end.outcome is LeaseOutcome.FAILED and end.error["code"] == code and not harness.calls.begun.is_set()
     assert end.cleanup.entries_left == 0
 
 
 async def test_an_input_that_never_comes_ends_with_the_deadline(tmp_path: Path) -> None:
-    house = House(tmp_path, Calls(), Line(*[LinkLost(LossKind.UNREACHABLE, "x")] * 10_000))
-    end = await house.run(inputs=(INPUT,), timeout_ms=100)
+    harness = GatewayHarness(tmp_path, Calls(), Line(*[LinkLost(LossKind.UNREACHABLE, "x")] * 10_000))
+    end = await harness.run(inputs=(INPUT,), timeout_ms=100)
     assert end.error["code"] == "worker.artifact_missing"
 
 
 async def test_results_that_are_not_taken_are_a_failure(tmp_path: Path) -> None:
-    house = House(
+    harness = GatewayHarness(
         tmp_path,
         Calls(lambda workspace: ((workspace / "src").mkdir(), (workspace / "src/b").write_bytes(b"x"))[1]),
         Line(LinkLost(LossKind.UNREACHABLE, "no", final=True)),
     )
-    end = await house.run(scope=WRITES)
+    end = await harness.run(scope=WRITES)
     assert end.error["code"] == "worker.artifacts_unsent" and end.artifacts == ()
 
 
 async def test_a_stopped_call_is_cancelled_and_cleaned_up(tmp_path: Path) -> None:
-    house = House(tmp_path, Calls(), Line())
-    house.calls.forever = True
-    running = asyncio.create_task(house.run())
-    await house.calls.begun.wait()
-    assert house.scratches.names() == [OFFER.lease_id]
-    house.runner.stop(OFFER.lease_id)
+    harness = GatewayHarness(tmp_path, Calls(), Line())
+    harness.calls.forever = True
+    running = asyncio.create_task(harness.run())
+    await harness.calls.begun.wait()
+    assert harness.scratches.names() == [OFFER.lease_id]
+    harness.runner.stop(OFFER.lease_id)
     end = await running
-    assert end.outcome is LeaseOutcome.CANCELLED and house.scratches.names() == []
-    house.runner.stop("unknown")
+    assert end.outcome is LeaseOutcome.CANCELLED and harness.scratches.names() == []
+    harness.runner.stop("unknown")
 
 
 async def test_a_lease_that_was_stopped_before_it_began_does_not_begin(tmp_path: Path) -> None:
-    house = House(tmp_path, Calls(), Line())
-    end = await house.runner.run(OFFER, grace_ms=1, sink=lambda stream, data: None, stopped=True)
-    assert end.outcome is LeaseOutcome.CANCELLED and not house.calls.begun.is_set() and end.cleanup.workspace == ""
+    harness = GatewayHarness(tmp_path, Calls(), Line())
+    end = await harness.runner.run(OFFER, grace_ms=1, sink=lambda stream, data: None, stopped=True)
+    assert end.outcome is LeaseOutcome.CANCELLED and not harness.calls.begun.is_set() and end.cleanup.workspace == ""
 
 
 @pytest.mark.promise("P-call-ends")
 async def test_a_lease_that_is_stopped_while_its_place_is_made_does_not_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = House(tmp_path, Calls(), Line())
-    house.calls.forever = True
-    loop, make = asyncio.get_running_loop(), house.scratches.make
+    harness = GatewayHarness(tmp_path, Calls(), Line())
+    harness.calls.forever = True
+    loop, make = asyncio.get_running_loop(), harness.scratches.make
 
     async def stop() -> None:
-        house.runner.stop(OFFER.lease_id)
+        harness.runner.stop(OFFER.lease_id)
 
     def stopped_meanwhile(lease_id: str) -> Any:
         made = make(lease_id)
         asyncio.run_coroutine_threadsafe(stop(), loop).result(60)
         return made
 
-    monkeypatch.setattr(house.scratches, "make", stopped_meanwhile)
-    end = await house.run()
-    assert end.outcome is LeaseOutcome.CANCELLED and not house.calls.begun.is_set()
-    assert house.scratches.names() == []
+    monkeypatch.setattr(harness.scratches, "make", stopped_meanwhile)
+    end = await harness.run()
+    assert end.outcome is LeaseOutcome.CANCELLED and not harness.calls.begun.is_set()
+    assert harness.scratches.names() == []
 
 
 async def test_a_call_that_breaks_is_an_end_too(tmp_path: Path) -> None:
     def broken(_workspace: Path) -> None:
         raise RuntimeError("inner words")
 
-    end = await House(tmp_path, Calls(broken), Line()).run()
+    end = await GatewayHarness(tmp_path, Calls(broken), Line()).run()
     assert end.outcome is LeaseOutcome.FAILED and end.cleanup.entries_left == 0 and "inner words" not in str(end.error)
 
 
 async def test_what_stays_is_told_and_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    house = House(tmp_path, Calls(), Line())
-    house.scratches._remove_tree = lambda _path: None
-    end = await house.run()
+    harness = GatewayHarness(tmp_path, Calls(), Line())
+    harness.scratches._remove_tree = lambda _path: None
+    end = await harness.run()
     assert end.cleanup.entries_left == 3 and end.outcome is LeaseOutcome.SUCCEEDED
     looks = [Residue(0, 1, 0), Residue(0, 0, 0)]
     monkeypatch.setattr(lease_runner, "look", lambda *_args: looks.pop(0))
     other = msgspec.structs.replace(OFFER, lease_id="0" * 26)
-    end = await house.runner.run(other, grace_ms=1, sink=lambda stream, data: None)
+    end = await harness.runner.run(other, grace_ms=1, sink=lambda stream, data: None)
     assert end.cleanup.processes_left == 0 and looks == [], "a process that was just killed gets a second look"
 
 
 async def test_a_lease_of_an_earlier_life_is_ended_as_interrupted(tmp_path: Path) -> None:
-    house = House(tmp_path, Calls(), Line())
-    house.scratches.make(OFFER.lease_id)
-    note = await house.runner.unfinished(LeaseNote.of(OFFER, 5), Interrupted("the worker stopped"))
+    harness = GatewayHarness(tmp_path, Calls(), Line())
+    harness.scratches.make(OFFER.lease_id)
+    note = await harness.runner.unfinished(LeaseNote.of(OFFER, 5), Interrupted("the worker stopped"))
     assert note.end is not None and note.end.outcome is LeaseOutcome.FAILED and note.end.started_ms == 5
-    assert (note.end.error or {})["code"] == "worker.interrupted" and house.scratches.names() == []
+    assert (note.end.error or {})["code"] == "worker.interrupted" and harness.scratches.names() == []

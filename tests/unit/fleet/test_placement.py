@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.fleet_scene import numbered
+from fakes.fleet_peers import numbered
 from palyra.fleet.domain.attestation import ValidAttestation
 from palyra.fleet.domain.placement import NoWorker, PlacementIndex
 from palyra.fleet.domain.policy import PlacementRule, WorkerFleetPolicy

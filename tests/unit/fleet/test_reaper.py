@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.fleet_scene import POLICY, WORKER, a_lease, numbered
+from fakes.fleet_peers import POLICY, WORKER, a_lease, numbered
 from palyra.fleet.domain.attestation import ValidAttestation
 from palyra.fleet.domain.commands import Challenge, ClaimCleanup, DeclareLost, ExpireLease, LapseAttestation
 from palyra.fleet.domain.lease import LeaseState

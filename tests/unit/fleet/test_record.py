@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.fleet_scene import POLICY, WORKER, numbered
+from fakes.fleet_peers import POLICY, WORKER, numbered
 from palyra.errors import PalyraError
 from palyra.fleet.domain.attestation import ValidAttestation
 from palyra.fleet.domain.worker import LEASABLE, StaleSession, WorkerRecord

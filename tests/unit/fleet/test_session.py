@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fakes.worker_scene import Watcher, WorkerScene, worker_scene
+from fakes.worker_agent_harness import Watcher, WorkerAgentHarness, worker_agent_harness
 from palyra.clock import SystemClock
 from palyra.devicelink.agent.identity import HeldIdentity
 from palyra.errors import Unavailable
@@ -62,10 +62,10 @@ class NoProxy:
         raise AssertionError("no lease runs")
 
 
-def session_of(scene: WorkerScene, leases: Leases, egress: NoProxy | None = None) -> Session:
+def session_of(harness: WorkerAgentHarness, leases: Leases, egress: NoProxy | None = None) -> Session:
     return Session(
-        f"127.0.0.1:{scene.fleet.port}",
-        identity=HeldIdentity(scene.pairing, scene.record()),
+        f"127.0.0.1:{harness.fleet.port}",
+        identity=HeldIdentity(harness.pairing, harness.record()),
         facts=FACTS,
         egress=egress,
         leases=leases,
@@ -76,17 +76,21 @@ def session_of(scene: WorkerScene, leases: Leases, egress: NoProxy | None = None
 
 
 async def test_it_says_hello_attests_beats_and_passes_on_what_is_about_leases(tmp_path: Path) -> None:
-    async with worker_scene(tmp_path) as scene:
+    async with worker_agent_harness(tmp_path) as harness:
         leases = Leases()
-        life = asyncio.create_task(session_of(scene, leases).run())
+        life = asyncio.create_task(session_of(harness, leases).run())
         await asyncio.wait_for(leases.online.wait(), 30)
-        assert tuple(scene.fleet.hellos[0].open_lease_ids) == leases.open_ids and leases.grace == 20_000
-        await scene.fleet.until(lambda: len(scene.fleet.beats) >= 2)
-        assert (scene.fleet.beats[0].running, scene.fleet.beats[0].workspaces, scene.fleet.beats[0].slots) == (1, 1, 2)
-        scene.fleet.send(cancel=wire.LeaseCancel(lease_id="l", reason="r"))
-        await scene.fleet.until(lambda: leases.got)
+        assert tuple(harness.fleet.hellos[0].open_lease_ids) == leases.open_ids and leases.grace == 20_000
+        await harness.fleet.until(lambda: len(harness.fleet.beats) >= 2)
+        assert (harness.fleet.beats[0].running, harness.fleet.beats[0].workspaces, harness.fleet.beats[0].slots) == (
+            1,
+            1,
+            2,
+        )
+        harness.fleet.send(cancel=wire.LeaseCancel(lease_id="l", reason="r"))
+        await harness.fleet.until(lambda: leases.got)
         assert leases.got == [said.Cancelled("l", "r")]
-        scene.fleet.cut()
+        harness.fleet.cut()
         end = await asyncio.wait_for(life, 30)
         assert (end.kind, end.of_use) == (LossKind.UNREACHABLE, True)
 
@@ -95,15 +99,15 @@ async def test_it_says_hello_attests_beats_and_passes_on_what_is_about_leases(tm
 async def test_a_proxy_that_gives_no_binding_is_said_and_one_that_nobody_knows_is_refused(
     tmp_path: Path, there: bool, answer: str
 ) -> None:
-    async with worker_scene(tmp_path) as scene:
+    async with worker_agent_harness(tmp_path) as harness:
         leases = Leases()
-        life = asyncio.create_task(session_of(scene, leases, NoProxy(there=there)).run())
-        await scene.fleet.until(lambda: scene.fleet.attestation_answers)
-        assert scene.fleet.attestation_answers == [answer]
+        life = asyncio.create_task(session_of(harness, leases, NoProxy(there=there)).run())
+        await harness.fleet.until(lambda: harness.fleet.attestation_answers)
+        assert harness.fleet.attestation_answers == [answer]
         if answer:
             end = await asyncio.wait_for(life, 30)
             assert (end.kind, end.of_use) == (LossKind.TURNED_AWAY, False) and answer in end.why
         else:
             await asyncio.wait_for(leases.online.wait(), 30)
-            scene.fleet.cut()
+            harness.fleet.cut()
             await asyncio.wait_for(life, 30)

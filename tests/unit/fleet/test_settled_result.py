@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.fleet_scene import a_lease
+from fakes.fleet_peers import a_lease
 from palyra.canonical import canonical_json
 from palyra.fleet.domain.lease import LeaseOutcome
 from palyra.fleet.domain.settlement import (

@@ -1,21 +1,21 @@
 import msgspec
 import pytest
 
-from fakes.fleet_scene import FleetScene, a_lease
+from fakes.fleet_peers import FleetPeers, a_lease
 from palyra.fleet.domain.attestation import sign_attestation
 from palyra.fleet.domain.settlement import open_settlement, settlement_digest, sign_settlement
 from palyra.signing.dsse import BadSignature
 
 
-def test_a_settlement_is_read_as_it_was_signed_and_by_its_signer_only(scene: FleetScene) -> None:
-    statement = scene.statement(a_lease(), 20_000)
-    signed = sign_settlement(statement, scene.key("a"))
-    assert open_settlement(signed, scene.key("a").verifier()) == statement
+def test_a_settlement_is_read_as_it_was_signed_and_by_its_signer_only(harness: FleetPeers) -> None:
+    statement = harness.statement(a_lease(), 20_000)
+    signed = sign_settlement(statement, harness.key("a"))
+    assert open_settlement(signed, harness.key("a").verifier()) == statement
     with pytest.raises(BadSignature):
-        open_settlement(signed, scene.key("b").verifier())
+        open_settlement(signed, harness.key("b").verifier())
 
 
-def test_no_other_statement_passes_for_one(scene: FleetScene) -> None:
+def test_no_other_statement_passes_for_one(harness: FleetPeers) -> None:
     from palyra.fleet.domain.worker import WorkerLifecycleState, WorkerRecord
 
     worker = WorkerRecord(
@@ -29,11 +29,11 @@ def test_no_other_statement_passes_for_one(scene: FleetScene) -> None:
         since_ms=0,
     )
     with pytest.raises(BadSignature):
-        open_settlement(sign_attestation(scene.attestation(worker, 0), scene.key("a")), scene.key("a").verifier())
+        open_settlement(sign_attestation(harness.attestation(worker, 0), harness.key("a")), harness.key("a").verifier())
 
 
-def test_the_digest_tells_a_repetition_from_a_second_opinion(scene: FleetScene) -> None:
-    statement = scene.statement(a_lease(), 20_000)
-    once, again = (sign_settlement(statement, scene.key("a")) for _ in range(2))
-    other = sign_settlement(msgspec.structs.replace(statement, output_bytes=11), scene.key("a"))
+def test_the_digest_tells_a_repetition_from_a_second_opinion(harness: FleetPeers) -> None:
+    statement = harness.statement(a_lease(), 20_000)
+    once, again = (sign_settlement(statement, harness.key("a")) for _ in range(2))
+    other = sign_settlement(msgspec.structs.replace(statement, output_bytes=11), harness.key("a"))
     assert settlement_digest(once) == settlement_digest(again) != settlement_digest(other)

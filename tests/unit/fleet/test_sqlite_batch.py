@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.fleet_scene import POLICY, FleetScene, numbered
-from fakes.journal_house import JournalHouse, StillClock
+from fakes.fleet_peers import POLICY, FleetPeers, numbered
+from fakes.journal_harness import JournalHarness, StillClock
 from fakes.memory_fleet import MemoryFleet
 from palyra.fleet.domain import commands
 from palyra.fleet.domain.commands import ChangedMeanwhile
@@ -35,9 +35,9 @@ class Both:
 
     def __init__(self, folder: Path) -> None:
         self.clock = StoppedClock()
-        self.scene = FleetScene(MANAGER.policy)
-        house = JournalHouse(folder)
-        self.store = house.open(schema=SCHEMA, clock=self.clock)
+        self.peers = FleetPeers(MANAGER.policy)
+        harness = JournalHarness(folder)
+        self.store = harness.open(schema=SCHEMA, clock=self.clock)
         self.sqlite = SqliteFleet(self.store, MANAGER)
         self.memory = MemoryFleet(self.clock, MANAGER)
 
@@ -53,14 +53,14 @@ class Both:
         return ledger.workers(), ledger.leases(only_open=False), ledger.counts(), ledger.holders()
 
     async def attested(self) -> list[Any]:
-        await self.decide_all([self.scene.open_session(worker_id) for worker_id in WORKERS])
+        await self.decide_all([self.peers.open_session(worker_id) for worker_id in WORKERS])
         known = self.sqlite.workers()
-        await self.decide_all([self.scene.present(worker, self.clock.now) for worker in known])
+        await self.decide_all([self.peers.present(worker, self.clock.now) for worker in known])
         return known
 
     def lease(self, worker_id: str) -> commands.LeaseWork:
-        grant = self.scene.grant(self.clock.now)
-        return msgspec.structs.replace(self.scene.lease(worker_id, grant), grant=grant)
+        grant = self.peers.grant(self.clock.now)
+        return msgspec.structs.replace(self.peers.lease(worker_id, grant), grant=grant)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def test_a_batch_is_what_its_commands_are_one_after_the_other(both: Both) 
     leases = [one.lease() for one in decisions if one.refusal is None]
     assert len(leases) == 2 * len(known), "two for each: the third finds no room"
     assert [one.fence for one in leases] == sorted({one.fence for one in leases})
-    ends = [both.scene.settle(lease, both.clock.now, 1) for lease in leases]
+    ends = [both.peers.settle(lease, both.clock.now, 1) for lease in leases]
     await both.decide_all([*ends, *ends[:3]])
     assert {one.state for one in both.sqlite.leases(only_open=False)} == {LeaseState.SETTLED}
     kinds = Counter(event.kind for event in both.store.events_since(0, 10_000))
@@ -97,7 +97,7 @@ async def test_what_is_begun_in_a_batch_can_end_in_it(both: Both) -> None:
     begins = both.lease(known[0].worker_id)
     cancels = commands.CancelLease(actor="palyrad", lease_id=begins.lease_id, reason="too late")
     away = commands.QuarantineWorker(actor="operator", worker_id=known[0].worker_id, reason="odd")
-    again = both.scene.open_session(known[0].worker_id, named=(begins.lease_id,))
+    again = both.peers.open_session(known[0].worker_id, named=(begins.lease_id,))
     await both.decide_all([begins, cancels, away, again, both.lease(known[0].worker_id)])
     (lease,) = both.sqlite.leases(only_open=False)
     assert lease.state is LeaseState.FENCED
@@ -110,7 +110,7 @@ async def test_a_whole_batch_takes_a_few_statements(both: Both, what: str) -> No
     these: list[Any] = [both.lease(worker.worker_id) for worker in known]
     if what == "ends":
         leases = [one.lease() for one in await both.decide_all(these)]
-        these = [both.scene.settle(lease, both.clock.now, 1) for lease in leases]
+        these = [both.peers.settle(lease, both.clock.now, 1) for lease in leases]
     said: list[str] = []
 
     def work(tx: Any) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.fleet_scene import POLICY, WORKER, FleetScene
-from fakes.journal_house import JournalHouse
+from fakes.fleet_peers import POLICY, WORKER, FleetPeers
+from fakes.journal_harness import JournalHarness
 from palyra.fleet.domain.commands import ChangedMeanwhile, FleetCommand, FleetDecision, Situation
 from palyra.fleet.domain.manager import WorkerFleetManager
 from palyra.fleet.store.fleet_tables import SqliteFleet
@@ -15,13 +15,13 @@ from palyra.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> JournalHouse:
-    return JournalHouse(tmp_path)
+def harness(tmp_path: Path) -> JournalHarness:
+    return JournalHarness(tmp_path)
 
 
 @pytest.fixture
-def store(house: JournalHouse) -> Iterator[SqliteStore]:
-    store = house.open(schema=SCHEMA)
+def store(harness: JournalHarness) -> Iterator[SqliteStore]:
+    store = harness.open(schema=SCHEMA)
     yield store
     store.close()
 
@@ -36,61 +36,63 @@ class Stale(WorkerFleetManager):
 
 
 async def test_a_rival_is_noticed_and_nothing_of_the_loser_is_kept(
-    store: SqliteStore, house: JournalHouse, scene: FleetScene
+    store: SqliteStore, harness: JournalHarness, peers: FleetPeers
 ) -> None:
     honest, stale = SqliteFleet(store, WorkerFleetManager(POLICY)), Stale(POLICY)
-    await scene.ready(honest, now_ms=house.clock.now)
-    grants = [scene.grant(house.clock.now) for _ in range(2)]
-    await honest.decide_all([scene.issue(grant) for grant in grants])
+    await peers.ready(honest, now_ms=harness.clock.now)
+    grants = [peers.grant(harness.clock.now) for _ in range(2)]
+    await honest.decide_all([peers.issue(grant) for grant in grants])
     stale.seen = Situation(worker=honest.worker(WORKER), grant=grants[0], fence=7)
-    await honest.decide(scene.lease(WORKER, grants[1]))
+    await honest.decide(peers.lease(WORKER, grants[1]))
     head, before = store.head(), honest.worker(WORKER)
     with pytest.raises(ChangedMeanwhile):
-        await SqliteFleet(store, stale).decide(scene.lease(WORKER, grants[0]))
+        await SqliteFleet(store, stale).decide(peers.lease(WORKER, grants[0]))
     assert store.head() == head and honest.worker(WORKER) == before and len(honest.leases()) == 1
     # Its grant is still there to be used.
-    await honest.decide(scene.lease(WORKER, grants[0]))
+    await honest.decide(peers.lease(WORKER, grants[0]))
 
 
 async def test_a_fencing_number_is_the_databases_to_keep_apart(
-    store: SqliteStore, house: JournalHouse, scene: FleetScene
+    store: SqliteStore, harness: JournalHarness, peers: FleetPeers
 ) -> None:
     honest, stale = SqliteFleet(store, WorkerFleetManager(POLICY)), Stale(POLICY)
-    await scene.ready(honest, now_ms=house.clock.now)
-    lease = await scene.leased(honest, now_ms=house.clock.now)
-    grant = scene.grant(house.clock.now)
-    await honest.decide(scene.issue(grant))
+    await peers.ready(honest, now_ms=harness.clock.now)
+    lease = await peers.leased(honest, now_ms=harness.clock.now)
+    grant = peers.grant(harness.clock.now)
+    await honest.decide(peers.issue(grant))
     stale.seen = Situation(worker=honest.worker(WORKER), grant=grant, fence=lease.fence)
     with pytest.raises(ChangedMeanwhile):
-        await SqliteFleet(store, stale).decide(scene.lease(WORKER, grant))
+        await SqliteFleet(store, stale).decide(peers.lease(WORKER, grant))
 
 
-async def test_a_manager_that_fails_leaves_nothing(store: SqliteStore, house: JournalHouse, scene: FleetScene) -> None:
+async def test_a_manager_that_fails_leaves_nothing(
+    store: SqliteStore, harness: JournalHarness, peers: FleetPeers
+) -> None:
     ledger = SqliteFleet(store, WorkerFleetManager(POLICY))
     with pytest.raises(TypeError):
-        await ledger.decide_all([scene.open_session(), FleetCommand(actor="x", worker_id=WORKER)])
+        await ledger.decide_all([peers.open_session(), FleetCommand(actor="x", worker_id=WORKER)])
     assert ledger.workers() == [] and store.head()[0] == 0
 
 
-async def test_the_schema_may_be_applied_again_and_numbers_go_on(house: JournalHouse, scene: FleetScene) -> None:
+async def test_the_schema_may_be_applied_again_and_numbers_go_on(harness: JournalHarness, peers: FleetPeers) -> None:
     fences: list[int] = []
     for _ in range(2):
-        store = house.open(schema=SCHEMA)
+        store = harness.open(schema=SCHEMA)
         ledger = SqliteFleet(store, WorkerFleetManager(POLICY))
-        await scene.ready(ledger, now_ms=house.clock.now)
-        fences.append((await scene.leased(ledger, now_ms=house.clock.now)).fence)
+        await peers.ready(ledger, now_ms=harness.clock.now)
+        fences.append((await peers.leased(ledger, now_ms=harness.clock.now)).fence)
         store.close()
     assert fences == sorted(set(fences))
 
 
-async def test_the_journal_of_a_fleet_verifies(store: SqliteStore, house: JournalHouse, scene: FleetScene) -> None:
+async def test_the_journal_of_a_fleet_verifies(store: SqliteStore, harness: JournalHarness, peers: FleetPeers) -> None:
     ledger = SqliteFleet(store, WorkerFleetManager(POLICY))
-    worker = await scene.ready(ledger, now_ms=house.clock.now)
+    worker = await peers.ready(ledger, now_ms=harness.clock.now)
     for _ in range(5):
-        lease = await scene.leased(ledger, now_ms=house.clock.now)
-        await ledger.decide(scene.settle(lease, house.clock.now, worker.session))
+        lease = await peers.leased(ledger, now_ms=harness.clock.now)
+        await ledger.decide(peers.settle(lease, harness.clock.now, worker.session))
     store.seal()
-    assert store.reader.verify(house.verifiers).events == store.head()[0]
+    assert store.reader.verify(harness.verifiers).events == store.head()[0]
 
 
 async def test_what_is_due_is_found_by_index(store: SqliteStore) -> None:
@@ -124,8 +126,8 @@ async def test_open_leases_are_found_without_a_look_at_those_that_ended(store: S
         assert "fleet_leases_open" in str(plan[0][3]), plan
 
 
-async def test_records_are_stored_whole(store: SqliteStore, house: JournalHouse, scene: FleetScene) -> None:
+async def test_records_are_stored_whole(store: SqliteStore, harness: JournalHarness, peers: FleetPeers) -> None:
     ledger = SqliteFleet(store, WorkerFleetManager(POLICY))
-    worker = await scene.ready(ledger, now_ms=house.clock.now)
+    worker = await peers.ready(ledger, now_ms=harness.clock.now)
     assert ledger.worker(WORKER) == worker
     assert msgspec.structs.asdict(worker)["attested"].capabilities == {"tier.b", "tier.c"}

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from fakes.fleet_scene import POLICY
-from fakes.journal_house import JournalHouse, StillClock
+from fakes.fleet_peers import POLICY
+from fakes.journal_harness import JournalHarness, StillClock
 from fakes.memory_fleet import MemoryFleet
 from palyra.fleet.domain.manager import WorkerFleetManager
 from palyra.fleet.store.fleet_tables import SqliteFleet
@@ -12,7 +12,7 @@ from palyra.store.port import Store
 
 def test_both_ledgers_are_ledgers_and_the_journals_store_is_a_store(tmp_path: Path) -> None:
     manager = WorkerFleetManager(POLICY)
-    opened = JournalHouse(tmp_path).open(schema=SCHEMA)
+    opened = JournalHarness(tmp_path).open(schema=SCHEMA)
     store: Store = opened
     ledgers: list[FleetLedger] = [SqliteFleet(store, manager), MemoryFleet(StillClock(), manager)]
     assert [ledger.workers() for ledger in ledgers] == [[], []]

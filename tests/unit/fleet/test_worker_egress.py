@@ -12,7 +12,7 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.loopback import greeting
-from fakes.node_scene import MovedClock
+from fakes.node_server_harness import MovedClock
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.proxy.resolver import SystemResolver
 from palyra.errors import PalyraError
@@ -45,7 +45,7 @@ class Pin:
         return worker_id == self.worker_id
 
 
-class Scene:
+class Harness:
     def __init__(self, folder: Path, port: int) -> None:
         self.host = f"here.test:{port}"
         self.clock = MovedClock()
@@ -93,137 +93,137 @@ class Scene:
 
 
 @asynccontextmanager
-async def made(folder: Path) -> AsyncIterator[Scene]:
+async def made(folder: Path) -> AsyncIterator[Harness]:
     async with greeting(b"ready\n") as port:
-        scene = Scene(folder, port)
+        harness = Harness(folder, port)
         try:
-            yield scene
+            yield harness
         finally:
-            await scene.egress.close_all()
-            scene.egress.proxy.close()
-            scene.resolver.close()
-            scene.spool.close()
+            await harness.egress.close_all()
+            harness.egress.proxy.close()
+            harness.resolver.close()
+            harness.spool.close()
 
 
 @pytest.mark.promise("P-worker-network")
 async def test_a_binding_is_signed_for_its_own_worker_only(tmp_path: Path) -> None:
-    async with made(tmp_path) as scene:
-        bound = await scene.egress.bind("w1", "the nonce")
+    async with made(tmp_path) as harness:
+        bound = await harness.egress.bind("w1", "the nonce")
         signed = SignedStatement(bytes.fromhex(bound.payload), bytes.fromhex(bound.signature))
-        said = open_statement(BINDING_STATEMENT_TYPE, EgressBinding, signed, scene.signer.verifier())
+        said = open_statement(BINDING_STATEMENT_TYPE, EgressBinding, signed, harness.signer.verifier())
         assert (said.egress_id, said.worker_id, said.nonce) == ("e1", "w1", "the nonce")
-        assert said.policy_digest_sha256 == scene.egress.policy.digest()
+        assert said.policy_digest_sha256 == harness.egress.policy.digest()
         assert said.expires_ms - said.issued_ms == limits.BINDING_LIFE_MS
         with pytest.raises(OtherWorker):
-            await scene.egress.bind("w2", "the nonce")
+            await harness.egress.bind("w2", "the nonce")
 
 
 async def test_a_door_lets_through_what_was_granted_and_nothing_else(tmp_path: Path) -> None:
-    async with made(tmp_path) as scene:
-        scene.grant()
-        granted = await scene.egress.granted(REF)
-        assert (granted.hosts, granted.max_bytes) == ((scene.host,), 500)
-        at = await scene.open()
-        assert b"200" in await scene.connect(at, scene.host)
-        assert scene.reported() == []
-        assert b"403" in await scene.connect(at, "evil.test:443")
-        assert scene.reported() == [("egress.host_not_allowed", "evil.test")]
-        usage = await scene.egress.close(REF)
+    async with made(tmp_path) as harness:
+        harness.grant()
+        granted = await harness.egress.granted(REF)
+        assert (granted.hosts, granted.max_bytes) == ((harness.host,), 500)
+        at = await harness.open()
+        assert b"200" in await harness.connect(at, harness.host)
+        assert harness.reported() == []
+        assert b"403" in await harness.connect(at, "evil.test:443")
+        assert harness.reported() == [("egress.host_not_allowed", "evil.test")]
+        usage = await harness.egress.close(REF)
         assert (usage.connections, usage.refused, usage.violations) == (1, 1, 1)
         assert usage.refusals[0]["code"] == "egress.host_not_allowed"
         # What the first door moved is gone from the lease.
-        assert (await scene.egress.granted(REF)).max_bytes == 500 - usage.bytes_up - usage.bytes_down
+        assert (await harness.egress.granted(REF)).max_bytes == 500 - usage.bytes_up - usage.bytes_down
 
 
 async def test_a_lease_waits_a_while_for_the_daemons_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with made(tmp_path) as scene:
-        asking = asyncio.create_task(scene.egress.granted(REF))
+    async with made(tmp_path) as harness:
+        asking = asyncio.create_task(harness.egress.granted(REF))
         await asyncio.sleep(0)
-        scene.egress.heard(Orders())
+        harness.egress.heard(Orders())
         assert not asking.done()
-        scene.grant()
-        assert (await asking).hosts == (scene.host,)
+        harness.grant()
+        assert (await asking).hosts == (harness.host,)
         monkeypatch.setattr(limits, "GRANT_WAIT_SECONDS", 0.01)
         with pytest.raises(LeaseNotGranted):
-            await scene.egress.granted(LeaseRef(f"{8:026d}", 1))
+            await harness.egress.granted(LeaseRef(f"{8:026d}", 1))
 
 
 async def test_the_narrower_of_grant_and_policy_holds(tmp_path: Path) -> None:
-    async with made(tmp_path) as scene:
-        scene.grant(max_bytes=1 << 40)
-        assert (await scene.egress.granted(REF)).max_bytes == 1_000
+    async with made(tmp_path) as harness:
+        harness.grant(max_bytes=1 << 40)
+        assert (await harness.egress.granted(REF)).max_bytes == 1_000
         wide = LeaseRef(f"{8:026d}", 4)
-        scene.grant(wide, hosts=(scene.host, "other.test"))
+        harness.grant(wide, hosts=(harness.host, "other.test"))
         with pytest.raises(BeyondPolicy):
-            await scene.egress.granted(wide)
+            await harness.egress.granted(wide)
         with pytest.raises(BeyondPolicy):
-            await scene.open(wide)
+            await harness.open(wide)
 
 
 async def test_one_door_of_a_lease_and_none_that_was_not_opened(tmp_path: Path) -> None:
-    async with made(tmp_path) as scene:
-        scene.grant()
+    async with made(tmp_path) as harness:
+        harness.grant()
         with pytest.raises(NoDoor):
-            await scene.egress.close(REF)
-        await scene.open()
+            await harness.egress.close(REF)
+        await harness.open()
         with pytest.raises(DoorStands):
-            await scene.open()
-        await scene.egress.close(REF)
-        at = await scene.open()
+            await harness.open()
+        await harness.egress.close(REF)
+        at = await harness.open()
         # The worker's process is gone.
-        await scene.egress.close_all()
+        await harness.egress.close_all()
         with pytest.raises(OSError):
-            await scene.connect(at, scene.host)
+            await harness.connect(at, harness.host)
 
 
 @pytest.mark.promise("P-worker-network")
 @pytest.mark.parametrize("how", ["ended", "whole", "deadline"])
 async def test_after_its_end_a_lease_reaches_nothing_and_later_that_is_a_violation(tmp_path: Path, how: str) -> None:
-    async with made(tmp_path) as scene:
-        scene.grant()
-        at = await scene.open()
-        assert b"200" in await scene.connect(at, scene.host)
+    async with made(tmp_path) as harness:
+        harness.grant()
+        at = await harness.open()
+        assert b"200" in await harness.connect(at, harness.host)
         match how:
             case "ended":
-                scene.egress.heard(Orders(ended=(REF,)))
+                harness.egress.heard(Orders(ended=(REF,)))
             case "whole":
-                scene.egress.heard(Orders(whole=True))
+                harness.egress.heard(Orders(whole=True))
             case "deadline":
-                scene.clock.ahead_ms += 60_000
-                sweeping = asyncio.create_task(scene.egress.sweep())
-                await eventually(lambda: scene.egress.book.of(REF.lease_id).is_over)
+                harness.clock.ahead_ms += 60_000
+                sweeping = asyncio.create_task(harness.egress.sweep())
+                await eventually(lambda: harness.egress.book.of(REF.lease_id).is_over)
                 sweeping.cancel()
-        assert b"403" in await scene.connect(at, scene.host)
+        assert b"403" in await harness.connect(at, harness.host)
         with pytest.raises(LeaseOver):
-            await scene.egress.granted(REF)
+            await harness.egress.granted(REF)
         # A program that runs, and a worker that is about to begin, cannot know yet.
-        assert scene.reported() == []
-        scene.clock.ahead_ms += limits.ENDED_GRACE_MS
-        assert b"403" in await scene.connect(at, scene.host)
-        assert scene.reported() == [("egress.lease_outlived", "here.test")]
+        assert harness.reported() == []
+        harness.clock.ahead_ms += limits.ENDED_GRACE_MS
+        assert b"403" in await harness.connect(at, harness.host)
+        assert harness.reported() == [("egress.lease_outlived", "here.test")]
         with pytest.raises(LeaseOver):
-            await scene.egress.granted(REF)
-        assert scene.reported() == [("egress.lease_outlived", "here.test"), ("egress.lease_outlived", "")]
+            await harness.egress.granted(REF)
+        assert harness.reported() == [("egress.lease_outlived", "here.test"), ("egress.lease_outlived", "")]
 
 
 async def test_an_open_tunnel_is_cut_when_its_lease_ends(tmp_path: Path) -> None:
-    async with made(tmp_path) as scene:
-        scene.grant()
-        at = await scene.open()
+    async with made(tmp_path) as harness:
+        harness.grant()
+        at = await harness.open()
         reader, writer = await asyncio.open_connection(*at)
-        writer.write(f"CONNECT {scene.host} HTTP/1.1\r\nHost: {scene.host}\r\n\r\n".encode())
+        writer.write(f"CONNECT {harness.host} HTTP/1.1\r\nHost: {harness.host}\r\n\r\n".encode())
         await asyncio.wait_for(reader.readuntil(b"ready\n"), 20)
-        scene.egress.heard(Orders(ended=(REF,)))
+        harness.egress.heard(Orders(ended=(REF,)))
         with contextlib.suppress(ConnectionResetError):
             assert await asyncio.wait_for(reader.read(), 20) == b""
         writer.close()
-        assert scene.reported() == []
+        assert harness.reported() == []
 
 
 async def test_sockets_of_a_refused_door_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GRANT_WAIT_SECONDS", 0.01)
-    async with made(tmp_path) as scene:
+    async with made(tmp_path) as harness:
         listening = socket.create_server(("127.0.0.1", 0))
         with pytest.raises(PalyraError):
-            await scene.egress.open(REF, [("proxy", listening)])
+            await harness.egress.open(REF, [("proxy", listening)])
         assert listening.fileno() == -1

@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 
 from fakes.egress_fleet import egress_fleet
-from fakes.pairing_scene import OPERATOR, PairingScene
+from fakes.pairing_harness import OPERATOR, PairingHarness
 from palyra.config.state_dir import StateDir
 from palyra.devicelink.agent.device_folder import HostRunning, NotPaired
 from palyra.devicelink.agent.joining import WrongKind
@@ -64,19 +64,19 @@ async def test_it_says_what_it_is_and_stops_when_told(tmp_path: Path) -> None:
 
 
 async def test_it_pairs_by_a_code_of_its_own_kind(tmp_path: Path) -> None:
-    async with PairingScene(tmp_path / "daemon").running() as scene:
+    async with PairingHarness(tmp_path / "daemon").running() as harness:
         state = StateDir.open(tmp_path / "proxy")
         told: asyncio.Queue[str] = asyncio.Queue()
         host = EgressHost(state, told.put_nowait)
-        _, other = await scene.code("qr", "worker")
+        _, other = await harness.code("qr", "worker")
         with pytest.raises(WrongKind):
-            await host.join(other, [scene.address])
-        _, code = await scene.code("pin", "egress")
-        joining = asyncio.create_task(host.join(code, [scene.address]))
+            await host.join(other, [harness.address])
+        _, code = await harness.code("pin", "egress")
+        joining = asyncio.create_task(host.join(code, [harness.address]))
         shown = await asyncio.wait_for(told.get(), 60)
-        (request,) = await scene.desk.pairings()
+        (request,) = await harness.desk.pairings()
         assert request.comparison_code in shown
-        await scene.desk.approve(request.id, actor=OPERATOR)
+        await harness.desk.approve(request.id, actor=OPERATOR)
         record = await asyncio.wait_for(joining, 60)
         assert record.paired and status_of(state)["egress_id"] == record.device_id
         names = x509.load_pem_x509_certificate(record.certificate_pem.encode()).extensions

@@ -11,7 +11,7 @@ import pytest
 
 from fakes.egress_fleet import EgressFleet, egress_fleet
 from fakes.eventually import eventually
-from fakes.node_scene import ByHand
+from fakes.node_server_harness import ByHand
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
 from palyra.devicelink.agent.device_folder import NotPaired, PairingFolder
@@ -80,66 +80,66 @@ async def linked(folder: Path) -> AsyncIterator[Linked]:
 
 
 async def test_a_daemon_that_comes_back_says_which_leases_are_left(tmp_path: Path) -> None:
-    async with linked(tmp_path) as scene:
-        egress_id = str(scene.device.device_id)
+    async with linked(tmp_path) as harness:
+        egress_id = str(harness.device.device_id)
         for number in (1, 2, 3):
-            scene.fleet.desk.grant(egress_id, grant(number))
-            await scene.knows(number)
-        await scene.fleet.stop_listening()
+            harness.fleet.desk.grant(egress_id, grant(number))
+            await harness.knows(number)
+        await harness.fleet.stop_listening()
         # While it is away nothing changes here.
-        scene.fleet.desk.end(grant(1).lease_id)
-        scene.fleet.desk.grant(egress_id, grant(4))
-        assert not scene.egress.book.of(grant(1).lease_id).is_over  # type: ignore[union-attr]
-        await scene.fleet.listen()
-        await scene.knows(4)
-        await scene.knows(1, over=True)
-        await scene.knows(2)
+        harness.fleet.desk.end(grant(1).lease_id)
+        harness.fleet.desk.grant(egress_id, grant(4))
+        assert not harness.egress.book.of(grant(1).lease_id).is_over  # type: ignore[union-attr]
+        await harness.fleet.listen()
+        await harness.knows(4)
+        await harness.knows(1, over=True)
+        await harness.knows(2)
 
 
 async def test_a_daemon_that_lost_its_memory_goes_by_the_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with linked(tmp_path) as scene:
+    async with linked(tmp_path) as harness:
         for number in (1, 2):
-            scene.fleet.desk.grant(str(scene.device.device_id), grant(number))
-            await scene.knows(number)
-        await scene.fleet.stop_listening()
-        scene.fleet.desk = type(scene.fleet.desk)()
-        monkeypatch.setattr(scene.fleet, "_open_leases", lambda _: [LeaseRef(grant(2).lease_id, 2)])
-        await scene.fleet.listen()
-        await scene.knows(1, over=True)
+            harness.fleet.desk.grant(str(harness.device.device_id), grant(number))
+            await harness.knows(number)
+        await harness.fleet.stop_listening()
+        harness.fleet.desk = type(harness.fleet.desk)()
+        monkeypatch.setattr(harness.fleet, "_open_leases", lambda _: [LeaseRef(grant(2).lease_id, 2)])
+        await harness.fleet.listen()
+        await harness.knows(1, over=True)
         # Its grant is known here, and the ledger has it open.
-        await scene.knows(2)
+        await harness.knows(2)
 
 
 async def test_the_certificate_is_renewed_for_the_same_key_and_the_streams_go_on(tmp_path: Path) -> None:
-    async with linked(tmp_path) as scene:
-        before = scene.folder.load()
-        scene.link._renew_now.set()
-        await eventually(lambda: (now := scene.folder.load()) and now.generation != scene.record.generation)
-        after = scene.folder.load()
+    async with linked(tmp_path) as harness:
+        before = harness.folder.load()
+        harness.link._renew_now.set()
+        await eventually(lambda: (now := harness.folder.load()) and now.generation != harness.record.generation)
+        after = harness.folder.load()
         assert before is not None and after is not None and after.key_pem is not None and before.key_pem is not None
         assert after.key_pem.reveal() == before.key_pem.reveal()
         assert after.certificate_pem != before.certificate_pem
-        scene.fleet.desk.grant(str(scene.device.device_id), grant(5))
-        await scene.knows(5)
+        harness.fleet.desk.grant(str(harness.device.device_id), grant(5))
+        await harness.knows(5)
         # The daemon has seen the new one in use: the old one is no longer good.
-        held = scene.fleet.nodes.identities.device(scene.device.device_id)
+        held = harness.fleet.nodes.identities.device(harness.device.device_id)
         assert held.generation == after.generation
 
 
 async def test_a_proxy_that_was_revoked_keeps_trying_and_opens_nothing_new(tmp_path: Path) -> None:
-    async with linked(tmp_path) as scene:
-        await scene.fleet.nodes.identities.revoke(scene.device.device_id, reason="test", actor="user:operator")
-        await eventually(lambda: not scene.link.online.is_set())
-        assert not scene.fleet.desk.grant(str(scene.device.device_id), grant(6))
-        assert scene.egress.book.of(grant(6).lease_id) is None
+    async with linked(tmp_path) as harness:
+        await harness.fleet.nodes.identities.revoke(harness.device.device_id, reason="test", actor="user:operator")
+        await eventually(lambda: not harness.link.online.is_set())
+        assert not harness.fleet.desk.grant(str(harness.device.device_id), grant(6))
+        assert harness.egress.book.of(grant(6).lease_id) is None
 
 
 async def test_without_a_pairing_there_is_no_link(tmp_path: Path) -> None:
-    async with linked(tmp_path) as scene:
+    async with linked(tmp_path) as harness:
         for changes in ({"certificate_pem": ""}, {"servers": ()}):
-            record = msgspec.structs.replace(scene.record, **changes)
+            record = msgspec.structs.replace(harness.record, **changes)
             with pytest.raises(NotPaired):
-                EgressLink(scene.folder, record, scene.egress, clock=SystemClock(), draw=random.random)
+                EgressLink(harness.folder, record, harness.egress, clock=SystemClock(), draw=random.random)
     assert connection.RENEWAL_CHECK_SECONDS > 0

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from fakes.fleet_scene import SCOPE
+from fakes.fleet_peers import SCOPE
 from palyra.errors import PalyraError
 from palyra.fleet import limits
 from palyra.fleet.domain.workspace_scope import (

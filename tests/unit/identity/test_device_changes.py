@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fakes.identity_house import ACTOR, DeviceKey, IdentityHouse
+from fakes.identity_harness import ACTOR, DeviceKey, IdentityHarness
 from palyra.errors import PalyraError
 from palyra.identity.device import DeviceId, DeviceKind
 from palyra.identity.limits import MAX_LIVE_CERTIFICATES
@@ -26,9 +26,9 @@ class Generations(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="palyra-generations-"))
-        self.house = IdentityHouse(self.folder)
+        self.harness = IdentityHarness(self.folder)
         self.runner = asyncio.Runner()
-        self.managers = [self.house.manager(certificate_seconds=LIFE) for _ in range(2)]
+        self.managers = [self.harness.manager(certificate_seconds=LIFE) for _ in range(2)]
         self.device_id = DeviceId.new()
         self.issued: list[IssuedCertificate] = []
         self.keys: list[int] = []
@@ -39,11 +39,11 @@ class Generations(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.runner.close()
-        self.house.close()
+        self.harness.close()
         shutil.rmtree(self.folder)
 
     def ended(self, certificate: IssuedCertificate) -> bool:
-        return self.house.clock.now >= certificate.not_after_ms
+        return self.harness.clock.now >= certificate.not_after_ms
 
     def attempt(self, work: Any) -> Any:
         """What came of it: a value, or the code of the refusal."""
@@ -109,7 +109,7 @@ class Generations(RuleBasedStateMachine):
 
     def dropped(self, certificate: IssuedCertificate) -> bool:
         """Renewals sweep away what had ended by then; whether one was swept is asked of the table."""
-        rows = self.house._stores[0].read(
+        rows = self.harness._stores[0].read(
             "SELECT 1 FROM identity_certificates WHERE fingerprint = ?", (certificate.fingerprint,)
         )
         assert rows or (self.ended(certificate) and certificate.generation < len(self.issued))
@@ -129,7 +129,7 @@ class Generations(RuleBasedStateMachine):
     @precondition(lambda self: self.issued)
     @rule(seconds=st.sampled_from([1, LIFE // 3, LIFE * 2 // 3, LIFE]))
     def wait(self, seconds: int) -> None:
-        self.house.clock.forward(seconds)
+        self.harness.clock.forward(seconds)
 
     @precondition(lambda self: self.issued)
     @rule(process=st.integers(0, 1))
@@ -146,7 +146,7 @@ class Generations(RuleBasedStateMachine):
     @invariant()
     def every_process_says_the_same_of_every_certificate(self) -> None:
         # More than the time after which another process's change must be seen.
-        self.house.clock.forward(0.5)
+        self.harness.clock.forward(0.5)
         for certificate in self.issued[-4:]:
             gone = self.dropped(certificate)
             for manager in self.managers:

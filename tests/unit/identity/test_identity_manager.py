@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from fakes.identity_house import ACTOR, DAY_SECONDS, DeviceKey, IdentityHouse
+from fakes.identity_harness import ACTOR, DAY_SECONDS, DeviceKey, IdentityHarness
 from palyra.identity.device import (
     AlreadyIssued,
     CertificateExpired,
@@ -38,10 +38,10 @@ async def connected(manager: IdentityManager, certificate: IssuedCertificate) ->
     return peer
 
 
-async def test_a_device_gets_a_certificate_for_its_key(house: IdentityHouse) -> None:
+async def test_a_device_gets_a_certificate_for_its_key(harness: IdentityHarness) -> None:
     from cryptography import x509
 
-    manager, key = house.manager(), DeviceKey()
+    manager, key = harness.manager(), DeviceKey()
     device_id = DeviceId.new()
     made = await manager.issue(DeviceKind.EGRESS, device_id, key.csr(common_name="root"), actor=ACTOR)
     leaf = x509.load_pem_x509_certificate(made.certificate_pem)
@@ -49,28 +49,28 @@ async def test_a_device_gets_a_certificate_for_its_key(house: IdentityHouse) -> 
     [uri] = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert SpiffeId.parse(uri.value) == SpiffeId(manager.trust_domain, DeviceKind.EGRESS, device_id)
     assert made.ca_bundle_pem == manager.ca_bundle_pem() and made.generation == 1
-    assert made.not_after_ms - house.clock.now == DAY_SECONDS * 1_000
-    assert made.not_before_ms == house.clock.now - CLOCK_SKEW_MS
+    assert made.not_after_ms - harness.clock.now == DAY_SECONDS * 1_000
+    assert made.not_before_ms == harness.clock.now - CLOCK_SKEW_MS
     peer = manager.identify(made.fingerprint)
     assert (peer.device_id, peer.kind, peer.generation) == (device_id, DeviceKind.EGRESS, 1)
-    assert house.events("identity.certificate_issued")[0][1]["fingerprint"] == made.fingerprint
+    assert harness.events("identity.certificate_issued")[0][1]["fingerprint"] == made.fingerprint
 
 
-async def test_the_same_key_gets_the_same_answer_and_another_key_none(house: IdentityHouse) -> None:
-    manager, key = house.manager(), DeviceKey()
+async def test_the_same_key_gets_the_same_answer_and_another_key_none(harness: IdentityHarness) -> None:
+    manager, key = harness.manager(), DeviceKey()
     first = await issued(manager, key)
-    again = house.manager()
+    again = harness.manager()
     assert await again.issue(first.kind, first.device_id, key.csr(), actor=ACTOR) == first, "also after a restart"
     with pytest.raises(AlreadyIssued):
         await manager.issue(first.kind, first.device_id, DeviceKey().csr(), actor=ACTOR)
     with pytest.raises(AlreadyIssued):
         await manager.issue(DeviceKind.WORKER, first.device_id, key.csr(), actor=ACTOR)
-    assert len(house.events("identity.certificate_issued")) == 1
+    assert len(harness.events("identity.certificate_issued")) == 1
 
 
 @pytest.mark.promise("P-device-known")
-async def test_one_request_twice_at_once_is_one_certificate(house: IdentityHouse) -> None:
-    one, other, key, device_id = house.manager(), house.manager(), DeviceKey(), DeviceId.new()
+async def test_one_request_twice_at_once_is_one_certificate(harness: IdentityHarness) -> None:
+    one, other, key, device_id = harness.manager(), harness.manager(), DeviceKey(), DeviceId.new()
     answers = await asyncio.gather(
         *(manager.issue(DeviceKind.NODE, device_id, key.csr(), actor=ACTOR) for manager in (one, other) * 4)
     )
@@ -78,8 +78,8 @@ async def test_one_request_twice_at_once_is_one_certificate(house: IdentityHouse
 
 
 @pytest.mark.promise("P-device-known")
-async def test_two_claimants_one_certificate(house: IdentityHouse) -> None:
-    manager, device_id = house.manager(), DeviceId.new()
+async def test_two_claimants_one_certificate(harness: IdentityHarness) -> None:
+    manager, device_id = harness.manager(), DeviceId.new()
     answers = await asyncio.gather(
         *(manager.issue(DeviceKind.NODE, device_id, DeviceKey().csr(), actor=ACTOR) for _ in range(4)),
         return_exceptions=True,
@@ -88,18 +88,18 @@ async def test_two_claimants_one_certificate(house: IdentityHouse) -> None:
     assert sum(isinstance(answer, IssuedCertificate) for answer in answers) == 1
 
 
-async def test_a_bad_request_changes_nothing(house: IdentityHouse) -> None:
+async def test_a_bad_request_changes_nothing(harness: IdentityHarness) -> None:
     from cryptography import x509
 
-    manager = house.manager()
+    manager = harness.manager()
     with pytest.raises(CsrAsksForAuthority):
         csr = DeviceKey().csr(x509.BasicConstraints(ca=True, path_length=None))
         await manager.issue(DeviceKind.NODE, DeviceId.new(), csr, actor=ACTOR)
     assert manager.devices() == []
 
 
-async def test_an_unknown_certificate_is_nobodys(house: IdentityHouse) -> None:
-    manager = house.manager()
+async def test_an_unknown_certificate_is_nobodys(harness: IdentityHarness) -> None:
+    manager = harness.manager()
     with pytest.raises(UnknownCertificate):
         manager.identify("0" * 64)
     made = await issued(manager)
@@ -107,9 +107,9 @@ async def test_an_unknown_certificate_is_nobodys(house: IdentityHouse) -> None:
         manager.identify(made.fingerprint.upper())
 
 
-async def test_a_made_up_peer_renews_nothing(house: IdentityHouse) -> None:
+async def test_a_made_up_peer_renews_nothing(harness: IdentityHarness) -> None:
     """Another device's id with one's own certificate, or a generation that is not the certificate's."""
-    manager = house.manager()
+    manager = harness.manager()
     mine, theirs = await issued(manager), await issued(manager)
     own = manager.identify(mine.fingerprint)
     for forged in (
@@ -135,13 +135,13 @@ async def test_a_made_up_peer_renews_nothing(house: IdentityHouse) -> None:
     assert {device.state for device in manager.devices()} == {"active"}
 
 
-async def test_renewal_goes_on_through_many_lives(house: IdentityHouse) -> None:
-    manager = house.manager(certificate_seconds=60)
+async def test_renewal_goes_on_through_many_lives(harness: IdentityHarness) -> None:
+    manager = harness.manager(certificate_seconds=60)
     certificate = await issued(manager)
     for generation in range(1, 16):
         peer = await connected(manager, certificate)
         due = renewal_due_ms(certificate.not_before_ms, certificate.not_after_ms)
-        house.clock.forward((due - house.clock.now) / 1_000)
+        harness.clock.forward((due - harness.clock.now) / 1_000)
         renewed = await manager.renew(peer, DeviceKey().csr(), generation)
         assert renewed.generation == generation + 1
         assert manager.identify(certificate.fingerprint) == peer, "the old one is good until the new one is used"
@@ -149,24 +149,24 @@ async def test_renewal_goes_on_through_many_lives(house: IdentityHouse) -> None:
         with pytest.raises(CertificateSuperseded):
             manager.identify(certificate.fingerprint)
         certificate = renewed
-    assert house.store().read("SELECT COUNT(*) FROM identity_certificates")[0][0] <= 3
-    assert house.clock.now > 5 * 60_000
+    assert harness.store().read("SELECT COUNT(*) FROM identity_certificates")[0][0] <= 3
+    assert harness.clock.now > 5 * 60_000
 
 
 @pytest.mark.promise("P-device-known")
-async def test_a_lost_answer_is_given_again_to_the_same_key(house: IdentityHouse) -> None:
-    manager, key = house.manager(), DeviceKey()
+async def test_a_lost_answer_is_given_again_to_the_same_key(harness: IdentityHarness) -> None:
+    manager, key = harness.manager(), DeviceKey()
     peer = await connected(manager, await issued(manager))
     lost = await manager.renew(peer, key.csr(), 1)
-    restarted = house.manager()
+    restarted = harness.manager()
     assert await restarted.renew(peer, key.csr(), 1) == lost
-    assert len(house.events("identity.certificate_renewed")) == 1
+    assert len(harness.events("identity.certificate_renewed")) == 1
 
 
 @pytest.mark.promise("P-device-known")
-async def test_a_copied_key_shows(house: IdentityHouse) -> None:
+async def test_a_copied_key_shows(harness: IdentityHarness) -> None:
     """The thief renews first and uses it. The owner is refused, tries to renew, and so locks both out."""
-    manager, ended = house.manager(), []
+    manager, ended = harness.manager(), []
     manager.on_ended.append(lambda device_id, code: ended.append((device_id, code)))
     stolen = await issued(manager)
     peer = await connected(manager, stolen)
@@ -185,13 +185,13 @@ async def test_a_copied_key_shows(house: IdentityHouse) -> None:
             manager.identify_for_renewal(certificate.fingerprint)
     with pytest.raises(DeviceLocked):
         await manager.renew(peer, DeviceKey().csr(), 2 - 1)
-    [(_, entry)] = house.events("identity.device_locked")
+    [(_, entry)] = harness.events("identity.device_locked")
     assert (entry["presented"], entry["generation"], entry["fingerprint"]) == (1, 2, stolen.fingerprint)
     assert manager.device(stolen.device_id).reason.startswith("generation 1 was presented")
 
 
-async def test_another_key_in_the_place_of_a_lost_answer_locks(house: IdentityHouse) -> None:
-    manager = house.manager()
+async def test_another_key_in_the_place_of_a_lost_answer_locks(harness: IdentityHarness) -> None:
+    manager = harness.manager()
     peer = await connected(manager, await issued(manager))
     await manager.renew(peer, DeviceKey().csr(), 1)
     with pytest.raises(StaleGeneration):
@@ -199,8 +199,8 @@ async def test_another_key_in_the_place_of_a_lost_answer_locks(house: IdentityHo
     assert manager.device(peer.device_id).state == "locked"
 
 
-async def test_an_old_number_in_the_message_locks_and_a_new_one_does_not(house: IdentityHouse) -> None:
-    manager = house.manager()
+async def test_an_old_number_in_the_message_locks_and_a_new_one_does_not(harness: IdentityHarness) -> None:
+    manager = harness.manager()
     first = await connected(manager, await issued(manager))
     second = await connected(manager, await manager.renew(first, DeviceKey().csr(), 1))
     with pytest.raises(GenerationAhead):
@@ -212,8 +212,8 @@ async def test_an_old_number_in_the_message_locks_and_a_new_one_does_not(house: 
 
 
 @pytest.mark.promise("P-device-known")
-async def test_revocation_takes_effect_at_once_and_for_good(house: IdentityHouse) -> None:
-    manager, ended, key = house.manager(), [], DeviceKey()
+async def test_revocation_takes_effect_at_once_and_for_good(harness: IdentityHarness) -> None:
+    manager, ended, key = harness.manager(), [], DeviceKey()
     manager.on_ended.append(lambda device_id, code: ended.append((device_id, code)))
     made = await issued(manager, key)
     peer = await connected(manager, made)
@@ -229,7 +229,7 @@ async def test_revocation_takes_effect_at_once_and_for_good(house: IdentityHouse
         manager.identify(made.fingerprint)
     await manager.revoke(made.device_id, reason="again", actor=ACTOR)
     assert manager.device(made.device_id).reason == "lost it", "the first reason stays"
-    assert len(house.events("identity.device_revoked")) == 1 and len(ended) == 1
+    assert len(harness.events("identity.device_revoked")) == 1 and len(ended) == 1
     with pytest.raises(UnknownDevice):
         await manager.revoke(DeviceId.new(), reason="x", actor=ACTOR)
     with pytest.raises(UnknownDevice):
@@ -237,22 +237,22 @@ async def test_revocation_takes_effect_at_once_and_for_good(house: IdentityHouse
 
 
 @pytest.mark.promise("P-device-known")
-async def test_a_revocation_by_another_process_is_seen(house: IdentityHouse) -> None:
-    daemon, other, ended = house.manager(), house.manager(), []
+async def test_a_revocation_by_another_process_is_seen(harness: IdentityHarness) -> None:
+    daemon, other, ended = harness.manager(), harness.manager(), []
     daemon.on_ended.append(lambda device_id, code: ended.append((device_id, code)))
     made = await issued(daemon)
     daemon.identify(made.fingerprint)
     await other.revoke(made.device_id, reason="lost", actor=ACTOR)
-    house.clock.forward(RECHECK_SECONDS)
+    harness.clock.forward(RECHECK_SECONDS)
     with pytest.raises(DeviceRevoked):
         daemon.identify(made.fingerprint)
     assert ended == [(made.device_id, "identity.revoked")]
 
 
 @pytest.mark.promise("P-device-known")
-async def test_silent_streams_are_cut_by_the_tending(house: IdentityHouse) -> None:
+async def test_silent_streams_are_cut_by_the_tending(harness: IdentityHarness) -> None:
     """Nobody asks ``identify`` here: the one who keeps watch has to see it."""
-    daemon, other, ended = house.manager(), house.manager(), asyncio.Event()
+    daemon, other, ended = harness.manager(), harness.manager(), asyncio.Event()
     daemon.on_ended.append(lambda _id, _code: ended.set())
     made = await issued(daemon)
     keeping = asyncio.create_task(daemon.keep(actor="palyrad"))
@@ -262,9 +262,9 @@ async def test_silent_streams_are_cut_by_the_tending(house: IdentityHouse) -> No
 
 
 async def test_one_listener_that_fails_does_not_keep_the_others_from_hearing(
-    house: IdentityHouse, caplog: pytest.LogCaptureFixture
+    harness: IdentityHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager, heard = house.manager(), []
+    manager, heard = harness.manager(), []
 
     def fails(_device: str, _code: str) -> None:
         raise RuntimeError("a fault")
@@ -277,9 +277,9 @@ async def test_one_listener_that_fails_does_not_keep_the_others_from_hearing(
 
 
 async def test_the_watch_goes_on_after_a_failure(
-    house: IdentityHouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    harness: IdentityHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager, again = house.manager(), asyncio.Event()
+    manager, again = harness.manager(), asyncio.Event()
     monkeypatch.setattr("palyra.identity.identity_manager.TEND_SECONDS", 0)
     turns = 0
 
@@ -297,11 +297,11 @@ async def test_the_watch_goes_on_after_a_failure(
     assert "could not be tended" in caplog.text
 
 
-async def test_a_certificate_ends_by_itself(house: IdentityHouse) -> None:
-    manager, key = house.manager(), DeviceKey()
+async def test_a_certificate_ends_by_itself(harness: IdentityHarness) -> None:
+    manager, key = harness.manager(), DeviceKey()
     made = await issued(manager, key)
     peer = await connected(manager, made)
-    house.clock.forward(DAY_SECONDS)
+    harness.clock.forward(DAY_SECONDS)
     with pytest.raises(CertificateExpired):
         manager.identify(made.fingerprint)
     with pytest.raises(CertificateExpired):
@@ -312,8 +312,8 @@ async def test_a_certificate_ends_by_itself(house: IdentityHouse) -> None:
 
 
 @pytest.mark.promise("P-limits")
-async def test_a_device_cannot_fill_the_store_with_certificates(house: IdentityHouse) -> None:
-    manager = house.manager()
+async def test_a_device_cannot_fill_the_store_with_certificates(harness: IdentityHarness) -> None:
+    manager = harness.manager()
     certificate = await issued(manager)
     for generation in range(1, MAX_LIVE_CERTIFICATES):
         certificate = await manager.renew(await connected(manager, certificate), DeviceKey().csr(), generation)
@@ -325,10 +325,10 @@ async def test_a_device_cannot_fill_the_store_with_certificates(house: IdentityH
 
 @pytest.mark.promise("P-limits")
 async def test_devices_are_bounded_and_a_revoked_one_makes_room(
-    house: IdentityHouse, monkeypatch: pytest.MonkeyPatch
+    harness: IdentityHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("palyra.identity.device_lifecycle.MAX_DEVICES", 2)
-    manager = house.manager()
+    manager = harness.manager()
     first = await issued(manager)
     await issued(manager)
     with pytest.raises(TooManyDevices):
@@ -338,13 +338,13 @@ async def test_devices_are_bounded_and_a_revoked_one_makes_room(
 
 
 async def test_asking_who_it_is_reads_nothing_from_the_store(
-    house: IdentityHouse, monkeypatch: pytest.MonkeyPatch
+    harness: IdentityHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = house.store()
-    manager = house.manager(store)
+    store = harness.store()
+    manager = harness.manager(store)
     made = await issued(manager)
     peer = await connected(manager, made)
-    house.clock.forward(RECHECK_SECONDS)
+    harness.clock.forward(RECHECK_SECONDS)
     manager.identify(made.fingerprint)
     monkeypatch.setattr(type(store), "read", None)
     monkeypatch.setattr(type(store), "transact", None)

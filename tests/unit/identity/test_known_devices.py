@@ -1,13 +1,13 @@
 from typing import Any
 
-from fakes.identity_house import ACTOR, DeviceKey, IdentityHouse
+from fakes.identity_harness import ACTOR, DeviceKey, IdentityHarness
 from palyra.identity.device import DeviceId, DeviceKind, DeviceState
 from palyra.identity.identity_manager import KnownDevices
 
 
-async def test_it_knows_what_is_stored_and_follows_what_changes(house: IdentityHouse) -> None:
-    manager = house.manager()
-    known = KnownDevices(house.store())
+async def test_it_knows_what_is_stored_and_follows_what_changes(harness: IdentityHarness) -> None:
+    manager = harness.manager()
+    known = KnownDevices(harness.store())
     assert known.refresh() == [] and known.revision == 0
     device_id = DeviceId.new()
     issued = await manager.issue(DeviceKind.WORKER, device_id, DeviceKey().csr(), actor=ACTOR)
@@ -20,9 +20,9 @@ async def test_it_knows_what_is_stored_and_follows_what_changes(house: IdentityH
     assert known.device(device_id).used_generation == 1  # type: ignore[union-attr]
 
 
-async def test_an_end_is_told_once_and_only_of_devices_that_were_let_in(house: IdentityHouse) -> None:
-    manager = house.manager()
-    known = KnownDevices(house.store())
+async def test_an_end_is_told_once_and_only_of_devices_that_were_let_in(harness: IdentityHarness) -> None:
+    manager = harness.manager()
+    known = KnownDevices(harness.store())
     first, second = DeviceId.new(), DeviceId.new()
     for device_id in (first, second):
         await manager.issue(DeviceKind.NODE, device_id, DeviceKey().csr(), actor=ACTOR)
@@ -37,8 +37,8 @@ async def test_an_end_is_told_once_and_only_of_devices_that_were_let_in(house: I
 class Hurried:
     """The certificates are read a moment after the devices: by then ``late`` has changed as well."""
 
-    def __init__(self, house: IdentityHouse) -> None:
-        self._store = house.store()
+    def __init__(self, harness: IdentityHarness) -> None:
+        self._store = harness.store()
         self.late = ""
 
     def read(self, sql: str, params: Any = ()) -> list[tuple[Any, ...]]:
@@ -49,8 +49,8 @@ class Hurried:
         return rows
 
 
-async def test_a_device_that_changes_between_two_reads_is_known_once(house: IdentityHouse) -> None:
-    manager, reader = house.manager(), Hurried(house)
+async def test_a_device_that_changes_between_two_reads_is_known_once(harness: IdentityHarness) -> None:
+    manager, reader = harness.manager(), Hurried(harness)
     known = KnownDevices(reader)
     issued = [await manager.issue(DeviceKind.WORKER, DeviceId.new(), DeviceKey().csr(), actor=ACTOR) for _ in range(2)]
     known.refresh()
@@ -66,14 +66,14 @@ async def test_a_device_that_changes_between_two_reads_is_known_once(house: Iden
     assert found is not None and found.device.used_generation == 1
 
 
-async def test_certificates_that_are_gone_are_forgotten(house: IdentityHouse) -> None:
-    manager = house.manager(certificate_seconds=60)
-    known = KnownDevices(house.store())
+async def test_certificates_that_are_gone_are_forgotten(harness: IdentityHarness) -> None:
+    manager = harness.manager(certificate_seconds=60)
+    known = KnownDevices(harness.store())
     device_id, prints = DeviceId.new(), []
     issued = await manager.issue(DeviceKind.NODE, device_id, DeviceKey().csr(), actor=ACTOR)
     prints.append(issued.fingerprint)
     for generation in (1, 2, 3):
-        house.clock.forward(40)
+        harness.clock.forward(40)
         peer = manager.identify(issued.fingerprint)
         await manager.used(peer)
         issued = await manager.renew(peer, DeviceKey().csr(), generation)

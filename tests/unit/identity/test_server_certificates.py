@@ -8,44 +8,44 @@ from pathlib import Path
 import grpc
 import pytest
 
-from fakes.identity_house import ACTOR, DAY_SECONDS, DeviceKey, IdentityHouse
+from fakes.identity_harness import ACTOR, DAY_SECONDS, DeviceKey, IdentityHarness
 from palyra.identity.device import BadServerName, DeviceId, DeviceKind, NotOpened
 from palyra.identity.identity_manager import IdentityManager
 from palyra.identity.records import IssuedCertificate
 
 
-async def test_it_is_renewed_when_due_and_not_before(house: IdentityHouse) -> None:
-    manager = house.manager()
+async def test_it_is_renewed_when_due_and_not_before(harness: IdentityHarness) -> None:
+    manager = harness.manager()
     with pytest.raises(NotOpened):
         manager.server_certificate()
     await manager.open()
     first = manager.server_certificate()
     assert manager.server_certificate() is first
-    house.clock.forward(DAY_SECONDS * 2 / 3 - 1)
+    harness.clock.forward(DAY_SECONDS * 2 / 3 - 1)
     assert manager.server_certificate() is first
-    house.clock.forward(2)
+    harness.clock.forward(2)
     second = manager.server_certificate()
     assert second.fingerprint != first.fingerprint and second.key_pem != first.key_pem
     assert second.not_after_ms > first.not_after_ms
 
 
-async def test_many_threads_get_the_same_one(house: IdentityHouse) -> None:
-    manager = house.manager()
+async def test_many_threads_get_the_same_one(harness: IdentityHarness) -> None:
+    manager = harness.manager()
     await manager.open()
     with ThreadPoolExecutor(8) as pool:
         shown = list(pool.map(lambda _: manager.server_certificate().fingerprint, range(64)))
     assert len(set(shown)) == 1
 
 
-async def test_its_key_is_nowhere_on_disk(house: IdentityHouse) -> None:
-    manager = house.manager()
+async def test_its_key_is_nowhere_on_disk(harness: IdentityHarness) -> None:
+    manager = harness.manager()
     await manager.open()
     body = manager.server_certificate().key_pem.reveal().splitlines()[1].encode()
-    for file in (*house.state.iterdir(), *house.config.iterdir()):
+    for file in (*harness.state.iterdir(), *harness.config.iterdir()):
         assert body not in file.read_bytes(), file.name
 
 
-async def test_new_names_need_a_new_certificate(today: IdentityHouse) -> None:
+async def test_new_names_need_a_new_certificate(today: IdentityHarness) -> None:
     manager = today.manager(server_names=("10.0.0.7",))
     await manager.open()
     first = manager.server_certificate()
@@ -63,7 +63,7 @@ async def test_new_names_need_a_new_certificate(today: IdentityHouse) -> None:
 
 
 @pytest.mark.promise("P-device-recovers")
-async def test_a_device_that_knows_only_the_old_authority_is_led_to_the_new_one(today: IdentityHouse) -> None:
+async def test_a_device_that_knows_only_the_old_authority_is_led_to_the_new_one(today: IdentityHarness) -> None:
     """The rotation as a device lives it, with OpenSSL on both sides."""
     manager = today.manager()
     key = DeviceKey()
@@ -94,7 +94,7 @@ async def test_a_device_that_knows_only_the_old_authority_is_led_to_the_new_one(
 
 
 @pytest.mark.promise("P-device-recovers")
-async def test_grpc_follows_the_rotation_too(today: IdentityHouse) -> None:
+async def test_grpc_follows_the_rotation_too(today: IdentityHarness) -> None:
     """BoringSSL looks for paths in a way of its own; the listener asks for its certificate at every handshake."""
     manager = today.manager()
     key = DeviceKey()

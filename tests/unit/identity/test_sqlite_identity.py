@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from fakes.identity_house import IdentityHouse
+from fakes.identity_harness import IdentityHarness
 from palyra.identity import tables as sqlite_identity
 from palyra.identity.device import DeviceId, DeviceKind, DeviceState, IdentityTampered
 from palyra.identity.records import AuthorityRow, AuthorityState, CertificateRow, DeviceRow
@@ -46,8 +46,8 @@ def certificate(generation: int, not_after_ms: int, authority_id: str = "a" * 64
 
 
 @pytest.fixture
-def store(house: IdentityHouse) -> SqliteStore:
-    store = house.store()
+def store(harness: IdentityHarness) -> SqliteStore:
+    store = harness.store()
     store.transact_blocking(lambda tx: IdentityTables(tx).create("palyra-x"))
     return store
 

@@ -1,12 +1,12 @@
 import subprocess
 import sys
 
-from fakes.identity_house import IdentityHouse
+from fakes.identity_harness import IdentityHarness
 from palyra.identity.tables import SCHEMA
 
 
-def test_the_schema_is_harmless_when_run_again(house: IdentityHouse) -> None:
-    first, second = house.store(), house.store()
+def test_the_schema_is_harmless_when_run_again(harness: IdentityHarness) -> None:
+    first, second = harness.store(), harness.store()
     for statement in SCHEMA:
         second.transact_blocking(lambda tx, sql=statement: tx.execute(sql))  # type: ignore[misc]
     assert first.read("SELECT COUNT(*) FROM identity_state") == [(0,)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.journal_house import JournalHouse
+from fakes.journal_harness import JournalHarness
 from palyra.identity import api_tokens
 from palyra.identity.api_tokens import TokenRecord, TokenScope, Unauthenticated, UnknownToken
 from palyra.identity.tables import TOKENS
@@ -17,13 +17,13 @@ BOT = Principal.parse("agent:bot")
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> JournalHouse:
-    return JournalHouse(tmp_path)
+def harness(tmp_path: Path) -> JournalHarness:
+    return JournalHarness(tmp_path)
 
 
 @pytest.fixture
-def store(house: JournalHouse) -> Iterator[SqliteStore]:
-    opened = house.open(schema=TOKENS)
+def store(harness: JournalHarness) -> Iterator[SqliteStore]:
+    opened = harness.open(schema=TOKENS)
     yield opened
     opened.close()
 
@@ -36,11 +36,11 @@ def create(store: SqliteStore, ttl_ms: int | None = None) -> tuple[TokenRecord, 
 
 
 @pytest.mark.promise("P-tokens")
-def test_only_the_hash_of_a_token_is_kept(house: JournalHouse, store: SqliteStore) -> None:
+def test_only_the_hash_of_a_token_is_kept(harness: JournalHarness, store: SqliteStore) -> None:
     _, text = create(store)
     secret = text.rpartition("_")[2].encode() if text.count("_") == 2 else text[31:].encode()
     store.seal()
-    for file in house.folder.iterdir():
+    for file in harness.folder.iterdir():
         # A checkpoint that is being written has another name for a moment.
         with contextlib.suppress(FileNotFoundError):
             assert secret not in file.read_bytes(), file.name
@@ -50,21 +50,21 @@ def test_two_tokens_share_nothing(store: SqliteStore) -> None:
     assert len({create(store)[1][31:] for _ in range(20)}) == 20
 
 
-def test_a_token_works_until_it_is_revoked_and_never_again(house: JournalHouse, store: SqliteStore) -> None:
+def test_a_token_works_until_it_is_revoked_and_never_again(harness: JournalHarness, store: SqliteStore) -> None:
     record, text = create(store)
-    assert api_tokens.authenticate(store, text, house.clock.now).principal == "agent:bot"
+    assert api_tokens.authenticate(store, text, harness.clock.now).principal == "agent:bot"
     token_id = TokenId(record.token_id)
     first = store.transact_blocking(lambda tx: api_tokens.revoke_token(tx, token_id, actor="user:op"))
     again = store.transact_blocking(lambda tx: api_tokens.revoke_token(tx, token_id, actor="user:op"))
     assert first.revoked_ms == again.revoked_ms, "the first moment stays"
     with pytest.raises(Unauthenticated):
-        api_tokens.authenticate(store, text, house.clock.now)
+        api_tokens.authenticate(store, text, harness.clock.now)
     events = store.events_since(0, 10)
     assert [event.kind for event in events] == ["credential.created", "credential.revoked"]
     assert events[0].payload_value() == {"id": record.token_id, "scopes": ["call"], "label": "l", "run_id": ""}
 
 
-def test_a_token_ends_by_itself(house: JournalHouse, store: SqliteStore) -> None:
+def test_a_token_ends_by_itself(harness: JournalHarness, store: SqliteStore) -> None:
     record, text = create(store, ttl_ms=1_000)
     assert record.expires_ms is not None
     api_tokens.authenticate(store, text, record.expires_ms - 1)

@@ -11,7 +11,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.identity_house import DeviceKey
+from fakes.identity_harness import DeviceKey
 from palyra.errors import PalyraError
 from palyra.identity.certificate import authority_profile, device_profile, server_profile
 from palyra.identity.device import (

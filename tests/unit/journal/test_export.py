@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from fakes.journal_house import JournalHouse, appending
+from fakes.journal_harness import JournalHarness, appending
 from palyra.errors import PalyraError
 from palyra.journal.export import ExportReader, NotAnExport, event_line, export_lines
 from palyra.journal.verify import Damage, JournalTampered, JournalVerifier
@@ -10,39 +10,39 @@ from palyra.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture
-def house(tmp_path):
-    house = JournalHouse(tmp_path)
-    house.fill(23)
-    return house
+def harness(tmp_path):
+    harness = JournalHarness(tmp_path)
+    harness.fill(23)
+    return harness
 
 
-def exported(house, **options):
-    with SqliteStore.open_reader(house.database) as reader:
-        _, start, items = reader.walk(house.verifiers, **options)
+def exported(harness, **options):
+    with SqliteStore.open_reader(harness.database) as reader:
+        _, start, items = reader.walk(harness.verifiers, **options)
         return list(export_lines(items, start))
 
 
-def verified(house, lines, **options):
+def verified(harness, lines, **options):
     reader = ExportReader(lines)
-    verifier = JournalVerifier(house.verifiers, start=reader.start, **options)
+    verifier = JournalVerifier(harness.verifiers, start=reader.start, **options)
     return verifier.verify(reader.rows(lines), reader.checkpoints)
 
 
-def damage(house, lines, **options):
+def damage(harness, lines, **options):
     with pytest.raises(JournalTampered) as caught:
-        verified(house, lines, **options)
+        verified(harness, lines, **options)
     return caught.value.kind, caught.value.seq
 
 
-def test_an_export_verifies_and_ends_sealed(house):
-    lines = exported(house)
-    report = verified(house, lines)
+def test_an_export_verifies_and_ends_sealed(harness):
+    lines = exported(harness)
+    report = verified(harness, lines)
     assert (report.events, report.checkpoints, report.unsealed) == (23, 3, 0)
     assert json.loads(lines[-1])["sealed_through"] == 23
 
 
-def test_a_line_has_the_ocsf_fields_a_collector_looks_for(house):
-    line = json.loads(exported(house)[1])
+def test_a_line_has_the_ocsf_fields_a_collector_looks_for(harness):
+    line = json.loads(exported(harness)[1])
     assert (line["class_uid"], line["category_uid"], line["type_uid"], line["severity_id"]) == (6003, 6, 600399, 1)
     assert line["time"] == line["unmapped"]["palyra"]["time_ms"]
     assert line["metadata"]["sequence"] == 1 and line["metadata"]["product"]["name"] == "Palyra"
@@ -50,55 +50,55 @@ def test_a_line_has_the_ocsf_fields_a_collector_looks_for(house):
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 7), (5, 23), (11, 20), (12, 18), (21, 23)])
-def test_a_stretch_verifies(house, first, last):
-    lines = exported(house, first_seq=first, last_seq=last)
-    report = verified(house, lines)
+def test_a_stretch_verifies(harness, first, last):
+    lines = exported(harness, first_seq=first, last_seq=last)
+    report = verified(harness, lines)
     assert (report.first_seq, report.last_seq) == (first, last)
 
 
-def test_every_single_changed_byte_is_found(house):
-    lines = exported(house, first_seq=9, last_seq=12)
+def test_every_single_changed_byte_is_found(harness):
+    lines = exported(harness, first_seq=9, last_seq=12)
     text = b"".join(lines)
     for place in range(0, len(text), 11):
         changed = bytearray(text)
         changed[place] ^= 1
         with pytest.raises(PalyraError) as caught:
-            verified(house, bytes(changed).splitlines(keepends=True))
+            verified(harness, bytes(changed).splitlines(keepends=True))
         assert caught.value.code.startswith("journal."), (place, caught.value)
 
 
-def test_an_edit_outside_the_chained_fields_is_found(house):
-    lines = exported(house)
+def test_an_edit_outside_the_chained_fields_is_found(harness):
+    lines = exported(harness)
     lines[3] = lines[3].replace(b'"activity_name":"call.finished"', b'"activity_name":"call.denied"')
-    assert damage(house, lines) == (Damage.EDITED, 3)
+    assert damage(harness, lines) == (Damage.EDITED, 3)
 
 
-def test_deleted_swapped_cut_and_appended_lines(house):
-    lines = exported(house)
-    assert damage(house, [*lines[:5], *lines[6:]]) == (Damage.MISSING, 5)
-    assert damage(house, [*lines[:5], lines[6], lines[5], *lines[7:]]) == (Damage.REORDERED, 5)
-    assert damage(house, lines[:-1]) == (Damage.TORN, 24)
-    assert damage(house, lines[:15]) == (Damage.TORN, 14)
-    assert damage(house, [*lines[:5], lines[5][:40]]) == (Damage.TORN, 5)
-    assert damage(house, [*lines, lines[5]])[0] in (Damage.TORN, Damage.FORKED)
-    assert damage(house, [*lines, b"\n"])[0] in (Damage.TORN, Damage.FORKED)
-    assert damage(house, [*lines[:5], b"not json\n", *lines[5:]]) == (Damage.EDITED, 5)
+def test_deleted_swapped_cut_and_appended_lines(harness):
+    lines = exported(harness)
+    assert damage(harness, [*lines[:5], *lines[6:]]) == (Damage.MISSING, 5)
+    assert damage(harness, [*lines[:5], lines[6], lines[5], *lines[7:]]) == (Damage.REORDERED, 5)
+    assert damage(harness, lines[:-1]) == (Damage.TORN, 24)
+    assert damage(harness, lines[:15]) == (Damage.TORN, 14)
+    assert damage(harness, [*lines[:5], lines[5][:40]]) == (Damage.TORN, 5)
+    assert damage(harness, [*lines, lines[5]])[0] in (Damage.TORN, Damage.FORKED)
+    assert damage(harness, [*lines, b"\n"])[0] in (Damage.TORN, Damage.FORKED)
+    assert damage(harness, [*lines[:5], b"not json\n", *lines[5:]]) == (Damage.EDITED, 5)
 
 
-def test_a_shorter_export_with_a_new_ending_falls_to_a_kept_checkpoint(house):
-    whole, shorter = exported(house), exported(house, last_seq=12)
+def test_a_shorter_export_with_a_new_ending_falls_to_a_kept_checkpoint(harness):
+    whole, shorter = exported(harness), exported(harness, last_seq=12)
     kept = ExportReader(whole).checkpoints[-1]
-    verified(house, shorter)
-    assert damage(house, shorter, anchors=[kept]) == (Damage.TRUNCATED, 13)
+    verified(harness, shorter)
+    assert damage(harness, shorter, anchors=[kept]) == (Damage.TRUNCATED, 13)
 
 
-def test_a_payload_cannot_add_lines(house):
-    store = house.open()
+def test_a_payload_cannot_add_lines(harness):
+    store = harness.open()
     store.transact_blocking(appending(note='x\n{"first_seq":1,"format":"palyra.journal.checkpoint/1"}\n'))
     store.close()
-    lines = exported(house)
+    lines = exported(harness)
     assert all(line.count(b"\n") == 1 for line in lines)
-    assert verified(house, lines).events == 24
+    assert verified(harness, lines).events == 24
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,6 @@ def test_other_files_are_refused(lines):
         ExportReader(lines)
 
 
-def test_a_line_is_a_function_of_its_event(house):
-    with SqliteStore.open_reader(house.database) as reader:
-        assert event_line(reader.event(1)) + b"\n" == exported(house)[1]
+def test_a_line_is_a_function_of_its_event(harness):
+    with SqliteStore.open_reader(harness.database) as reader:
+        assert event_line(reader.event(1)) + b"\n" == exported(harness)[1]

@@ -1,4 +1,4 @@
-from fakes.journal_house import JournalHouse, appending
+from fakes.journal_harness import JournalHarness, appending
 from palyra.journal.checkpoint import make_checkpoint
 from palyra.journal.sealing import keep_beside, load_checkpoint
 from palyra.signing.ed25519 import Ed25519Signer
@@ -35,8 +35,8 @@ def test_a_place_that_cannot_be_written_is_no_reason_to_fail(tmp_path):
 
 
 def test_the_store_keeps_its_newest_checkpoint_beside_itself(tmp_path):
-    house = JournalHouse(tmp_path)
-    store = house.open(checkpoint_events=10)
+    harness = JournalHarness(tmp_path)
+    store = harness.open(checkpoint_events=10)
     store.transact_blocking(appending(10))
     store.seal()
     store.transact_blocking(appending(3))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.journal_house import JournalHouse
+from fakes.journal_harness import JournalHarness
 from palyra.journal.search import RARE, SCHEMA, EventQuery, search_events
 from palyra.store.event import NewEvent
 from palyra.store.sqlite.store import SqliteStore
@@ -12,8 +12,8 @@ from palyra.store.sqlite.store import SqliteStore
 
 @pytest.fixture
 def store(tmp_path: Path) -> SqliteStore:
-    house = JournalHouse(tmp_path)
-    store = house.open(schema=SCHEMA)
+    harness = JournalHarness(tmp_path)
+    store = harness.open(schema=SCHEMA)
     for number in range(20):
         store.transact_blocking(
             lambda tx, number=number: tx.append(  # type: ignore[misc]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fakes.host_scene import COMMANDS, SlowCommands, ToldPerson
+from fakes.node_agent_harness import COMMANDS, SlowCommands, ToldPerson
 from palyra.nodes.agent.capabilities import Capabilities
 from palyra.nodes.agent.messages import Dispatch, Outcome, OutcomeKind
 

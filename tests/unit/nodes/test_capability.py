@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.node_house import node_record
+from fakes.node_state_harness import node_record
 from palyra.devicelink.limits import MAX_CAPABILITIES, MAX_DESCRIPTION_CHARS, MAX_SCHEMA_BYTES
 from palyra.nodes.domain import capability
 from palyra.nodes.domain.capability import (

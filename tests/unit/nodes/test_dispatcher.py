@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fakes.eventually import eventually
-from fakes.node_house import NodeHouse, node_record, request_record
-from fakes.node_scene import ECHO, PATIENCE, PRINT, MovedClock
+from fakes.node_server_harness import ECHO, PATIENCE, PRINT, MovedClock
+from fakes.node_state_harness import NodeStateHarness, node_record, request_record
 from palyra.devicelink.server import connections
 from palyra.devicelink.server.connections import Connected, NodeRegistry
 from palyra.errors import PalyraError
@@ -88,11 +88,11 @@ class Room:
 @pytest.fixture
 async def room(tmp_path: Path) -> AsyncIterator[Room]:
     clock = MovedClock()
-    house = NodeHouse(tmp_path, clock=clock)
-    state = await house.state()
+    harness = NodeStateHarness(tmp_path, clock=clock)
+    state = await harness.state()
     await state.transact(lambda unit: unit.nodes.put(node_record(id=DEVICE)))
     yield Room(state, clock)
-    house.close()
+    harness.close()
 
 
 async def code_of(asked: "asyncio.Task[bytes]") -> str:

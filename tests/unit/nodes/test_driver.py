@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from fakes.eventually import eventually
-from fakes.host_scene import Host, SlowCommands, ToldPerson, online, running_host
-from fakes.node_scene import ECHO, MovedClock, NodeScene, open_scene
+from fakes.node_agent_harness import Host, SlowCommands, ToldPerson, online, running_host
+from fakes.node_server_harness import ECHO, MovedClock, NodeServerHarness, open_harness
 from palyra.devicelink import limits as device_limits
 from palyra.devicelink.agent.device_folder import DeviceRecord, NotPaired
 from palyra.errors import PalyraError
@@ -24,9 +24,9 @@ DOOR = DeviceCapabilityView(name="command.door", local_mediation=True)
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[NodeScene]:
-    async with open_scene(tmp_path) as scene:
-        yield scene
+async def harness(tmp_path: Path) -> AsyncIterator[NodeServerHarness]:
+    async with open_harness(tmp_path) as harness:
+        yield harness
 
 
 @pytest.fixture(autouse=True)
@@ -34,79 +34,85 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_limits, "FIRST_DELAY_MS", 50)
 
 
-async def test_it_registers_what_it_offers_and_does_what_it_is_asked(scene: NodeScene, tmp_path: Path) -> None:
-    device = await scene.pair()
-    async with running_host(scene, tmp_path / "node", device) as host:
-        assert await scene.invoke(device) == b'{"text":"hi"}'
-        node = scene.desk.find(device.device_id)
+async def test_it_registers_what_it_offers_and_does_what_it_is_asked(
+    harness: NodeServerHarness, tmp_path: Path
+) -> None:
+    device = await harness.pair()
+    async with running_host(harness, tmp_path / "node", device) as host:
+        assert await harness.invoke(device) == b'{"text":"hi"}'
+        node = harness.desk.find(device.device_id)
         assert {one.name for one in node.capabilities} >= {"echo", "system.health", "command.press"}
         health = msgspec.json.decode(
-            await scene.invoke(device, DeviceCapabilityView(name="system.health"), input_json=b"{}")
+            await harness.invoke(device, DeviceCapabilityView(name="system.health"), input_json=b"{}")
         )
         assert health["cpus"] >= 1
         # Settled: nothing is left open on either side.
         await eventually(lambda: all(note.state is NoteState.SETTLED for note in host.notes()))
 
 
-async def test_a_person_decides_at_the_device(scene: NodeScene, tmp_path: Path) -> None:
-    device = await scene.pair()
-    async with running_host(scene, tmp_path / "node", device, person=ToldPerson(False)) as host:
+async def test_a_person_decides_at_the_device(harness: NodeServerHarness, tmp_path: Path) -> None:
+    device = await harness.pair()
+    async with running_host(harness, tmp_path / "node", device, person=ToldPerson(False)) as host:
         with pytest.raises(PalyraError) as caught:
-            await scene.invoke(device, DOOR, input_json=b"{}")
+            await harness.invoke(device, DOOR, input_json=b"{}")
         assert caught.value.code == "nodes.rejected" and host.person.asked == [("command.door", "{}")]
         assert host.commands.run_words == []
         host.person.answer = True
         host.commands.go_on.set()
-        assert b'"exit_code":0' in await scene.invoke(device, DOOR, input_json=b"{}")
+        assert b'"exit_code":0' in await harness.invoke(device, DOOR, input_json=b"{}")
 
 
-async def test_an_unanswered_question_ends_with_its_time_and_is_taken_back(scene: NodeScene, tmp_path: Path) -> None:
-    device = await scene.pair()
-    async with running_host(scene, tmp_path / "node", device) as host:
+async def test_an_unanswered_question_ends_with_its_time_and_is_taken_back(
+    harness: NodeServerHarness, tmp_path: Path
+) -> None:
+    device = await harness.pair()
+    async with running_host(harness, tmp_path / "node", device) as host:
         with pytest.raises(PalyraError) as caught:
-            await scene.invoke(device, DOOR, input_json=b"{}", timeout_ms=300)
+            await harness.invoke(device, DOOR, input_json=b"{}", timeout_ms=300)
         assert caught.value.code in ("nodes.timed_out", "nodes.device_failed")
         await eventually(lambda: host.person.taken_back == 1)
         assert host.commands.run_words == []
 
 
-async def test_a_cancelled_call_stops_the_work_at_the_device(scene: NodeScene, tmp_path: Path) -> None:
-    device = await scene.pair()
-    async with running_host(scene, tmp_path / "node", device) as host:
-        call = scene.invoke(device, PRESS, input_json=b"{}")
+async def test_a_cancelled_call_stops_the_work_at_the_device(harness: NodeServerHarness, tmp_path: Path) -> None:
+    device = await harness.pair()
+    async with running_host(harness, tmp_path / "node", device) as host:
+        call = harness.invoke(device, PRESS, input_json=b"{}")
         await asyncio.wait_for(host.commands.begun.wait(), 30)
         call.cancel()
         await eventually(lambda: host.commands.stopped == 1)
 
 
-async def test_work_that_outlives_its_connection_is_settled_on_the_next(scene: NodeScene, tmp_path: Path) -> None:
-    device = await scene.pair()
-    async with running_host(scene, tmp_path / "node", device) as host:
-        call = scene.invoke(device, PRESS, input_json=b"{}")
+async def test_work_that_outlives_its_connection_is_settled_on_the_next(
+    harness: NodeServerHarness, tmp_path: Path
+) -> None:
+    device = await harness.pair()
+    async with running_host(harness, tmp_path / "node", device) as host:
+        call = harness.invoke(device, PRESS, input_json=b"{}")
         await asyncio.wait_for(host.commands.begun.wait(), 30)
-        first = scene.registry.get(device.device_id)
-        scene.dispatcher._lines[device.device_id].line.end("test.cut", "cut by the test")
+        first = harness.registry.get(device.device_id)
+        harness.dispatcher._lines[device.device_id].line.end("test.cut", "cut by the test")
         host.commands.go_on.set()
         assert b'"exit_code":0' in await call
-        await eventually(lambda: scene.registry.get(device.device_id) not in (None, first))
+        await eventually(lambda: harness.registry.get(device.device_id) not in (None, first))
         assert len(host.commands.run_words) == 1, "and was done once"
 
 
 @pytest.mark.parametrize(("capability", "times"), [(PRESS, 1), (POLL, 2)])
 async def test_after_a_kill_work_with_an_effect_is_not_done_again(
-    scene: NodeScene, tmp_path: Path, capability: DeviceCapabilityView, times: int
+    harness: NodeServerHarness, tmp_path: Path, capability: DeviceCapabilityView, times: int
 ) -> None:
-    device = await scene.pair()
+    device = await harness.pair()
     commands = SlowCommands()
-    first = Host(scene, tmp_path / "node", commands=commands)
+    first = Host(harness, tmp_path / "node", commands=commands)
     first.keep(device)
     first.start()
-    await online(scene, device)
-    call = scene.invoke(device, capability, input_json=b"{}")
+    await online(harness, device)
+    call = harness.invoke(device, capability, input_json=b"{}")
     await asyncio.wait_for(commands.begun.wait(), 30)
     await first.kill()
     commands.go_on.set()
-    second = Host(scene, tmp_path / "node", commands=commands)
+    second = Host(harness, tmp_path / "node", commands=commands)
     second.start()
     if times == 1:
         with pytest.raises(PalyraError) as caught:
@@ -119,23 +125,23 @@ async def test_after_a_kill_work_with_an_effect_is_not_done_again(
 
 
 async def test_a_result_that_was_finished_before_the_kill_is_handed_in_by_the_next_life(
-    scene: NodeScene, tmp_path: Path
+    harness: NodeServerHarness, tmp_path: Path
 ) -> None:
-    device = await scene.pair()
-    host = Host(scene, tmp_path / "node")
+    device = await harness.pair()
+    host = Host(harness, tmp_path / "node")
     host.keep(device)
     host.start()
-    await online(scene, device)
-    call = scene.invoke(device, PRESS, input_json=b"{}")
+    await online(harness, device)
+    call = harness.invoke(device, PRESS, input_json=b"{}")
     await asyncio.wait_for(host.commands.begun.wait(), 30)
     # The daemon is not to be reached when the work ends.
-    await scene.listener.stop(0)
+    await harness.listener.stop(0)
     host.commands.go_on.set()
     await eventually(lambda: any(note.state is NoteState.FINISHED for note in host.notes()))
     await host.kill()
-    port = await scene.listener.start(scene.services, [scene.port])
-    assert port == scene.port
-    again = Host(scene, tmp_path / "node")
+    port = await harness.listener.start(harness.services, [harness.port])
+    assert port == harness.port
+    again = Host(harness, tmp_path / "node")
     again.start()
     assert b'"exit_code":0' in await call and again.commands.run_words == []
     await again.kill()
@@ -151,34 +157,34 @@ async def test_certificates_renew_through_five_lifetimes_and_the_device_is_never
         def now_ms(self) -> int:
             return super().now_ms() + int((time.monotonic() - self.began) * 9_000)
 
-    async with open_scene(tmp_path, clock=FastClock(), certificate_seconds=10, heartbeat_seconds=0.2) as scene:
-        device = await scene.pair()
-        async with running_host(scene, tmp_path / "node", device) as host:
-            began = scene.clock.now_ms()
+    async with open_harness(tmp_path, clock=FastClock(), certificate_seconds=10, heartbeat_seconds=0.2) as harness:
+        device = await harness.pair()
+        async with running_host(harness, tmp_path / "node", device) as host:
+            began = harness.clock.now_ms()
             gone = 0
-            while scene.clock.now_ms() < began + 5 * 10_000:
-                gone += scene.registry.get(device.device_id) is None
-                assert await scene.invoke(device) == b'{"text":"hi"}'
+            while harness.clock.now_ms() < began + 5 * 10_000:
+                gone += harness.registry.get(device.device_id) is None
+                assert await harness.invoke(device) == b'{"text":"hi"}'
             assert not gone and host.record.generation >= 6
-            connected = scene.registry.get(device.device_id)
+            connected = harness.registry.get(device.device_id)
             assert connected is not None and connected.generation >= 6
-        assert scene.events("node.disconnected") == [] or len(scene.events("node.disconnected")) == 1
+        assert harness.events("node.disconnected") == [] or len(harness.events("node.disconnected")) == 1
 
 
-async def test_a_revoked_device_is_cut_and_stops_by_itself(scene: NodeScene, tmp_path: Path) -> None:
-    device = await scene.pair()
-    async with running_host(scene, tmp_path / "node", device) as host:
-        await scene.desk.revoke(device.device_id, reason="lost", actor="user:operator")
+async def test_a_revoked_device_is_cut_and_stops_by_itself(harness: NodeServerHarness, tmp_path: Path) -> None:
+    device = await harness.pair()
+    async with running_host(harness, tmp_path / "node", device) as host:
+        await harness.desk.revoke(device.device_id, reason="lost", actor="user:operator")
         assert host.running is not None
         end = await asyncio.wait_for(asyncio.shield(host.running), 60)
         assert end.code == "nodes.host_refused" and host.folder.read_status()["state"] == "ended"
 
 
-async def test_a_daemon_of_another_authority_is_never_spoken_to(scene: NodeScene, tmp_path: Path) -> None:
+async def test_a_daemon_of_another_authority_is_never_spoken_to(harness: NodeServerHarness, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    async with open_scene(tmp_path / "other") as other:
-        device = await scene.pair()
-        host = Host(scene, tmp_path / "node")
+    async with open_harness(tmp_path / "other") as other:
+        device = await harness.pair()
+        host = Host(harness, tmp_path / "node")
         host.keep(device, port=other.port)
         host.start()
         await eventually(lambda: sum("no connection" in each for each in host.person.told) >= 2)
@@ -186,36 +192,38 @@ async def test_a_daemon_of_another_authority_is_never_spoken_to(scene: NodeScene
         await host.kill()
 
 
-async def test_stopping_says_goodbye(scene: NodeScene, tmp_path: Path) -> None:
-    device = await scene.pair()
-    host = Host(scene, tmp_path / "node")
+async def test_stopping_says_goodbye(harness: NodeServerHarness, tmp_path: Path) -> None:
+    device = await harness.pair()
+    host = Host(harness, tmp_path / "node")
     host.keep(device)
     driver = host.start()
-    await online(scene, device)
+    await online(harness, device)
     await eventually(lambda: "connected" in host.person.told)
     driver.stop("going home")
     assert host.running is not None
     end = await asyncio.wait_for(host.running, 30)
     assert end.code == "" and host.folder.read_status()["state"] == "stopped"
-    await eventually(lambda: scene.registry.get(device.device_id) is None)
-    (gone,) = scene.events("node.disconnected")
+    await eventually(lambda: harness.registry.get(device.device_id) is None)
+    (gone,) = harness.events("node.disconnected")
     assert gone["code"] == "nodes.left"
     host.folder.unlock()
 
 
-async def test_authorities_that_change_reach_the_device_and_it_renews(scene: NodeScene, tmp_path: Path) -> None:
-    device = await scene.pair()
-    async with running_host(scene, tmp_path / "node", device) as host:
-        await scene.identities.rotate_authority(actor="user:operator")
-        scene.dispatcher.announce(scene.identities.ca_bundle_pem())
+async def test_authorities_that_change_reach_the_device_and_it_renews(
+    harness: NodeServerHarness, tmp_path: Path
+) -> None:
+    device = await harness.pair()
+    async with running_host(harness, tmp_path / "node", device) as host:
+        await harness.identities.rotate_authority(actor="user:operator")
+        harness.dispatcher.announce(harness.identities.ca_bundle_pem())
         await eventually(lambda: host.record.generation == 2)
-        assert host.record.ca_bundle_pem == scene.identities.ca_bundle_pem().decode()
-        await eventually(lambda: getattr(scene.registry.get(device.device_id), "generation", 0) == 2)
-        assert await scene.invoke(device, ECHO) == b'{"text":"hi"}'
+        assert host.record.ca_bundle_pem == harness.identities.ca_bundle_pem().decode()
+        await eventually(lambda: getattr(harness.registry.get(device.device_id), "generation", 0) == 2)
+        assert await harness.invoke(device, ECHO) == b'{"text":"hi"}'
 
 
-def test_without_a_pairing_there_is_no_host(scene: NodeScene, tmp_path: Path) -> None:
-    host = Host(scene, tmp_path / "node")
+def test_without_a_pairing_there_is_no_host(harness: NodeServerHarness, tmp_path: Path) -> None:
+    host = Host(harness, tmp_path / "node")
     with pytest.raises(NotPaired):
         HostDriver(
             host.folder,
@@ -224,6 +232,6 @@ def test_without_a_pairing_there_is_no_host(scene: NodeScene, tmp_path: Path) ->
             performer=None,  # type: ignore[arg-type]
             person=host.person,
             facts=HostFacts(platform="", software_version=""),
-            clock=scene.clock,
+            clock=harness.clock,
             draw=lambda: 0.0,
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.node_scene import ByHand, NodeScene, open_scene
+from fakes.node_server_harness import ByHand, NodeServerHarness, open_harness
 from palyra.nodes.agent.link import GrpcLink, LinkLost
 from palyra.nodes.agent.messages import LinkCredentials, LossKind, Offer, Outcome, Registration
 from palyra.secret import Secret
@@ -14,18 +14,18 @@ ECHO = Offer(name="echo", description="", input_schema={"type": "object"}, idemp
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[NodeScene]:
-    async with open_scene(tmp_path) as scene:
-        yield scene
+async def harness(tmp_path: Path) -> AsyncIterator[NodeServerHarness]:
+    async with open_harness(tmp_path) as harness:
+        yield harness
 
 
-def link_of(scene: NodeScene, device: ByHand, *, port: int = 0) -> GrpcLink:
+def link_of(harness: NodeServerHarness, device: ByHand, *, port: int = 0) -> GrpcLink:
     credentials = LinkCredentials(
         key_pem=Secret(device.key.pem().decode()),
         certificate_pem=device.issued.certificate_pem.decode(),
-        ca_bundle_pem=scene.identities.ca_bundle_pem().decode(),
+        ca_bundle_pem=harness.identities.ca_bundle_pem().decode(),
     )
-    return GrpcLink(f"127.0.0.1:{port or scene.port}", credentials)
+    return GrpcLink(f"127.0.0.1:{port or harness.port}", credentials)
 
 
 def told(device: ByHand, **changes: object) -> Registration:
@@ -33,18 +33,18 @@ def told(device: ByHand, **changes: object) -> Registration:
     return Registration(**{"device_id": device.device_id, **fields, **changes})  # type: ignore[arg-type]
 
 
-async def test_a_registration_is_answered_with_what_the_device_must_know(scene: NodeScene) -> None:
-    device = await scene.pair()
-    link = link_of(scene, device)
+async def test_a_registration_is_answered_with_what_the_device_must_know(harness: NodeServerHarness) -> None:
+    device = await harness.pair()
+    link = link_of(harness, device)
     welcome, bundle = await link.register(told(device, open_request_ids=("01ARZ3NDEKTSV4RRFFQ69G5FAV",)))
     assert welcome.heartbeat_interval_ms == 1_000 and welcome.abandoned == ("01ARZ3NDEKTSV4RRFFQ69G5FAV",)
-    assert bundle == scene.identities.ca_bundle_pem().decode()
+    assert bundle == harness.identities.ca_bundle_pem().decode()
     await link.close()
 
 
-async def test_refusals_are_final_or_not_by_what_they_say(scene: NodeScene) -> None:
-    device = await scene.pair()
-    link = link_of(scene, device)
+async def test_refusals_are_final_or_not_by_what_they_say(harness: NodeServerHarness) -> None:
+    device = await harness.pair()
+    link = link_of(harness, device)
     with pytest.raises(LinkLost) as caught:
         await link.register(told(device, device_id="01ARZ3NDEKTSV4RRFFQ69G5FAV"))
     assert caught.value.kind is LossKind.REFUSED
@@ -54,24 +54,24 @@ async def test_refusals_are_final_or_not_by_what_they_say(scene: NodeScene) -> N
     assert caught.value.final and "nodes.result_unknown" in caught.value.why
     await link.close()
     with pytest.raises(LinkLost) as caught:
-        await link_of(scene, device, port=1).register(told(device))
+        await link_of(harness, device, port=1).register(told(device))
     assert caught.value.kind is LossKind.UNREACHABLE and not caught.value.final
 
 
-async def test_a_superseded_link_s_results_may_go_over_the_next(scene: NodeScene) -> None:
-    device = await scene.pair()
-    link = link_of(scene, device)
+async def test_a_superseded_link_s_results_may_go_over_the_next(harness: NodeServerHarness) -> None:
+    device = await harness.pair()
+    link = link_of(harness, device)
     await link.register(told(device))
-    await scene.desk.revoke(device.device_id, reason="x", actor="user:operator")
+    await harness.desk.revoke(device.device_id, reason="x", actor="user:operator")
     with pytest.raises(LinkLost) as caught:
         await link.report("01ARZ3NDEKTSV4RRFFQ69G5FAV", Outcome.failed("a.b", "c"))
     assert not caught.value.final and caught.value.kind is LossKind.REFUSED
     await link.close()
 
 
-async def test_leaving_ends_the_pairing(scene: NodeScene) -> None:
-    device = await scene.pair()
-    link = link_of(scene, device)
+async def test_leaving_ends_the_pairing(harness: NodeServerHarness) -> None:
+    device = await harness.pair()
+    link = link_of(harness, device)
     await link.end_pairing(device.device_id, "bye")
-    assert not scene.desk.is_paired(device.device_id)
+    assert not harness.desk.is_paired(device.device_id)
     await link.close()

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from fakes.eventually import eventually
-from fakes.node_scene import PATIENCE
+from fakes.node_server_harness import PATIENCE
 from palyra.devicelink.limits import MAX_WAITING_COMMANDS
 from palyra.devicelink.server import connections
 from palyra.errors import Denied

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from fakes.node_house import NodeHouse, code_record, pairing_record
+from fakes.node_state_harness import NodeStateHarness, code_record, pairing_record
 from palyra.devicelink.pairing.code import PairingMethod, ServerAddress, parse_code, stretch
 from palyra.identity.device import DeviceKind
 from palyra.nodes.domain.records import PairingState
@@ -24,20 +24,20 @@ class Keeper:
 
 
 @pytest.fixture
-async def scene(tmp_path):
-    house = NodeHouse(tmp_path)
+async def peers(tmp_path):
+    harness = NodeStateHarness(tmp_path)
     keeper, learned = Keeper(), []
-    state = await house.state()
+    state = await harness.state()
     desk = PairingDesk(
         state=state, doorkeeper=keeper, random=os.urandom, bell=Bell(), learn=learned.append, ttl_seconds=600
     )
-    yield desk, state, keeper, learned, house
-    house.close()
+    yield desk, state, keeper, learned, harness
+    harness.close()
 
 
 @pytest.mark.parametrize("method", list(PairingMethod))
-async def test_a_code_is_shown_once_and_kept_only_stretched(scene, method):
-    desk, _, keeper, learned, house = scene
+async def test_a_code_is_shown_once_and_kept_only_stretched(peers, method):
+    desk, _, keeper, learned, harness = peers
     made = await desk.make_code(method, DeviceKind.WORKER, actor="user:o")
     code = parse_code(made.text.reveal())
     assert code.nameplate == made.record.nameplate and keeper.opened == 1
@@ -46,15 +46,15 @@ async def test_a_code_is_shown_once_and_kept_only_stretched(scene, method):
     assert kept.stretched == stretch(code.secret, kept.stretched.salt)
     assert (kept.kind, kept.expires_ms - kept.created_ms) == (DeviceKind.WORKER, 600_000)
     secret = code.secret.reveal().encode()
-    for path in house.folder.iterdir():
+    for path in harness.folder.iterdir():
         assert secret not in path.read_bytes(), path
     assert {code.secret, made.text} <= set(learned)
     if method is PairingMethod.QR:
         assert (code.addresses, code.ca_hash, code.kind) == (*STEP, DeviceKind.WORKER)
 
 
-async def test_no_code_is_made_where_nobody_listens_or_its_life_is_out_of_bounds(scene):
-    desk, _, keeper, _, _ = scene
+async def test_no_code_is_made_where_nobody_listens_or_its_life_is_out_of_bounds(peers):
+    desk, _, keeper, _, _ = peers
     with pytest.raises(BadCodeLife):
         await desk.make_code(PairingMethod.PIN, DeviceKind.NODE, actor="user:o", ttl_seconds=5)
     assert keeper.opened == 0
@@ -64,30 +64,30 @@ async def test_no_code_is_made_where_nobody_listens_or_its_life_is_out_of_bounds
     assert await desk.codes() == []
 
 
-async def test_a_withdrawn_code_is_gone(scene):
-    desk, *_ = scene
+async def test_a_withdrawn_code_is_gone(peers):
+    desk, *_ = peers
     made = await desk.make_code(PairingMethod.PIN, DeviceKind.NODE, actor="user:o")
     await desk.withdraw_code(made.record.id, actor="user:o")
     assert await desk.codes() == []
 
 
-async def test_requests_are_listed_newest_first_and_expire_when_looked_at(scene):
-    desk, state, *_, house = scene
+async def test_requests_are_listed_newest_first_and_expire_when_looked_at(peers):
+    desk, state, *_, harness = peers
     old, late = pairing_record(id="1"), pairing_record(id="2", expires_ms=5)
     code = code_record()
     await state.transact(lambda unit: [unit.pairings.put(old), unit.pairings.put(late), unit.codes.put(code)])
     assert [(one.id, one.state.value) for one in await desk.pairings()] == [("2", "expired"), ("1", "pending_approval")]
     assert [one.id for one in await desk.pairings(PairingState.PENDING_APPROVAL)] == ["1"]
     assert (await desk.pairing("2")).state is PairingState.EXPIRED
-    assert [kind for kind, _ in house.events()] == ["pairing.expired"]
+    assert [kind for kind, _ in harness.events()] == ["pairing.expired"]
     with pytest.raises(UnknownPairing):
         await desk.pairing("3")
 
 
-async def test_decisions_are_recorded_with_who_made_them(scene):
-    desk, state, *_, house = scene
+async def test_decisions_are_recorded_with_who_made_them(peers):
+    desk, state, *_, harness = peers
     for id_ in ("1", "2"):
         await state.transact(lambda unit, id_=id_: unit.pairings.put(pairing_record(id=id_)))
     assert (await desk.approve("1", actor="user:a", comparison_code="123456")).state is PairingState.APPROVED
     assert (await desk.reject("2", actor="user:b", reason="why")).reason == "why"
-    assert [kind for kind, _ in house.events()] == ["pairing.approved", "pairing.rejected"]
+    assert [kind for kind, _ in harness.events()] == ["pairing.approved", "pairing.rejected"]

@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
-from fakes.identity_house import DeviceKey
-from fakes.pairing_scene import FACTS, OPERATOR, PairingScene
+from fakes.identity_harness import DeviceKey
+from fakes.pairing_harness import FACTS, OPERATOR, PairingHarness
 from palyra.devicelink.limits import MAX_PAIRING_SESSIONS, PAIRING_SESSION_SECONDS
 from palyra.devicelink.pairing.code import stretch
 from palyra.devicelink.pairing.messages import Begin, Finish, Wait
@@ -20,18 +20,18 @@ HERE = "192.0.2.1"
 
 
 @pytest.fixture
-async def scene(tmp_path):
-    async with PairingScene(tmp_path).running() as scene:
-        yield scene
+async def harness(tmp_path):
+    async with PairingHarness(tmp_path).running() as harness:
+        yield harness
 
 
 def begin_of(code):
     return Begin(version=1, nameplate=code.nameplate, kind=DeviceKind.NODE)
 
 
-def finish_of(scene, code, hello, key, **changes):
+def finish_of(harness, code, hello, key, **changes):
     csr = key.csr()
-    leaf = scene.served.served().leaf_hashes[-1]
+    leaf = harness.served.served().leaf_hashes[-1]
     bound = Bound(
         method=code.method,
         kind=DeviceKind.NODE,
@@ -55,38 +55,38 @@ def finish_of(scene, code, hello, key, **changes):
     return proof, msgspec.structs.replace(finish, **changes)
 
 
-async def proved(scene, code, key=None):
-    hello = await scene.door.begin(begin_of(code), HERE)
-    proof, finish = finish_of(scene, code, hello, key or DeviceKey())
-    finished = await scene.door.finish(finish, HERE)
+async def proved(harness, code, key=None):
+    hello = await harness.door.begin(begin_of(code), HERE)
+    proof, finish = finish_of(harness, code, hello, key or DeviceKey())
+    finished = await harness.door.finish(finish, HERE)
     return finished, proof.conclude(finished.confirmation)
 
 
-async def test_an_attempt_can_be_concluded_once(scene):
-    _, code = await scene.code()
-    hello = await scene.door.begin(begin_of(code), HERE)
-    _, finish = finish_of(scene, code, hello, DeviceKey())
-    outcomes = await asyncio.gather(*(scene.door.finish(finish, HERE) for _ in range(5)), return_exceptions=True)
+async def test_an_attempt_can_be_concluded_once(harness):
+    _, code = await harness.code()
+    hello = await harness.door.begin(begin_of(code), HERE)
+    _, finish = finish_of(harness, code, hello, DeviceKey())
+    outcomes = await asyncio.gather(*(harness.door.finish(finish, HERE) for _ in range(5)), return_exceptions=True)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Finished"] + ["SessionGone"] * 4
 
 
-async def test_an_attempt_has_its_time(scene):
-    _, code = await scene.code()
-    hello = await scene.door.begin(begin_of(code), HERE)
-    scene.clock.forward(PAIRING_SESSION_SECONDS)
+async def test_an_attempt_has_its_time(harness):
+    _, code = await harness.code()
+    hello = await harness.door.begin(begin_of(code), HERE)
+    harness.clock.forward(PAIRING_SESSION_SECONDS)
     with pytest.raises(SessionGone):
-        await scene.door.finish(finish_of(scene, code, hello, DeviceKey())[1], HERE)
-    assert scene.events("pairing.guess_failed") == []
+        await harness.door.finish(finish_of(harness, code, hello, DeviceKey())[1], HERE)
+    assert harness.events("pairing.guess_failed") == []
 
 
-async def test_attempts_are_bounded_and_the_oldest_goes(scene):
-    _, code = await scene.code()
-    first = await scene.door.begin(begin_of(code), HERE)
+async def test_attempts_are_bounded_and_the_oldest_goes(harness):
+    _, code = await harness.code()
+    first = await harness.door.begin(begin_of(code), HERE)
     for number in range(MAX_PAIRING_SESSIONS):
-        scene.clock.forward(0.3)
-        await scene.door.begin(begin_of(code), f"198.51.100.{number}")
+        harness.clock.forward(0.3)
+        await harness.door.begin(begin_of(code), f"198.51.100.{number}")
     with pytest.raises(SessionGone):
-        await scene.door.finish(finish_of(scene, code, first, DeviceKey())[1], HERE)
+        await harness.door.finish(finish_of(harness, code, first, DeviceKey())[1], HERE)
 
 
 @pytest.mark.parametrize(
@@ -100,93 +100,93 @@ async def test_attempts_are_bounded_and_the_oldest_goes(scene):
     ],
     ids=lambda change: next(iter(change)),
 )
-async def test_whatever_was_changed_on_the_way_is_a_wrong_guess(scene, change):
-    _, code = await scene.code()
-    hello = await scene.door.begin(begin_of(code), HERE)
+async def test_whatever_was_changed_on_the_way_is_a_wrong_guess(harness, change):
+    _, code = await harness.code()
+    hello = await harness.door.begin(begin_of(code), HERE)
     if change.get("csr_der"):
         change = {"csr_der": DeviceKey().csr()}
-    _, finish = finish_of(scene, code, hello, DeviceKey(), **change)
+    _, finish = finish_of(harness, code, hello, DeviceKey(), **change)
     with pytest.raises(WrongProof):
-        await scene.door.finish(finish, HERE)
-    ((_, payload),) = scene.events("pairing.guess_failed")
+        await harness.door.finish(finish, HERE)
+    ((_, payload),) = harness.events("pairing.guess_failed")
     assert (payload["wrong_guesses"], payload["address"]) == (1, HERE)
-    assert scene.refusals == [("pairing.wrong_code", HERE)]
+    assert harness.refusals == [("pairing.wrong_code", HERE)]
 
 
-async def test_a_certificate_request_that_asks_for_more_is_refused_before_the_proof(scene):
+async def test_a_certificate_request_that_asks_for_more_is_refused_before_the_proof(harness):
     from cryptography import x509
 
-    _, code = await scene.code()
-    hello = await scene.door.begin(begin_of(code), HERE)
+    _, code = await harness.code()
+    hello = await harness.door.begin(begin_of(code), HERE)
     key = DeviceKey()
-    _, finish = finish_of(scene, code, hello, key)
+    _, finish = finish_of(harness, code, hello, key)
     bad = key.csr(x509.BasicConstraints(ca=True, path_length=None))
     with pytest.raises(Exception) as refused:
-        await scene.door.finish(msgspec.structs.replace(finish, csr_der=bad), HERE)
+        await harness.door.finish(msgspec.structs.replace(finish, csr_der=bad), HERE)
     assert refused.value.code.startswith("identity.")
-    assert await scene.desk.pairings() == []
+    assert await harness.desk.pairings() == []
 
 
-async def test_unknown_nameplates_count_against_the_address(scene):
+async def test_unknown_nameplates_count_against_the_address(harness):
     with pytest.raises(UnknownCode):
-        await scene.door.begin(Begin(version=1, nameplate="000", kind=DeviceKind.NODE), HERE)
+        await harness.door.begin(Begin(version=1, nameplate="000", kind=DeviceKind.NODE), HERE)
     for _ in range(30):
         with pytest.raises((UnknownCode, TooManyAttempts)):
-            await scene.door.begin(Begin(version=1, nameplate="000", kind=DeviceKind.NODE), HERE)
-    _, code = await scene.code()
+            await harness.door.begin(Begin(version=1, nameplate="000", kind=DeviceKind.NODE), HERE)
+    _, code = await harness.code()
     with pytest.raises(TooManyAttempts):
-        await scene.door.begin(begin_of(code), HERE)
-    await scene.door.begin(begin_of(code), "203.0.113.5")
+        await harness.door.begin(begin_of(code), HERE)
+    await harness.door.begin(begin_of(code), "203.0.113.5")
 
 
-async def test_waiting_answers_only_whoever_proved_the_code(scene):
-    _, code = await scene.code()
-    finished, keys = await proved(scene, code)
+async def test_waiting_answers_only_whoever_proved_the_code(harness):
+    _, code = await harness.code()
+    finished, keys = await proved(harness, code)
     for pairing_id, collect in ((finished.pairing_id, bytes(32)), ("another", keys.collect)):
         with pytest.raises(UnknownPairing):
-            await scene.door.wait(Wait(pairing_id=pairing_id, collect=collect), HERE)
-    answer = await scene.door.wait(Wait(pairing_id=finished.pairing_id, collect=keys.collect), HERE)
+            await harness.door.wait(Wait(pairing_id=pairing_id, collect=collect), HERE)
+    answer = await harness.door.wait(Wait(pairing_id=finished.pairing_id, collect=keys.collect), HERE)
     assert answer.state == "pending_approval"
 
 
-async def test_a_decision_wakes_who_waits_also_one_of_another_process(scene):
-    _, code = await scene.code()
-    finished, keys = await proved(scene, code)
+async def test_a_decision_wakes_who_waits_also_one_of_another_process(harness):
+    _, code = await harness.code()
+    finished, keys = await proved(harness, code)
     waiting = asyncio.create_task(
-        scene.door.wait(Wait(pairing_id=finished.pairing_id, collect=keys.collect, wait_ms=30_000), HERE)
+        harness.door.wait(Wait(pairing_id=finished.pairing_id, collect=keys.collect, wait_ms=30_000), HERE)
     )
     await asyncio.sleep(0)
-    other = type(scene.desk)(
-        state=scene.nodes, doorkeeper=scene, random=bytes, bell=Bell(), learn=lambda secret: None, ttl_seconds=60
+    other = type(harness.desk)(
+        state=harness.nodes, doorkeeper=harness, random=bytes, bell=Bell(), learn=lambda secret: None, ttl_seconds=60
     )
     await other.approve(finished.pairing_id, actor=OPERATOR)
     assert (await waiting).state == "completed"
 
 
-async def test_an_answer_is_the_same_each_time_and_issues_one_certificate(scene):
-    _, code = await scene.code()
-    finished, keys = await proved(scene, code)
-    await scene.desk.approve(finished.pairing_id, actor=OPERATOR)
+async def test_an_answer_is_the_same_each_time_and_issues_one_certificate(harness):
+    _, code = await harness.code()
+    finished, keys = await proved(harness, code)
+    await harness.desk.approve(finished.pairing_id, actor=OPERATOR)
     ask = Wait(pairing_id=finished.pairing_id, collect=keys.collect)
-    answers = await asyncio.gather(*(scene.door.wait(ask, HERE) for _ in range(4)))
+    answers = await asyncio.gather(*(harness.door.wait(ask, HERE) for _ in range(4)))
     assert len({answer.certificate_pem for answer in answers}) == 1
-    assert len(scene.identity.devices()) == 1
-    assert len(scene.events("pairing.completed")) == 1
+    assert len(harness.identity.devices()) == 1
+    assert len(harness.events("pairing.completed")) == 1
 
 
-async def test_a_certificate_waits_until_there_is_somewhere_to_go_with_it(scene):
-    _, code = await scene.code()
-    finished, keys = await proved(scene, code)
-    await scene.desk.approve(finished.pairing_id, actor=OPERATOR)
-    scene.door._node_port = lambda: 0
+async def test_a_certificate_waits_until_there_is_somewhere_to_go_with_it(harness):
+    _, code = await harness.code()
+    finished, keys = await proved(harness, code)
+    await harness.desk.approve(finished.pairing_id, actor=OPERATOR)
+    harness.door._node_port = lambda: 0
     ask = Wait(pairing_id=finished.pairing_id, collect=keys.collect)
-    assert (await scene.door.wait(ask, HERE)).state == "pending_approval"
-    assert scene.identity.devices() == []
+    assert (await harness.door.wait(ask, HERE)).state == "pending_approval"
+    assert harness.identity.devices() == []
 
 
-async def test_a_request_that_expired_says_so(scene):
-    _, code = await scene.code()
-    finished, keys = await proved(scene, code)
-    scene.clock.now += 25 * 3_600_000
-    answer = await scene.door.wait(Wait(pairing_id=finished.pairing_id, collect=keys.collect), HERE)
+async def test_a_request_that_expired_says_so(harness):
+    _, code = await harness.code()
+    finished, keys = await proved(harness, code)
+    harness.clock.now += 25 * 3_600_000
+    answer = await harness.door.wait(Wait(pairing_id=finished.pairing_id, collect=keys.collect), HERE)
     assert (answer.state, answer.certificate_pem) == ("expired", b"")

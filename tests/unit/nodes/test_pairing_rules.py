@@ -5,7 +5,7 @@ import os
 import msgspec
 import pytest
 
-from fakes.node_house import code_record, node_record, pairing_record
+from fakes.node_state_harness import code_record, node_record, pairing_record
 from palyra.devicelink.limits import (
     MAX_LIVE_CODES,
     MAX_NODES,

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from fakes.node_house import code_record, node_record, pairing_record, request_record
+from fakes.node_state_harness import code_record, node_record, pairing_record, request_record
 from palyra.nodes.domain.records import CodeState, PairingState, RequestState
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.node_house import BACKENDS, NodeHouse, request_record
+from fakes.node_state_harness import BACKENDS, NodeStateHarness, request_record
 from palyra.devicelink.limits import MAX_OPEN_INPUT_BYTES, MAX_OPEN_REQUESTS_PER_DEVICE
 from palyra.nodes.domain.records import RequestState
 from palyra.nodes.domain.requests import Refused, ResultTooLarge, Succeeded, TooManyRequests
@@ -16,8 +16,8 @@ DEVICE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
 @pytest.fixture(params=BACKENDS)
-def house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NodeHouse]:
-    opened = NodeHouse(tmp_path, request.param)
+def harness(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NodeStateHarness]:
+    opened = NodeStateHarness(tmp_path, request.param)
     yield opened
     opened.close()
 
@@ -26,8 +26,8 @@ def asked(**changes: object) -> object:
     return request_record(device_id=DEVICE, deadline_ms=FAR, input_json="{}", **changes)
 
 
-async def test_a_request_is_queued_or_sent_at_once_and_sent_in_its_order(house: NodeHouse) -> None:
-    state = await house.state()
+async def test_a_request_is_queued_or_sent_at_once_and_sent_in_its_order(harness: NodeStateHarness) -> None:
+    state = await harness.state()
     first, second, third = (asked() for _ in range(3))
     for one, connected in ((first, False), (second, False), (third, True)):
         await state.transact(lambda unit, r=one, c=connected: request_changes.enter(unit, r, connected=c))
@@ -37,12 +37,12 @@ async def test_a_request_is_queued_or_sent_at_once_and_sent_in_its_order(house: 
     assert await state.transact(lambda unit: request_changes.send_waiting(unit, DEVICE, ())) == []
     again = await state.transact(lambda unit: request_changes.send_waiting(unit, DEVICE, [third.id]))  # type: ignore[attr-defined]
     assert [one.id for one in again] == [third.id]  # type: ignore[attr-defined]
-    told = [payload["again"] for _, payload in house.events("node.request_dispatched")]
+    told = [payload["again"] for _, payload in harness.events("node.request_dispatched")]
     assert sorted(told) == [False, False, False, True]
 
 
-async def test_open_requests_are_bounded_in_number_and_in_bytes(house: NodeHouse) -> None:
-    state = await house.state()
+async def test_open_requests_are_bounded_in_number_and_in_bytes(harness: NodeStateHarness) -> None:
+    state = await harness.state()
     large = "x" * (MAX_OPEN_INPUT_BYTES - 10)
     await state.transact(
         lambda unit: request_changes.enter(unit, request_record(deadline_ms=FAR, input_json=large), connected=False)
@@ -71,8 +71,8 @@ async def test_open_requests_are_bounded_in_number_and_in_bytes(house: NodeHouse
         )
 
 
-async def test_results_and_ends(house: NodeHouse) -> None:
-    state = await house.state()
+async def test_results_and_ends(harness: NodeStateHarness) -> None:
+    state = await harness.state()
     records = [asked(idempotent=False) for _ in range(6)]
     for one in records:
         await state.transact(lambda unit, r=one: request_changes.enter(unit, r, connected=True))
@@ -107,12 +107,12 @@ async def test_results_and_ends(house: NodeHouse) -> None:
     for end in (request_changes.time_out, request_changes.cancel):
         after = await state.transact(lambda unit, e=end: e(unit, ids[0]))
         assert after.error is None and after.request is not None and after.request.state is RequestState.SUCCEEDED
-    ends = [payload["state"] for _, payload in house.events("node.request_ended")]
+    ends = [payload["state"] for _, payload in harness.events("node.request_ended")]
     assert sorted(ends) == ["failed", "failed", "failed", "failed", "rejected", "succeeded"]
 
 
-async def test_overdue_requests_time_out_unless_somebody_here_waits(house: NodeHouse) -> None:
-    state = await house.state()
+async def test_overdue_requests_time_out_unless_somebody_here_waits(harness: NodeStateHarness) -> None:
+    state = await harness.state()
     late, watched = (request_record(device_id=DEVICE, deadline_ms=1_500, input_json="{}") for _ in range(2))
 
     def enter(unit: object) -> None:
@@ -128,8 +128,8 @@ async def test_overdue_requests_time_out_unless_somebody_here_waits(house: NodeH
     assert left is not None and left.open()
 
 
-async def test_a_withheld_capability_and_a_lost_request_fail(house: NodeHouse) -> None:
-    state = await house.state()
+async def test_a_withheld_capability_and_a_lost_request_fail(harness: NodeStateHarness) -> None:
+    state = await harness.state()
     one, other = asked(capability="print", idempotent=False), asked(capability="echo")
     for record in (one, other):
         await state.transact(lambda unit, r=record: request_changes.enter(unit, r, connected=True))

@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.node_house import request_record
+from fakes.node_state_harness import request_record
 from palyra.errors import PalyraError
 from palyra.nodes.domain import requests
 from palyra.nodes.domain.records import ENDED_REQUESTS, RequestEvent, RequestState, WrongRequestState

@@ -1,4 +1,4 @@
-from fakes.node_house import code_record, pairing_record, request_record
+from fakes.node_state_harness import code_record, pairing_record, request_record
 from palyra.devicelink.limits import MAX_ENDED_CODES, MAX_ENDED_PAIRINGS, MAX_FINISHED_REQUESTS
 from palyra.nodes.domain.records import CodeState, PairingState, RequestState
 from palyra.nodes.store import document

@@ -2,14 +2,14 @@
 
 import pytest
 
-from fakes.node_house import NodeHouse, node_record
+from fakes.node_state_harness import NodeStateHarness, node_record
 from palyra.nodes.store.port import NodeStateUnreadable
 
 
 async def test_a_record_of_a_newer_program_is_refused_and_left_alone(tmp_path):
-    house = NodeHouse(tmp_path, "sql")
-    store = house.store()
-    state = await house.state(store)
+    harness = NodeStateHarness(tmp_path, "sql")
+    store = harness.store()
+    state = await harness.state(store)
     record = node_record()
     await state.transact(lambda unit: unit.nodes.put(record))
     newer = b'{"id":"x","newer":1}'
@@ -18,12 +18,12 @@ async def test_a_record_of_a_newer_program_is_refused_and_left_alone(tmp_path):
         with pytest.raises(NodeStateUnreadable):
             state.read(look)
     assert store.read("SELECT record FROM node_state") == [(newer,)]
-    house.close()
+    harness.close()
 
 
 async def test_shelves_do_not_mix(tmp_path):
-    house = NodeHouse(tmp_path, "sql")
-    state = await house.state()
+    harness = NodeStateHarness(tmp_path, "sql")
+    state = await harness.state()
     record = node_record()
     await state.transact(lambda unit: unit.nodes.put(record))
     assert state.read(lambda unit: [unit.codes.get(record.id), unit.requests.list(), unit.pairings.list()]) == [
@@ -31,4 +31,4 @@ async def test_shelves_do_not_mix(tmp_path):
         [],
         [],
     ]
-    house.close()
+    harness.close()

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.node_house import code_record, node_record, pairing_record, request_record
+from fakes.node_state_harness import code_record, node_record, pairing_record, request_record
 from palyra.nodes.domain.records import RequestId
 from palyra.nodes.store.document import DamagedDocument, NodeDocument, decode, encode, encode_records
 from palyra.nodes.store.port import NodeStateUnreadable

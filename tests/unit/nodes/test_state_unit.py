@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.node_house import code_record, node_record, request_record
+from fakes.node_state_harness import code_record, node_record, request_record
 from palyra.devicelink.limits import MAX_FINISHED_REQUESTS
 from palyra.nodes.domain.records import RequestState
 from palyra.nodes.store.document import DocumentUnit, NodeDocument, ReadOnlyUnit

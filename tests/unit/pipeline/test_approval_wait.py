@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fakes.eventually import eventually
-from fakes.house import House, open_house
+from fakes.gateway_harness import GatewayHarness, open_harness
 from palyra.pipeline.domain.approval import ApprovalEvent, Verdict
 from palyra.pipeline.domain.call import CallRecord, CallState
 from palyra.pipeline.store.approval_tables import decide
@@ -20,104 +20,104 @@ ASK_STILL = ASK.replace('"ask"', '"ask-still"')
 FORBID = '@id("no-echo") forbid (principal, action == Action::"tool.execute", resource == Tool::"echo");\n'
 
 
-async def put_in_force(house: House, policies: str) -> None:
-    folder = house.gateway.policy.folder
+async def put_in_force(harness: GatewayHarness, policies: str) -> None:
+    folder = harness.gateway.policy.folder
     folder.mkdir(exist_ok=True)
     (folder / "changing.cedar").write_text(policies)
-    await house.gateway.policy.reload()
+    await harness.gateway.policy.reload()
 
 
-async def requested(house: House, requests: int) -> str:
+async def requested(harness: GatewayHarness, requests: int) -> str:
     """The last one, when there are so many."""
-    await eventually(lambda: len(house.events(kind="approval.requested")) >= requests)
-    return str(house.events(kind="approval.requested")[-1][1]["approval_id"])
+    await eventually(lambda: len(harness.events(kind="approval.requested")) >= requests)
+    return str(harness.events(kind="approval.requested")[-1][1]["approval_id"])
 
 
 @asynccontextmanager
-async def waiting(tmp_path: Path) -> AsyncIterator[tuple[House, asyncio.Task[CallRecord]]]:
-    async with open_house(tmp_path) as house:
-        await put_in_force(house, ASK)
-        task = asyncio.create_task(house.call("echo", {"text": "hi"}, wait_ms=60_000))
-        await requested(house, 1)
-        yield house, task
-        assert not house.gateway.broker._waiting and not house.gateway.broker._beginning
+async def waiting(tmp_path: Path) -> AsyncIterator[tuple[GatewayHarness, asyncio.Task[CallRecord]]]:
+    async with open_harness(tmp_path) as harness:
+        await put_in_force(harness, ASK)
+        task = asyncio.create_task(harness.call("echo", {"text": "hi"}, wait_ms=60_000))
+        await requested(harness, 1)
+        yield harness, task
+        assert not harness.gateway.broker._waiting and not harness.gateway.broker._beginning
 
 
 async def test_who_waits_is_denied_by_a_policy_that_comes_meanwhile(tmp_path: Path) -> None:
-    async with waiting(tmp_path) as (house, caller):
-        await put_in_force(house, FORBID)
+    async with waiting(tmp_path) as (harness, caller):
+        await put_in_force(harness, FORBID)
         record = await caller
         assert record.state is CallState.DENIED and record.decision is not None
         assert record.decision["policies"] == ["no-echo"]
-        kinds = house.kinds(call=record.call_id)
+        kinds = harness.kinds(call=record.call_id)
         assert kinds == ["call.requested", "call.decided", "approval.requested", "call.decided"]
-        ((_, withdrawn),) = house.events(kind="approval.withdrawn")
+        ((_, withdrawn),) = harness.events(kind="approval.withdrawn")
         assert withdrawn["reason"] == "other policies came into force"
 
 
 async def test_who_waits_goes_on_where_policies_come_that_allow_it(tmp_path: Path) -> None:
-    async with waiting(tmp_path) as (house, caller):
-        await put_in_force(house, "")
+    async with waiting(tmp_path) as (harness, caller):
+        await put_in_force(harness, "")
         record = await caller
         assert record.state is CallState.SUCCEEDED and record.approval_id is None
-        kinds = house.kinds(call=record.call_id)
+        kinds = harness.kinds(call=record.call_id)
         assert kinds.count("call.requested") == 1 and kinds.count("call.decided") == 2
         assert kinds[-2:] == ["call.started", "call.finished"]
 
 
 async def test_who_waits_asks_anew_where_the_new_policies_ask_too(tmp_path: Path) -> None:
-    async with waiting(tmp_path) as (house, caller):
-        await put_in_force(house, ASK_STILL)
-        anew = await requested(house, 2)
+    async with waiting(tmp_path) as (harness, caller):
+        await put_in_force(harness, ASK_STILL)
+        anew = await requested(harness, 2)
         assert not caller.done()
-        await house.approve(anew)
+        await harness.approve(anew)
         record = await caller
         assert record.state is CallState.SUCCEEDED and record.approval_id == anew
 
 
 async def test_a_yes_to_what_other_policies_asked_lets_nothing_run(tmp_path: Path) -> None:
     """Both at once: it is approved in the same moment in which the policies change."""
-    async with waiting(tmp_path) as (house, caller):
-        old = await requested(house, 1)
+    async with waiting(tmp_path) as (harness, caller):
+        old = await requested(harness, 1)
         verdict = Verdict(event=ApprovalEvent.APPROVE, by="user:alice")
-        await house.gateway.store.transact(lambda tx: decide(tx, old, verdict, actor="user:alice"))
-        await put_in_force(house, FORBID)
+        await harness.gateway.store.transact(lambda tx: decide(tx, old, verdict, actor="user:alice"))
+        await put_in_force(harness, FORBID)
         assert (await caller).state is CallState.DENIED
-        assert house.kinds(kind="approval.withdrawn") == []
+        assert harness.kinds(kind="approval.withdrawn") == []
 
 
 async def test_policies_that_change_and_change_back_leave_the_request(tmp_path: Path) -> None:
-    async with waiting(tmp_path) as (house, caller):
-        house.gateway.broker.policy_changed()
+    async with waiting(tmp_path) as (harness, caller):
+        harness.gateway.broker.policy_changed()
         await asyncio.sleep(0.05)
-        assert not caller.done() and house.kinds(kind="approval.withdrawn") == []
-        await house.approve(await requested(house, 1))
+        assert not caller.done() and harness.kinds(kind="approval.withdrawn") == []
+        await harness.approve(await requested(harness, 1))
         record = await caller
         assert record.state is CallState.SUCCEEDED
-        assert house.kinds(call=record.call_id).count("call.decided") == 1
+        assert harness.kinds(call=record.call_id).count("call.decided") == 1
 
 
 async def test_who_looks_on_sees_no_end_while_a_call_is_judged_again(tmp_path: Path) -> None:
-    async with waiting(tmp_path) as (house, caller):
+    async with waiting(tmp_path) as (harness, caller):
         ((_, _, call_id),) = [
             (event.kind, event.seq, event.call)
-            for event in house.gateway.store.events_since(0, 1000, kind="call.requested")
+            for event in harness.gateway.store.events_since(0, 1000, kind="call.requested")
         ]
-        seen = [house.gateway.broker.goes_on(read_call(house.gateway.store, call_id, None))]
-        await put_in_force(house, ASK_STILL)
-        while len(house.events(kind="approval.requested")) < 2:
-            seen.append(house.gateway.broker.goes_on(read_call(house.gateway.store, call_id, None)))
+        seen = [harness.gateway.broker.goes_on(read_call(harness.gateway.store, call_id, None))]
+        await put_in_force(harness, ASK_STILL)
+        while len(harness.events(kind="approval.requested")) < 2:
+            seen.append(harness.gateway.broker.goes_on(read_call(harness.gateway.store, call_id, None)))
             await asyncio.sleep(0)
-        assert all(seen) and house.gateway.broker.goes_on(read_call(house.gateway.store, call_id, None))
-        await house.gateway.broker.cancel(call_id)
+        assert all(seen) and harness.gateway.broker.goes_on(read_call(harness.gateway.store, call_id, None))
+        await harness.gateway.broker.cancel(call_id)
         assert (await caller).state is CallState.NEEDS_APPROVAL
 
 
 async def test_many_who_wait_are_all_judged_again(tmp_path: Path) -> None:
-    async with open_house(tmp_path, {"tools": {"max_concurrent_calls": 4}}) as house:
-        await put_in_force(house, ASK)
-        callers = [asyncio.create_task(house.call("echo", {"text": str(n)}, wait_ms=60_000)) for n in range(4)]
-        await requested(house, 4)
-        await put_in_force(house, "")
+    async with open_harness(tmp_path, {"tools": {"max_concurrent_calls": 4}}) as harness:
+        await put_in_force(harness, ASK)
+        callers = [asyncio.create_task(harness.call("echo", {"text": str(n)}, wait_ms=60_000)) for n in range(4)]
+        await requested(harness, 4)
+        await put_in_force(harness, "")
         assert {record.state for record in await asyncio.gather(*callers)} == {CallState.SUCCEEDED}
-        assert not house.gateway.broker._waiting
+        assert not harness.gateway.broker._waiting

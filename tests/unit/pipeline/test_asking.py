@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fakes.house import open_house
-from fakes.skill_scene import PUBLISHER, entries, key, manifest
+from fakes.gateway_harness import open_harness
+from fakes.skill_harness import PUBLISHER, entries, key, manifest
 from fakes.wasm_guests import wasm
 from fakes.wasm_skills import ECHO_SKILL
 from palyra.pipeline.authorize import Asking
@@ -14,9 +14,9 @@ from palyra.skills.trust.signature import sign_artifact
 
 async def asked(tmp_path: Path, tool: str, arguments: dict[str, object], **more: object):
     """What the broker's own asking made of a call."""
-    async with open_house(tmp_path) as house:
+    async with open_harness(tmp_path) as harness:
         seen = []
-        asking = house.gateway.broker._asking
+        asking = harness.gateway.broker._asking
         assert isinstance(asking, Asking)
 
         class Noting:
@@ -24,8 +24,8 @@ async def asked(tmp_path: Path, tool: str, arguments: dict[str, object], **more:
                 seen.append(asking.authorize(*given))
                 return seen[-1]
 
-        house.gateway.broker._asking = Noting()
-        await house.call(tool, arguments, **more)
+        harness.gateway.broker._asking = Noting()
+        await harness.call(tool, arguments, **more)
     return seen[0]
 
 
@@ -45,22 +45,22 @@ async def test_a_denied_one_has_none_and_says_what_would_lift_it(tmp_path):
 
 async def test_new_policies_are_asked_at_the_next_call(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
-    async with open_house(tmp_path) as house:
-        assert (await house.call("echo", {"text": "x"})).error is None
+    async with open_harness(tmp_path) as harness:
+        assert (await harness.call("echo", {"text": "x"})).error is None
         (tmp_path / "policies" / "a.cedar").write_text(
             '@id("stop") forbid (principal, action == Action::"tool.execute", resource);'
         )
-        await house.gateway.policy.reload()
-        denied = await house.call("echo", {"text": "x"})
+        await harness.gateway.policy.reload()
+        denied = await harness.call("echo", {"text": "x"})
         assert denied.state.value == "denied" and denied.decision is not None
         assert denied.decision["policies"] == ["stop"]
 
 
 async def test_the_journal_says_of_each_call_what_it_was(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        calls = [await house.call("echo", {"text": "x" * length}) for length in (1, 30, 200)]
+    async with open_harness(tmp_path) as harness:
+        calls = [await harness.call("echo", {"text": "x" * length}) for length in (1, 30, 200)]
         for call, length in zip(calls, (1, 30, 200), strict=True):
-            events = dict(house.events(call=call.call_id))
+            events = dict(harness.events(call=call.call_id))
             assert list(events)[-4:] == ["call.requested", "call.decided", "call.started", "call.finished"]
             asked = events["call.decided"]["policy_request"]["context"]
             assert (asked["run"], asked["argument_bytes"]) == (call.run_id, length + len('{"text":""}'))
@@ -76,21 +76,21 @@ async def test_what_a_call_does_on_a_worker_is_recorded_as_it_was_asked(tmp_path
         '@id("lease") permit (principal, action == Action::"worker.lease", resource);'
     )
     settings = {"tools": {"allowed": ["process.run"], "preapproved": ["process.run"]}}
-    async with open_house(tmp_path, settings) as house:
+    async with open_harness(tmp_path, settings) as harness:
         said = []
         for _ in range(2):
-            call = await house.call(
+            call = await harness.call(
                 "process.run", {"command": "true"}, tier=ToolTier.WORKER, timeout_ms=200, run_id=None
             )
-            events = [payload for kind, payload in house.events(call=call.call_id) if kind == "call.decided"]
+            events = [payload for kind, payload in harness.events(call=call.call_id) if kind == "call.decided"]
             said.append([sorted(payload["policy_request"]["context"]) for payload in events])
         assert len(said[0]) == 2 and said[0] == said[1]
 
 
 async def test_a_decision_is_about_the_version_of_the_skill_in_use(tmp_path: Path) -> None:
     """Quarantined, put back, upgraded, rolled back between calls: what runs is what is in use."""
-    async with open_house(tmp_path) as house:
-        skills, publisher = house.gateway.skills, key(PUBLISHER)
+    async with open_harness(tmp_path) as harness:
+        skills, publisher = harness.gateway.skills, key(PUBLISHER)
         await skills.trust_publisher(PUBLISHER, publisher.public_key(), actor="a")
         digests = []
         for version in ("1.0.0", "1.1.0"):
@@ -102,10 +102,10 @@ async def test_a_decision_is_about_the_version_of_the_skill_in_use(tmp_path: Pat
         async def ran() -> str:
             """The digest of the archive that answered, or why none did."""
             for _ in range(2):
-                call = await house.call(tool, {"text": "x", "numbers": [1]})
+                call = await harness.call(tool, {"text": "x", "numbers": [1]})
             if call.error is not None:
                 return str(call.error["code"])
-            asked = [said for kind, said in house.events(call=call.call_id) if kind == "call.decided"]
+            asked = [said for kind, said in harness.events(call=call.call_id) if kind == "call.decided"]
             assert [said["outcome"] for said in asked] == ["allow", "allow"]
             return next(line["asked"] for line in call.receipt if line["layer"] == "skill").rpartition(" ")[2]
 

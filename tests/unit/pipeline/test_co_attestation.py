@@ -43,7 +43,7 @@ def about(**changes: Any) -> ToolAttestation:
     return ToolAttestation(**{**fields, **changes})
 
 
-class Scene:
+class Harness:
     def __init__(self) -> None:
         self.key = Key()
         self.said, self.digest = attest_with_digest(about(), (self.key,))
@@ -68,22 +68,22 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def harness() -> Harness:
+    return Harness()
 
 
-def test_what_the_worker_signed_is_verified_by_the_key_that_the_daemon_names(scene: Scene) -> None:
-    assert scene.verify(scene.ours()) == about()
+def test_what_the_worker_signed_is_verified_by_the_key_that_the_daemon_names(harness: Harness) -> None:
+    assert harness.verify(harness.ours()) == about()
 
 
-def test_a_call_that_ran_here_has_none(scene: Scene) -> None:
-    assert scene.verify(about(executor="builtin"), None) is None
+def test_a_call_that_ran_here_has_none(harness: Harness) -> None:
+    assert harness.verify(about(executor="builtin"), None) is None
     # A lost lease left nothing to sign.
-    assert scene.verify(about(executor="worker", outcome="failed"), None) is None
+    assert harness.verify(about(executor="worker", outcome="failed"), None) is None
 
 
-def test_the_daemon_may_find_fault_with_what_succeeded(scene: Scene) -> None:
-    assert scene.verify(scene.ours(outcome="failed")) is not None
+def test_the_daemon_may_find_fault_with_what_succeeded(harness: Harness) -> None:
+    assert harness.verify(harness.ours(outcome="failed")) is not None
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_the_daemon_may_find_fault_with_what_succeeded(scene: Scene) -> None:
         {"argument_digest": "00"},
     ],
 )
-def test_another_call_s_word_is_refused(scene: Scene, changes: dict[str, Any]) -> None:
+def test_another_call_s_word_is_refused(harness: Harness, changes: dict[str, Any]) -> None:
     with pytest.raises(PalyraError) as error:
-        scene.verify(scene.ours(**changes))
+        harness.verify(harness.ours(**changes))
     assert error.value.code == "attestation.document_mismatch"
 
 
@@ -112,17 +112,17 @@ def test_another_call_s_word_is_refused(scene: Scene, changes: dict[str, Any]) -
         ({"public_key": "AAAA"}, "attestation.malformed"),
     ],
 )
-def test_a_receipt_that_names_something_else_is_refused(scene: Scene, receipt: Any, code: str) -> None:
+def test_a_receipt_that_names_something_else_is_refused(harness: Harness, receipt: Any, code: str) -> None:
     with pytest.raises(PalyraError) as error:
-        scene.verify(scene.ours(said=receipt))
+        harness.verify(harness.ours(said=receipt))
     assert error.value.code == code
 
 
-def test_a_missing_or_forged_envelope_is_refused(scene: Scene) -> None:
+def test_a_missing_or_forged_envelope_is_refused(harness: Harness) -> None:
     with pytest.raises(PalyraError) as missing:
-        scene.verify(scene.ours(), None)
+        harness.verify(harness.ours(), None)
     assert missing.value.code == "attestation.document_mismatch"
     forged, _ = attest_with_digest(about(), (Key(),))
     with pytest.raises(PalyraError) as unknown:
-        scene.verify(scene.ours(), forged.to_dict())
+        harness.verify(harness.ours(), forged.to_dict())
     assert unknown.value.code == "attestation.unknown_key"

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.journal_house import JournalHouse
+from fakes.journal_harness import JournalHarness
 from palyra.pipeline.domain.approval import (
     AlreadyDecided,
     Approval,
@@ -30,18 +30,18 @@ IDS = [f"01ARZ3NDEKTSV4RRFFQ69G5FA{end}" for end in "VWXYZ"]
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> JournalHouse:
-    return JournalHouse(tmp_path)
+def harness(tmp_path: Path) -> JournalHarness:
+    return JournalHarness(tmp_path)
 
 
 @pytest.fixture
-def store(house: JournalHouse) -> Iterator[SqliteStore]:
-    opened = house.open(schema=approval_tables.SCHEMA)
+def store(harness: JournalHarness) -> Iterator[SqliteStore]:
+    opened = harness.open(schema=approval_tables.SCHEMA)
     yield opened
     opened.close()
 
 
-def request(house: JournalHouse, number: int = 0, **changes: Any) -> Approval:
+def request(harness: JournalHarness, number: int = 0, **changes: Any) -> Approval:
     fields: dict[str, Any] = {
         "id": IDS[number],
         "state": ApprovalState.PENDING,
@@ -50,8 +50,8 @@ def request(house: JournalHouse, number: int = 0, **changes: Any) -> Approval:
         "arguments": ARGUMENTS.value,
         "touches": {},
         "policies": ("p",),
-        "created_ms": house.clock.now,
-        "expires_ms": house.clock.now + 60_000,
+        "created_ms": harness.clock.now,
+        "expires_ms": harness.clock.now + 60_000,
     }
     return Approval(**{**fields, **changes})
 
@@ -73,20 +73,20 @@ def kinds(store: SqliteStore) -> list[str]:
     return [event.kind for event in store.events_since(0, 100)]
 
 
-def test_the_same_call_asks_once(house: JournalHouse, store: SqliteStore) -> None:
-    assert ask(store, request(house)).id == ask(store, request(house, 1)).id == IDS[0]
+def test_the_same_call_asks_once(harness: JournalHarness, store: SqliteStore) -> None:
+    assert ask(store, request(harness)).id == ask(store, request(harness, 1)).id == IDS[0]
     assert kinds(store) == ["approval.requested"]
-    assert ask(store, request(house, 1, session="other")).id == IDS[1], "a session is part of the question"
+    assert ask(store, request(harness, 1, session="other")).id == IDS[1], "a session is part of the question"
 
 
-def test_a_request_that_is_over_is_asked_anew(house: JournalHouse, store: SqliteStore) -> None:
-    ask(store, request(house))
-    house.clock.now += 60_001
-    assert ask(store, request(house, 1)).id == IDS[1]
+def test_a_request_that_is_over_is_asked_anew(harness: JournalHarness, store: SqliteStore) -> None:
+    ask(store, request(harness))
+    harness.clock.now += 60_001
+    assert ask(store, request(harness, 1)).id == IDS[1]
 
 
-def test_a_once_is_used_up_and_the_second_use_is_refused(house: JournalHouse, store: SqliteStore) -> None:
-    ask(store, request(house))
+def test_a_once_is_used_up_and_the_second_use_is_refused(harness: JournalHarness, store: SqliteStore) -> None:
+    ask(store, request(harness))
     decide(store, IDS[0])
     found = cover(store)
     assert found is not None
@@ -98,10 +98,10 @@ def test_a_once_is_used_up_and_the_second_use_is_refused(house: JournalHouse, st
     assert kinds(store) == ["approval.requested", "approval.approved", "approval.consumed"]
 
 
-def test_a_standing_yes_is_taken_before_one_that_would_be_used_up(house: JournalHouse, store: SqliteStore) -> None:
-    ask(store, request(house))
+def test_a_standing_yes_is_taken_before_one_that_would_be_used_up(harness: JournalHarness, store: SqliteStore) -> None:
+    ask(store, request(harness))
     decide(store, IDS[0])
-    ask(store, request(house, 1))
+    ask(store, request(harness, 1))
     decide(store, IDS[1], scope=ApprovalScope.TIMEBOXED)
     found = cover(store)
     assert found is not None and found.id == IDS[1]
@@ -122,14 +122,14 @@ def test_a_standing_yes_is_taken_before_one_that_would_be_used_up(house: Journal
         {"argument_digest": "d" * 64},
     ],
 )
-def test_nothing_else_is_covered(house: JournalHouse, store: SqliteStore, changed: dict[str, str]) -> None:
-    ask(store, request(house))
+def test_nothing_else_is_covered(harness: JournalHarness, store: SqliteStore, changed: dict[str, str]) -> None:
+    ask(store, request(harness))
     decide(store, IDS[0])
     assert cover(store, msgspec.structs.replace(BINDING, **changed)) is None
 
 
-def test_deciding_is_once_and_leaves_no_entry_the_second_time(house: JournalHouse, store: SqliteStore) -> None:
-    ask(store, request(house))
+def test_deciding_is_once_and_leaves_no_entry_the_second_time(harness: JournalHarness, store: SqliteStore) -> None:
+    ask(store, request(harness))
     decide(store, IDS[0], event=ApprovalEvent.DENY, reason="not today")
     with pytest.raises(AlreadyDecided):
         decide(store, IDS[0])
@@ -137,21 +137,21 @@ def test_deciding_is_once_and_leaves_no_entry_the_second_time(house: JournalHous
     assert approval_tables.read_approval(store, IDS[0]).reason == "not today"
 
 
-def test_what_is_due_expires_pending_and_approved_alike(house: JournalHouse, store: SqliteStore) -> None:
-    ask(store, request(house))
-    ask(store, request(house, 1, session="s"))
+def test_what_is_due_expires_pending_and_approved_alike(harness: JournalHarness, store: SqliteStore) -> None:
+    ask(store, request(harness))
+    ask(store, request(harness, 1, session="s"))
     decide(store, IDS[1], scope=ApprovalScope.TIMEBOXED)
     due = approval_tables.next_expiry_ms(store)
     assert due is not None
-    house.clock.now = due
+    harness.clock.now = due
     expired = store.transact_blocking(lambda tx: approval_tables.expire_due(tx, actor="palyrad"))
     assert {approval.id for approval in expired} == set(IDS[:2])
     assert approval_tables.next_expiry_ms(store) is None and cover(store) is None
 
 
-def test_lists_are_newest_first_and_by_state(house: JournalHouse, store: SqliteStore) -> None:
+def test_lists_are_newest_first_and_by_state(harness: JournalHarness, store: SqliteStore) -> None:
     for number, session in enumerate("abc"):
-        ask(store, request(house, number, session=session))
+        ask(store, request(harness, number, session=session))
     decide(store, IDS[1])
     assert [one.id for one in approval_tables.list_approvals(store, None)] == IDS[2::-1]
     assert [one.id for one in approval_tables.list_approvals(store, ApprovalState.APPROVED)] == [IDS[1]]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from palyra.pipeline.domain.call import CallState
 from palyra.pipeline.store.call_tables import (
     UNUSUAL,
@@ -17,14 +17,14 @@ from palyra.pipeline.store.call_tables import (
 
 
 async def test_calls_are_searched_newest_first(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        store = house.gateway.store
-        run = await house.open_run()
-        made = [await house.call("echo", {"text": f'number {n} "tool":"fs.read"'}, run_id=run) for n in range(5)]
+    async with open_harness(tmp_path) as harness:
+        store = harness.gateway.store
+        run = await harness.open_run()
+        made = [await harness.call("echo", {"text": f'number {n} "tool":"fs.read"'}, run_id=run) for n in range(5)]
         # Ids of one millisecond are in no order of their own.
         made.sort(key=lambda record: record.call_id)
-        odd = await house.call("nonsense", {}, principal="agent:other")
-        asked = await house.call("fs.write", {"path": "a", "content": "x"})
+        odd = await harness.call("nonsense", {}, principal="agent:other")
+        asked = await harness.call("fs.write", {"path": "a", "content": "x"})
 
         def found(limit: int = 50, look_at: int = 100, **query: object) -> list[str]:
             return [c.call_id for c in search_calls(store, CallQuery(**query), limit=limit, look_at=look_at).calls]  # type: ignore[arg-type]
@@ -58,23 +58,23 @@ async def test_calls_are_searched_newest_first(tmp_path: Path) -> None:
 
 
 async def test_runs_come_with_their_budgets(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        store = house.gateway.store
-        runs = sorted([await house.open_run(calls=number + 1) for number in range(3)])
+    async with open_harness(tmp_path) as harness:
+        store = harness.gateway.store
+        runs = sorted([await harness.open_run(calls=number + 1) for number in range(3)])
         listed = list_runs(store, limit=2)
         assert [run.run_id for run in listed] == [str(runs[2]), str(runs[1])]
-        assert all(run == house.run(run.run_id) for run in listed)
+        assert all(run == harness.run(run.run_id) for run in listed)
         assert [run.run_id for run in list_runs(store, before=runs[1], limit=9)] == [str(runs[0])]
 
 
 async def test_searches_use_their_indexes(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        plan = house.gateway.store.read(
+    async with open_harness(tmp_path) as harness:
+        plan = harness.gateway.store.read(
             f"EXPLAIN QUERY PLAN SELECT record FROM calls WHERE state = 'denied' AND {UNUSUAL}"
             " ORDER BY call_id DESC LIMIT 5"
         )
         assert "calls_unusual" in str(plan) and "TEMP B-TREE" not in str(plan)
-        plan = house.gateway.store.read(
+        plan = harness.gateway.store.read(
             "EXPLAIN QUERY PLAN SELECT record FROM approvals WHERE state = 'pending' ORDER BY approval_id DESC LIMIT 5"
         )
         assert "approvals_by_state" in str(plan) and "TEMP B-TREE" not in str(plan)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fakes.eventually import eventually
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from palyra.ids import CallId
 from palyra.pipeline import settle
 from palyra.pipeline.domain.budget import BudgetKind
@@ -18,43 +18,43 @@ WRITE = {"path": "a.txt", "content": "hello"}
 
 @pytest.mark.promise("P-budget-charged")
 async def test_a_call_cut_off_by_a_crash_is_ended_once_and_its_budget_given_back(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        run_id = await house.open_run(calls=3)
-        calling = asyncio.create_task(house.call("sleep", {"seconds": 600}, run_id=run_id))
-        await eventually(lambda: house.kinds(kind="call.started"))
-        assert house.run(run_id).budget[BudgetKind.CALLS].reserved == 1
-        call_id = house.gateway.store.events_since(0, 100, kind="call.started")[0].call
-        live = {house.gateway.instance}
-        store = house.gateway.store
+    async with open_harness(tmp_path) as harness:
+        run_id = await harness.open_run(calls=3)
+        calling = asyncio.create_task(harness.call("sleep", {"seconds": 600}, run_id=run_id))
+        await eventually(lambda: harness.kinds(kind="call.started"))
+        assert harness.run(run_id).budget[BudgetKind.CALLS].reserved == 1
+        call_id = harness.gateway.store.events_since(0, 100, kind="call.started")[0].call
+        live = {harness.gateway.instance}
+        store = harness.gateway.store
         # While its process lives, nobody may end it.
         assert await store.transact(lambda tx: settle.release_abandoned(tx, live, actor="palyrad")) == []
         released = await store.transact(lambda tx: settle.release_abandoned(tx, (), actor="palyrad"))
         assert [record.call_id for record in released] == [call_id]
         assert await store.transact(lambda tx: settle.release_abandoned(tx, (), actor="palyrad")) == []
-        account = house.run(run_id).budget[BudgetKind.CALLS]
+        account = harness.run(run_id).budget[BudgetKind.CALLS]
         assert (account.reserved, account.used) == (0, 0)
         record = read_call(store, call_id, None)
         assert record.state is CallState.ABANDONED and record.error is not None
         assert record.error["code"] == "call.abandoned"
-        payload = house.events(call=call_id, kind="call.abandoned")[0][1]
+        payload = harness.events(call=call_id, kind="call.abandoned")[0][1]
         assert payload["released"]["calls"] == 1 and payload["instance"] in live
         # The late result of a call that was already ended is not booked.
-        await house.gateway.broker.cancel(call_id)
+        await harness.gateway.broker.cancel(call_id)
         with pytest.raises(UnknownCall):
             await calling
-        assert house.run(run_id).budget[BudgetKind.CALLS].used == 0
+        assert harness.run(run_id).budget[BudgetKind.CALLS].used == 0
         assert read_call(store, call_id, None).state is CallState.ABANDONED
 
 
 async def test_a_call_that_comes_back_after_its_approval_is_asked_and_decided_once(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        calling = asyncio.create_task(house.call("fs.write", WRITE, wait_ms=60_000))
-        await eventually(lambda: house.kinds(kind="approval.requested"))
-        approval_id = house.events(kind="approval.requested")[0][1]["approval_id"]
-        await house.approve(approval_id)
+    async with open_harness(tmp_path) as harness:
+        calling = asyncio.create_task(harness.call("fs.write", WRITE, wait_ms=60_000))
+        await eventually(lambda: harness.kinds(kind="approval.requested"))
+        approval_id = harness.events(kind="approval.requested")[0][1]["approval_id"]
+        await harness.approve(approval_id)
         record = await calling
         assert record.state is CallState.SUCCEEDED
-        assert house.kinds(call=record.call_id) == [
+        assert harness.kinds(call=record.call_id) == [
             "call.requested",
             "call.decided",
             "approval.requested",
@@ -65,9 +65,9 @@ async def test_a_call_that_comes_back_after_its_approval_is_asked_and_decided_on
 
 
 async def test_the_entries_say_what_an_auditor_asks(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        record = await house.call("echo", {"text": "hi"}, session="s1", device="d1")
-        entries = dict(house.events(call=record.call_id))
+    async with open_harness(tmp_path) as harness:
+        record = await harness.call("echo", {"text": "hi"}, session="s1", device="d1")
+        entries = dict(harness.events(call=record.call_id))
         assert entries["call.requested"]["arguments"] == {"text": "hi"}
         assert entries["call.requested"]["argument_digest"] == record.argument_digest
         assert (entries["call.requested"]["session"], entries["call.requested"]["device"]) == ("s1", "d1")
@@ -77,9 +77,9 @@ async def test_the_entries_say_what_an_auditor_asks(tmp_path: Path) -> None:
 
 
 async def test_somebody_elses_call_looks_like_a_missing_one(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        record = await house.call("echo", {"text": "hi"})
-        store = house.gateway.store
+    async with open_harness(tmp_path) as harness:
+        record = await harness.call("echo", {"text": "hi"})
+        store = harness.gateway.store
         assert read_call(store, record.call_id, "agent:bot").result == {"text": "hi"}
         missing = CallId.new()
         messages = []

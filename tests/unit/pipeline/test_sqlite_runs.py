@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.journal_house import JournalHouse
+from fakes.journal_harness import JournalHarness
 from palyra.ids import RunId
 from palyra.pipeline.domain.budget import BudgetExhausted, BudgetKind, RunBudget
 from palyra.pipeline.domain.call import UnknownRun
@@ -19,7 +19,7 @@ ASKED = {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 1_000}
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    opened = JournalHouse(tmp_path).open(schema=run_tables.SCHEMA)
+    opened = JournalHarness(tmp_path).open(schema=run_tables.SCHEMA)
     yield opened
     opened.close()
 

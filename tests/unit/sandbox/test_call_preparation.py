@@ -19,7 +19,7 @@ from palyra.sandbox.preparation import Call, CallPreparation, Prepared
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
 
-class Scene:
+class Harness:
     def __init__(self, base: Path) -> None:
         self.workspace, self.scratch = base / "workspace", base / "scratch"
         self.workspace.mkdir()
@@ -34,13 +34,13 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    scene = Scene(tmp_path)
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+    harness = Harness(tmp_path)
     # The first call of a workspace is looked at by a thread; from then on it is known to be quick.
-    await scene.run("true")
-    yield scene
-    await scene.runner.close()
-    assert os.listdir(scene.scratch) == []
+    await harness.run("true")
+    yield harness
+    await harness.runner.close()
+    assert os.listdir(harness.scratch) == []
 
 
 def builders() -> list[int]:
@@ -58,7 +58,7 @@ def builders() -> list[int]:
     [("sh", ("-c", "touch planted"), InterpreterDenied), ("cat", ("../../etc/shadow",), WorkspaceScopeDenied)],
 )
 async def test_a_call_that_is_refused_while_its_sandbox_is_built_leaves_neither(
-    scene: Scene,
+    harness: Harness,
     monkeypatch: pytest.MonkeyPatch,
     command: str,
     args: tuple[str, ...],
@@ -68,14 +68,14 @@ async def test_a_call_that_is_refused_while_its_sandbox_is_built_leaves_neither(
     monkeypatch.setattr(WaitingSandbox, "start", lambda *given: started.append(given))
     for _ in range(3):
         with pytest.raises(refusal):
-            await scene.run(command, *args)
+            await harness.run(command, *args)
     assert started == []
     await eventually(lambda: not builders())
-    assert os.listdir(scene.workspace) == []
+    assert os.listdir(harness.workspace) == []
 
 
 async def test_the_command_is_checked_once_and_before_the_sandbox_gets_it(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
 
@@ -90,45 +90,45 @@ async def test_the_command_is_checked_once_and_before_the_sandbox_gets_it(
     monkeypatch.setattr(preparation, "gather_workspace", told("look", preparation.gather_workspace))
     monkeypatch.setattr(WaitingSandbox, "look", told("read back", WaitingSandbox.look))
     monkeypatch.setattr(WaitingSandbox, "start", told("start", WaitingSandbox.start))
-    assert await scene.run("true") == 0
+    assert await harness.run("true") == 0
     assert sorted(order) == ["check", "look", "read back", "start"]
     assert order[-1] == "start"
 
 
 @pytest.mark.parametrize("tier", list(SandboxTier))
 async def test_a_quick_call_changes_no_threads(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, tier: SandboxTier
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, tier: SandboxTier
 ) -> None:
     # Also on a machine that is busy with something else.
     monkeypatch.setattr("palyra.sandbox.limits.QUICK_SECONDS", 600.0)
-    await scene.run("true", tier=tier)
+    await harness.run("true", tier=tier)
     elsewhere: list[object] = []
     real = asyncio.to_thread
 
     async def told(do: Callable[..., Any], *given: Any) -> Any:
-        if getattr(do, "__self__", None) is scene.runner._calls:
+        if getattr(do, "__self__", None) is harness.runner._calls:
             elsewhere.append(do)
         return await real(do, *given)
 
     monkeypatch.setattr(asyncio, "to_thread", told)
-    assert await scene.run("true", tier=tier) == 0
+    assert await harness.run("true", tier=tier) == 0
     assert elsewhere == []
 
 
-async def test_a_workspace_that_grew_is_looked_through_by_a_thread(scene: Scene) -> None:
+async def test_a_workspace_that_grew_is_looked_through_by_a_thread(harness: Harness) -> None:
     for number in range(3000):
-        (scene.workspace / f"file-{number}").touch()
-    assert await scene.run("true") == 0
-    (scene.workspace / ".env").touch()
-    assert await scene.run("true") == 0
+        (harness.workspace / f"file-{number}").touch()
+    assert await harness.run("true") == 0
+    (harness.workspace / ".env").touch()
+    assert await harness.run("true") == 0
 
 
-async def test_what_is_prepared_can_be_given_back_unused(scene: Scene) -> None:
-    calls: CallPreparation = scene.runner._calls
-    host, doorway = scene.runner._guard_host(scene.profile), preparation.Doorway(None, None)  # type: ignore[arg-type]
-    call = Call(profile=scene.profile, command=ProcessCommand(command="true"), host=host, doorway=doorway)
+async def test_what_is_prepared_can_be_given_back_unused(harness: Harness) -> None:
+    calls: CallPreparation = harness.runner._calls
+    host, doorway = harness.runner._guard_host(harness.profile), preparation.Doorway(None, None)  # type: ignore[arg-type]
+    call = Call(profile=harness.profile, command=ProcessCommand(command="true"), host=host, doorway=doorway)
     prepared: Prepared = await calls.prepare(call)
-    assert prepared.group not in scene.runner._cgroups._free
+    assert prepared.group not in harness.runner._cgroups._free
     assert calls.checked(prepared) is calls.checked(prepared)
     await calls.finish(prepared, None)
     assert prepared.group.empty()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fakes.guard_scene import Scene
+from fakes.guard_harness import GuardHarness
 from palyra.errors import PalyraError
 from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.outcome import (
@@ -23,27 +23,27 @@ from palyra.sandbox.guards.checks import check_before_spawn
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
+def harness(tmp_path: Path) -> GuardHarness:
     (tmp_path / "sub").mkdir()
     (tmp_path / "x.c").write_text("int main(void) { return 0; }\n")
-    return Scene(tmp_path, egress=EgressEnforcementMode.PREFLIGHT, allowed_egress_hosts=("allowed.example",))
+    return GuardHarness(tmp_path, egress=EgressEnforcementMode.PREFLIGHT, allowed_egress_hosts=("allowed.example",))
 
 
-def test_what_passes_is_untouched(scene: Scene) -> None:
-    checked = scene.check("ls", "-la", "./sub//", "", "a b", cwd="sub/..", env={"LANG": "C"})
+def test_what_passes_is_untouched(harness: GuardHarness) -> None:
+    checked = harness.check("ls", "-la", "./sub//", "", "a b", cwd="sub/..", env={"LANG": "C"})
     assert checked.argv == (b"ls", b"-la", b"./sub//", b"", b"a b")
-    assert checked.cwd == str(scene.root) and checked.env == (("LANG", "C"),)
+    assert checked.cwd == str(harness.root) and checked.env == (("LANG", "C"),)
     assert checked.executable.found in ("/usr/bin/ls", "/bin/ls") and checked.executable.real == "/usr/bin/ls"
 
 
-def test_bytes_that_are_no_text_pass_untouched(scene: Scene) -> None:
-    assert scene.check("ls", "\udcff\udcfe").argv == (b"ls", b"\xff\xfe")
+def test_bytes_that_are_no_text_pass_untouched(harness: GuardHarness) -> None:
+    assert harness.check("ls", "\udcff\udcfe").argv == (b"ls", b"\xff\xfe")
 
 
-def test_each_refusal_comes_in_its_turn(scene: Scene) -> None:
+def test_each_refusal_comes_in_its_turn(harness: GuardHarness) -> None:
     """One command with every fault: mending the first one shows the next."""
-    profile = msgspec.structs.replace(scene.profile, allowed_executables=("find",))
-    off = msgspec.structs.replace(scene.host, enabled=False)
+    profile = msgspec.structs.replace(harness.profile, allowed_executables=("find",))
+    off = msgspec.structs.replace(harness.host, enabled=False)
     worst = ProcessCommand(
         command="nosuch",
         args=("/etc", "-exec", "curl", "https://evil.example", ";"),
@@ -56,7 +56,7 @@ def test_each_refusal_comes_in_its_turn(scene: Scene) -> None:
         worst = msgspec.structs.replace(worst, **changes)
         return worst
 
-    def refused(kind: type[PalyraError], command: ProcessCommand, host: object = scene.host) -> None:
+    def refused(kind: type[PalyraError], command: ProcessCommand, host: object = harness.host) -> None:
         with pytest.raises(kind) as caught:
             check_before_spawn(profile, command, host)  # type: ignore[arg-type]
         assert type(caught.value) is kind
@@ -70,30 +70,30 @@ def test_each_refusal_comes_in_its_turn(scene: Scene) -> None:
     refused(WorkspaceScopeDenied, mended(env=()))
     refused(WorkspaceScopeDenied, mended(cwd=None))
     refused(EgressDenied, mended(args=(".", "https://evil.example")))
-    assert check_before_spawn(profile, mended(args=(".", "https://allowed.example")), scene.host).argv[0] == b"find"
+    assert check_before_spawn(profile, mended(args=(".", "https://allowed.example")), harness.host).argv[0] == b"find"
 
 
 def test_allow_interpreters_lifts_the_guard_and_nothing_else(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, allow_interpreters=True)
-    assert scene.check("bash", "-c", "id").argv == (b"bash", b"-c", b"id")
-    scene.check("env", "FOO=1", "xargs", "-0", "sh", "-c", "id")
-    scene.check("git", "-c", "core.pager=sh", "log", env={"GIT_PAGER": "cat", "PATH": "/usr/bin"})
+    harness = GuardHarness(tmp_path, allow_interpreters=True)
+    assert harness.check("bash", "-c", "id").argv == (b"bash", b"-c", b"id")
+    harness.check("env", "FOO=1", "xargs", "-0", "sh", "-c", "id")
+    harness.check("git", "-c", "core.pager=sh", "log", env={"GIT_PAGER": "cat", "PATH": "/usr/bin"})
     with pytest.raises(InterpreterDenied):
-        scene.check("ls", env={"LD_PRELOAD": "x"})
+        harness.check("ls", env={"LD_PRELOAD": "x"})
     with pytest.raises(WorkspaceScopeDenied):
-        scene.check("bash", "/etc/profile")
+        harness.check("bash", "/etc/profile")
     with pytest.raises(ExecutableDenied):
-        scene.check("/proc/self/exe")
+        harness.check("/proc/self/exe")
 
 
 def test_without_egress_enforcement_hosts_are_not_looked_at(tmp_path: Path) -> None:
-    Scene(tmp_path).check("ls", "https://evil.example")
+    GuardHarness(tmp_path).check("ls", "https://evil.example")
     with pytest.raises(EgressDenied):
-        Scene(tmp_path, egress=EgressEnforcementMode.STRICT).check("ls", "https://evil.example")
+        GuardHarness(tmp_path, egress=EgressEnforcementMode.STRICT).check("ls", "https://evil.example")
 
 
 def test_hosts_are_allowed_only_where_somebody_serves_them(tmp_path: Path) -> None:
-    strict = Scene(tmp_path, egress=EgressEnforcementMode.STRICT, allowed_egress_hosts=("allowed.example",))
+    strict = GuardHarness(tmp_path, egress=EgressEnforcementMode.STRICT, allowed_egress_hosts=("allowed.example",))
     command = ProcessCommand(command="curl", args=("https://allowed.example/",))
     with pytest.raises(UnsupportedPlatform):
         check_before_spawn(strict.profile, command, strict.host)
@@ -106,7 +106,7 @@ def test_hosts_are_allowed_only_where_somebody_serves_them(tmp_path: Path) -> No
     check_before_spawn(strict.profile, proxied, strict.host, served=True)
     with pytest.raises(EgressDenied):
         # There it is the host's own loopback.
-        Scene(tmp_path, egress=EgressEnforcementMode.PREFLIGHT, allowed_egress_hosts=("allowed.example",)).check(
+        GuardHarness(tmp_path, egress=EgressEnforcementMode.PREFLIGHT, allowed_egress_hosts=("allowed.example",)).check(
             "curl", *proxied.args
         )
 
@@ -150,8 +150,8 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("argv", ORDINARY, ids=" ".join)
-def test_ordinary_commands_pass_untouched(scene: Scene, argv: tuple[str, ...]) -> None:
-    assert scene.check(*argv).argv == tuple(word.encode() for word in argv)
+def test_ordinary_commands_pass_untouched(harness: GuardHarness, argv: tuple[str, ...]) -> None:
+    assert harness.check(*argv).argv == tuple(word.encode() for word in argv)
 
 
 NAMES = st.text("abcdefghijklmnop0123456789_-.", min_size=1, max_size=10).filter(
@@ -173,8 +173,8 @@ WORDS = st.one_of(
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(program=st.sampled_from(["ls", "cat", "cp", "wc", "stat", "touch", "mv"]), words=st.lists(WORDS, max_size=8))
-def test_words_that_stay_inside_pass_untouched(scene: Scene, program: str, words: list[str]) -> None:
-    assert scene.check(program, *words).argv == tuple(word.encode() for word in (program, *words))
+def test_words_that_stay_inside_pass_untouched(harness: GuardHarness, program: str, words: list[str]) -> None:
+    assert harness.check(program, *words).argv == tuple(word.encode() for word in (program, *words))
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -183,7 +183,7 @@ def test_words_that_stay_inside_pass_untouched(scene: Scene, program: str, words
     path=PATHS,
     how=st.sampled_from(["{}", "--o={}", "-C{}", "@{}", "k={}", "x:{}", "file://{}"]),
 )
-def test_a_word_that_leads_out_never_passes(scene: Scene, before: list[str], path: str, how: str) -> None:
+def test_a_word_that_leads_out_never_passes(harness: GuardHarness, before: list[str], path: str, how: str) -> None:
     with pytest.raises(WorkspaceScopeDenied) as refusal:
-        scene.check("cat", *before, how.format(f"/etc/{path}"))
+        harness.check("cat", *before, how.format(f"/etc/{path}"))
     assert refusal.value.details["argument"] == f"args[{len(before)}]"

@@ -26,7 +26,7 @@ class Fake:
         self.gone = True
 
 
-class House:
+class GatewayHarness:
     def __init__(self, **options: Any) -> None:
         self.built: list[SandboxProfile] = []
         self.ended: list[object] = []
@@ -49,63 +49,63 @@ class House:
 
 
 async def test_nothing_is_built_before_a_call_and_a_few_after_it() -> None:
-    house = House()
-    assert house.pool.take(PROFILE) is None
+    harness = GatewayHarness()
+    assert harness.pool.take(PROFILE) is None
     await asyncio.sleep(0.05)
-    assert house.built == []
-    used = house.call()
-    await eventually(lambda: len(house.pool.waiting) == limits.WARM_PER_PROFILE)
+    assert harness.built == []
+    used = harness.call()
+    await eventually(lambda: len(harness.pool.waiting) == limits.WARM_PER_PROFILE)
     await eventually(lambda: used.gone)
-    assert used.closed and house.pool.take(SandboxProfile(workspace_root="/other")) is None
-    first = house.pool.take(PROFILE)
-    assert first is not None and first not in house.pool.waiting
-    await house.pool.close()
-    assert first not in house.ended and len(house.ended) == limits.WARM_PER_PROFILE - 1
-    assert house.pool.waiting == ()
+    assert used.closed and harness.pool.take(SandboxProfile(workspace_root="/other")) is None
+    first = harness.pool.take(PROFILE)
+    assert first is not None and first not in harness.pool.waiting
+    await harness.pool.close()
+    assert first not in harness.ended and len(harness.ended) == limits.WARM_PER_PROFILE - 1
+    assert harness.pool.waiting == ()
 
 
 async def test_those_of_profiles_that_were_not_used_for_long_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_WARM", 3)
-    house = House()
+    harness = GatewayHarness()
     profiles = [SandboxProfile(workspace_root=f"/work/{number}") for number in range(4)]
     for profile in profiles:
-        house.call(profile)
-        await eventually(lambda: not house.pool._wanted)
-    await eventually(lambda: len(house.pool.waiting) == 3)
-    assert house.pool.take(profiles[0]) is None and house.pool.take(profiles[3]) is not None
-    await house.pool.close()
+        harness.call(profile)
+        await eventually(lambda: not harness.pool._wanted)
+    await eventually(lambda: len(harness.pool.waiting) == 3)
+    assert harness.pool.take(profiles[0]) is None and harness.pool.take(profiles[3]) is not None
+    await harness.pool.close()
 
 
 async def test_one_that_waited_for_too_long_is_ended_and_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WARM_SECONDS", 0.05)
-    house = House()
-    house.call()
-    await eventually(lambda: len(house.ended) == limits.WARM_PER_PROFILE)
+    harness = GatewayHarness()
+    harness.call()
+    await eventually(lambda: len(harness.ended) == limits.WARM_PER_PROFILE)
     await asyncio.sleep(0.1)
-    assert len(house.built) == limits.WARM_PER_PROFILE and house.pool.waiting == ()
-    await house.pool.close()
+    assert len(harness.built) == limits.WARM_PER_PROFILE and harness.pool.waiting == ()
+    await harness.pool.close()
 
 
 async def test_what_cannot_be_built_is_not_tried_for_ever() -> None:
-    house = House()
-    house.broken = True
-    house.call()
-    await eventually(lambda: house.built)
+    harness = GatewayHarness()
+    harness.broken = True
+    harness.call()
+    await eventually(lambda: harness.built)
     await asyncio.sleep(0.05)
-    assert len(house.built) == 1
-    house.broken = False
-    house.call()
-    await eventually(lambda: house.pool.waiting)
-    await house.pool.close()
+    assert len(harness.built) == 1
+    harness.broken = False
+    harness.call()
+    await eventually(lambda: harness.pool.waiting)
+    await harness.pool.close()
 
 
 async def test_a_closed_pool_and_one_that_is_switched_off_build_nothing() -> None:
-    off = House(enabled=False)
+    off = GatewayHarness(enabled=False)
     used = off.call()
     await eventually(lambda: used.gone)
     assert off.built == []
     await off.pool.close()
-    closed = House()
+    closed = GatewayHarness()
     await closed.pool.close()
     used = closed.call()
     assert used.gone and closed.built == []

@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.guard_scene import DictFiles
+from fakes.guard_harness import DictFiles
 from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.outcome import InvalidCommand, WorkspaceScopeDenied
 from palyra.sandbox.guards.workspace_scope import resolve_cwd, validate_argument_workspace_scope

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from fakes.raw_http import ask, operator
 from palyra.client.client import AsyncClient
 from palyra.server.http.app import ROUTES, HostGuard, create_app
@@ -12,8 +12,8 @@ from palyra.server.http.app import ROUTES, HostGuard, create_app
 
 @pytest.mark.promise("P-tokens")
 async def test_every_route_under_v1_asks_for_a_token(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service)
+    async with open_harness(tmp_path) as harness:
+        app = create_app(harness.gateway.service)
         for method, path, _ in ROUTES:
             assert path.startswith("/v1/")
             name = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -24,9 +24,9 @@ async def test_every_route_under_v1_asks_for_a_token(tmp_path: Path) -> None:
 
 
 async def test_probes_need_no_token_and_tell_nothing_of_calls(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        await house.call("echo", {"text": "x"}, principal="agent:hidden")
-        app = create_app(house.gateway.service)
+    async with open_harness(tmp_path) as harness:
+        await harness.call("echo", {"text": "x"}, principal="agent:hidden")
+        app = create_app(harness.gateway.service)
         assert (await ask(app, "GET", "/healthz")).data == {"status": "ok"}
         assert (await ask(app, "GET", "/readyz")).data == {"status": "ready", "missing": []}
         metrics = await ask(app, "GET", "/metrics")
@@ -37,9 +37,9 @@ async def test_probes_need_no_token_and_tell_nothing_of_calls(tmp_path: Path) ->
 async def test_a_daemon_that_cannot_record_says_that_it_is_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_house(tmp_path) as house:
-        monkeypatch.setattr(house.gateway.service, "ready", lambda: ["journal: the disk is full"])
-        got = await ask(create_app(house.gateway.service), "GET", "/readyz")
+    async with open_harness(tmp_path) as harness:
+        monkeypatch.setattr(harness.gateway.service, "ready", lambda: ["journal: the disk is full"])
+        got = await ask(create_app(harness.gateway.service), "GET", "/readyz")
         assert got.status == 503 and got.data["missing"] == ["journal: the disk is full"]
 
 
@@ -59,15 +59,15 @@ async def test_a_daemon_that_cannot_record_says_that_it_is_not_ready(
 async def test_other_paths_and_methods_are_refused_in_the_same_form(
     tmp_path: Path, method: str, path: str, status: int, code: str
 ) -> None:
-    async with open_house(tmp_path) as house:
-        got = await ask(create_app(house.gateway.service), method, path)
+    async with open_harness(tmp_path) as harness:
+        got = await ask(create_app(harness.gateway.service), method, path)
         assert (got.status, got.code, got.headers["palyra-exit-code"]) == (status, code, "2")
 
 
 async def test_the_client_of_this_package_gets_through_the_whole_surface(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service)
-        async with AsyncClient.in_process(app, token=await operator(house)) as client:
+    async with open_harness(tmp_path) as harness:
+        app = create_app(harness.gateway.service)
+        async with AsyncClient.in_process(app, token=await operator(harness)) as client:
             made = await client.call("echo", {"text": "hi"}, principal="agent:bot")
             assert made.result == {"text": "hi"} and made.principal == "agent:bot"
             assert (await client.call_status(made.call_id)).status == "succeeded"
@@ -84,8 +84,8 @@ async def test_the_client_of_this_package_gets_through_the_whole_surface(tmp_pat
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127.0.0.1", "127.0.0.1:7142", "[::1]", "[::1]:7142"])
 async def test_the_names_the_daemon_has(tmp_path: Path, host: str) -> None:
-    async with open_house(tmp_path) as house:
-        app = HostGuard(create_app(house.gateway.service), frozenset(("localhost", "127.0.0.1", "[::1]")))
+    async with open_harness(tmp_path) as harness:
+        app = HostGuard(create_app(harness.gateway.service), frozenset(("localhost", "127.0.0.1", "[::1]")))
         assert (await ask(app, "GET", "/healthz", host=host)).status == 200
 
 
@@ -95,8 +95,8 @@ async def test_the_names_the_daemon_has(tmp_path: Path, host: str) -> None:
      "0.0.0.0", "127.0.0.2", "[::ffff:127.0.0.1]", "::1", "localhost@evil.example", "[", " localhost"],
 )  # fmt: skip
 async def test_any_other_name_is_refused_before_anything_else_is_looked_at(tmp_path: Path, host: str | None) -> None:
-    async with open_house(tmp_path) as house:
-        app = HostGuard(create_app(house.gateway.service), frozenset(("localhost", "127.0.0.1", "[::1]")))
+    async with open_harness(tmp_path) as harness:
+        app = HostGuard(create_app(harness.gateway.service), frozenset(("localhost", "127.0.0.1", "[::1]")))
         for path in ("/healthz", "/v1/status", "/nothing"):
             got = await ask(app, "GET", path, host=host)
             assert (got.status, got.code) == (421, "http.host_refused")

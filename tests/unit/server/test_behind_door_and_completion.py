@@ -18,7 +18,7 @@ from palyra.server.mcp.resources import PART_TEMPLATE, RUN_TEMPLATE, NothingToCo
 from palyra.server.mcp.upstream_offers import _matched
 
 
-class Scene:
+class Harness:
     def __init__(self, place: Place, daemon: Daemon, home: Path) -> None:
         self.place = place
         self.daemon = daemon
@@ -36,7 +36,7 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     root = tmp_path_factory.mktemp("offers")
     home = root / "server"
     home.mkdir()
@@ -61,16 +61,18 @@ offers = ["tools", "prompts", "resources"]
         'resource == Tool::"test.resource.static-text");'
     )
     with place.daemon() as daemon:
-        scene = Scene(place, daemon, home)
-        scene.palyra("look", "test")
-        scene.palyra("approve", "test")
-        yield scene
+        harness = Harness(place, daemon, home)
+        harness.palyra("look", "test")
+        harness.palyra("approve", "test")
+        yield harness
 
 
 @pytest.mark.promise("P-mcp-servers")
 @pytest.mark.parametrize(("transport", "mode"), list(zip(TRANSPORTS, MODES, strict=True)))
-async def test_what_a_server_offers_beside_tools_is_asked_for_by_calls(scene: Scene, transport: str, mode: str) -> None:
-    async with scene.connected("bot", transport, mode) as client:
+async def test_what_a_server_offers_beside_tools_is_asked_for_by_calls(
+    harness: Harness, transport: str, mode: str
+) -> None:
+    async with harness.connected("bot", transport, mode) as client:
         tools = {tool.name for tool in (await client.list_tools()).tools}
         assert "test_simple_text" in tools and not any("prompt" in name or "static" in name for name in tools)
         prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
@@ -91,8 +93,8 @@ async def test_what_a_server_offers_beside_tools_is_asked_for_by_calls(scene: Sc
 
 
 @pytest.mark.promise("P-mcp-servers")
-async def test_policy_and_people_decide_about_them_too(scene: Scene) -> None:
-    async with scene.connected("bot") as client:
+async def test_policy_and_people_decide_about_them_too(harness: Harness) -> None:
+    async with harness.connected("bot") as client:
         with pytest.raises(MCPError, match="palyra approvals approve"):
             await client.get_prompt("test_prompt_with_image")
         with pytest.raises(MCPError, match="no prompt"):
@@ -101,7 +103,7 @@ async def test_policy_and_people_decide_about_them_too(scene: Scene) -> None:
             await client.read_resource("test://nothing")
         with pytest.raises(MCPError, match="arg2"):
             await client.get_prompt("test_prompt_with_arguments", {"arg1": "one"})
-    async with scene.connected("other") as other:
+    async with harness.connected("other") as other:
         assert "test://static-text" not in {str(each.uri) for each in (await other.list_resources()).resources}
         with pytest.raises(MCPError, match="no resource"):
             await other.read_resource("test://static-text")
@@ -110,13 +112,13 @@ async def test_policy_and_people_decide_about_them_too(scene: Scene) -> None:
         assert meta(denied, "error")["code"] == "call.denied"
 
 
-def test_whoever_reviews_a_resource_sees_its_address(scene: Scene) -> None:
-    shown = scene.place.palyra("mcp", "show", "test").stdout
+def test_whoever_reviews_a_resource_sees_its_address(harness: Harness) -> None:
+    shown = harness.place.palyra("mcp", "show", "test").stdout
     assert "resource.data" in shown and "test://template/{id}/data" in shown
 
 
-async def test_arguments_are_completed_from_what_the_session_has(scene: Scene) -> None:
-    async with scene.connected("bot") as client:
+async def test_arguments_are_completed_from_what_the_session_has(harness: Harness) -> None:
+    async with harness.connected("bot") as client:
         run = meta(await client.call_tool("echo", {"text": "x"}), "run_id")
         own = ResourceTemplateReference(uri=RUN_TEMPLATE)
         told = await client.complete(own, {"name": "run_id", "value": run[:4]})
@@ -129,16 +131,16 @@ async def test_arguments_are_completed_from_what_the_session_has(scene: Scene) -
 
 
 @pytest.mark.promise("P-mcp-servers")
-async def test_a_prompt_that_changes_is_not_given_until_it_is_reviewed(scene: Scene) -> None:
-    async with scene.connected("bot") as client:
+async def test_a_prompt_that_changes_is_not_given_until_it_is_reviewed(harness: Harness) -> None:
+    async with harness.connected("bot") as client:
         assert (await client.get_prompt("test_simple_prompt")).messages
-        (scene.home / "changed").touch()
+        (harness.home / "changed").touch()
         for _ in range(2):
             with pytest.raises(MCPError, match="quarantine"):
                 await client.get_prompt("test_simple_prompt")
-            (scene.home / "changed").unlink(missing_ok=True)
-        scene.palyra("look", "test")
-        scene.palyra("approve", "test", "prompt.simple.prompt")
+            (harness.home / "changed").unlink(missing_ok=True)
+        harness.palyra("look", "test")
+        harness.palyra("approve", "test", "prompt.simple.prompt")
         assert (await client.get_prompt("test_simple_prompt")).messages
 
 

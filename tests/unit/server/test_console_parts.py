@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from fakes.raw_http import ask, operator
 from palyra.doctor.checks import machine_probes
 from palyra.server.console.services import CandidateDesk, JournalDesk, MachineDesk, PolicyDesk
@@ -14,10 +14,10 @@ from palyra.server.listener import CONSOLE_PATHS, Front
 
 
 async def test_each_path_goes_to_its_own_door(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        front = Front(create_app(house.gateway.service), house.gateway)
+    async with open_harness(tmp_path) as harness:
+        front = Front(create_app(harness.gateway.service), harness.gateway)
         assert (await ask(front, "GET", "/healthz")).data == {"status": "ok"}
-        assert (await ask(front, "GET", "/v1/tools", token=await operator(house))).status == 200
+        assert (await ask(front, "GET", "/v1/tools", token=await operator(harness))).status == 200
         page = await ask(front, "GET", "/login", headers=[(b"accept", b"text/html")])
         assert page.status == 200 and b"<h1>Log in</h1>" in page.body
         for path in ("/nowhere", "//v1/tokens", "//login"):
@@ -34,8 +34,8 @@ def test_a_daemon_without_visitors_loads_no_templates() -> None:
 
 
 async def test_desks_show_what_the_daemon_has(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        gateway = house.gateway
+    async with open_harness(tmp_path) as harness:
+        gateway = harness.gateway
         policy = PolicyDesk(gateway.policy)
         shown = policy.policy_text("baseline.sensitive-needs-approval")
         assert shown is not None and shown["effect"] == "forbid" and "need a person's" in shown["comment"]

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from fakes.console_house import visitor
-from fakes.house import open_house
+from fakes.console_user import console_user
+from fakes.gateway_harness import open_harness
 from palyra.server.console.limits import FORGERIES_RECORDED_EVERY_SECONDS
 from palyra.server.console.security import MAX_PATH_CHARS, Forgeries
 from palyra.store.sqlite.faults import DiskFull
@@ -22,15 +22,15 @@ class Ticking:
 
 @pytest.mark.promise("P-console-guarded")
 async def test_a_flood_of_forged_requests_is_one_entry_a_minute_for_each_reason(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
+    async with open_harness(tmp_path) as harness:
         clock = Ticking()
-        forgeries = Forgeries(house.gateway.store, clock)
+        forgeries = Forgeries(harness.gateway.store, clock)
         for _ in range(50):
             await forgeries.note("console.csrf", "POST", "/" + "x" * 1000, "https://" + "x" * 1000)
         await forgeries.note("console.cross_origin", "GET", "/", "null")
         clock.seconds = FORGERIES_RECORDED_EVERY_SECONDS
         await forgeries.note("console.csrf", "POST", "/again", "")
-        recorded = [payload for _, payload in house.events(kind="console.request_refused")]
+        recorded = [payload for _, payload in harness.events(kind="console.request_refused")]
         assert [(each["code"], each["count"]) for each in recorded] == [
             ("console.csrf", 1),
             ("console.cross_origin", 1),
@@ -42,8 +42,8 @@ async def test_a_flood_of_forged_requests_is_one_entry_a_minute_for_each_reason(
 async def test_what_a_full_disk_keeps_from_the_record_is_told_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_house(tmp_path) as house:
-        clock, store = Ticking(), house.gateway.store
+    async with open_harness(tmp_path) as harness:
+        clock, store = Ticking(), harness.gateway.store
         forgeries = Forgeries(store, clock)
 
         async def full(*_given: object) -> None:
@@ -54,11 +54,11 @@ async def test_what_a_full_disk_keeps_from_the_record_is_told_later(
             await forgeries.note("console.csrf", "POST", "/", "")
         clock.seconds = FORGERIES_RECORDED_EVERY_SECONDS
         await forgeries.note("console.csrf", "POST", "/", "")
-        assert [payload["count"] for _, payload in house.events(kind="console.request_refused")] == [2]
+        assert [payload["count"] for _, payload in harness.events(kind="console.request_refused")] == [2]
 
 
 async def test_the_overview_tells_of_it(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
         assert (await known.post("/console/v1/journal/verify", {}, origin="http://127.0.0.1:9")).status == 403
         assert "console.request_refused" in await known.page("/")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fakes.eventually import eventually
-from fakes.house import House, open_house
+from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.raw_http import make_token
 from palyra.daemon.mcp_wiring import McpParts
 from palyra.identity.api_tokens import ScopeMissing, Unauthenticated
@@ -15,14 +15,14 @@ from palyra.ids import CallId, RunId
 from palyra.pipeline.domain.approval import ApprovalState, UnknownApproval
 from palyra.pipeline.domain.call import CallState, UnknownCall
 from palyra.server.mcp.elicitation import Answer
-from palyra.server.mcp.service import McpDesk, ToolCall, Visitor
+from palyra.server.mcp.service import ConsoleUser, McpDesk, ToolCall
 
-BOT = Visitor(principal="agent:bot", actor="agent:bot", token_id="T")
-OTHER = Visitor(principal="agent:other", actor="agent:other", token_id="U")
+BOT = ConsoleUser(principal="agent:bot", actor="agent:bot", token_id="T")
+OTHER = ConsoleUser(principal="agent:other", actor="agent:other", token_id="U")
 
 
-def desk_of(house: House, **deciders: str) -> McpDesk:
-    return McpDesk(house.gateway.service, {f"agent:{name}": person for name, person in deciders.items()})
+def desk_of(harness: GatewayHarness, **deciders: str) -> McpDesk:
+    return McpDesk(harness.gateway.service, {f"agent:{name}": person for name, person in deciders.items()})
 
 
 def a_call(tool: str, **arguments: Any) -> ToolCall:
@@ -30,9 +30,9 @@ def a_call(tool: str, **arguments: Any) -> ToolCall:
 
 
 async def test_who_holds_a_token_is_looked_up_each_time(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        desk = desk_of(house)
-        token = await make_token(house, "agent:bot")
+    async with open_harness(tmp_path) as harness:
+        desk = desk_of(harness)
+        token = await make_token(harness, "agent:bot")
         assert desk.admit(token, None).principal == "agent:bot"
         assert desk.admit(token, "agent:bot").principal == "agent:bot"
         with pytest.raises(ScopeMissing):
@@ -42,8 +42,8 @@ async def test_who_holds_a_token_is_looked_up_each_time(tmp_path: Path) -> None:
 
 
 async def test_calls_come_through_the_channel_mcp_and_are_ones_own(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        desk = desk_of(house)
+    async with open_harness(tmp_path) as harness:
+        desk = desk_of(harness)
         asked = a_call("echo", text="hi")
         record = await desk.call(BOT, asked)
         assert (record.channel, record.call_id, record.result) == ("mcp", asked.call_id, {"text": "hi"})
@@ -60,11 +60,11 @@ def as_fields(call: ToolCall) -> dict[str, Any]:
 
 
 async def test_cancelling_the_wait_cancels_the_call(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        desk = desk_of(house)
+    async with open_harness(tmp_path) as harness:
+        desk = desk_of(harness)
         asked = a_call("sleep", seconds=300)
         waiting = asyncio.create_task(desk.call(BOT, asked))
-        await eventually(lambda: house.gateway.broker.running())
+        await eventually(lambda: harness.gateway.broker.running())
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -73,15 +73,15 @@ async def test_cancelling_the_wait_cancels_the_call(tmp_path: Path) -> None:
 
 @pytest.mark.promise("P-approval-person")
 async def test_only_the_person_named_for_a_client_is_asked_there_and_policy_decides(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        waiting = await desk_of(house).call(BOT, a_call("fs.write", path="x", content="y"))
+    async with open_harness(tmp_path) as harness:
+        waiting = await desk_of(harness).call(BOT, a_call("fs.write", path="x", content="y"))
         assert waiting.approval_id is not None
-        approval = await desk_of(house).approval(BOT, waiting.approval_id)
-        assert desk_of(house).decider(BOT, approval) is None
+        approval = await desk_of(harness).approval(BOT, waiting.approval_id)
+        assert desk_of(harness).decider(BOT, approval) is None
         # Alice is no operator, and nobody decides for themselves.
-        assert desk_of(house, bot="user:alice").decider(BOT, approval) is None
-        assert desk_of(house, bot="agent:bot").decider(BOT, approval) is None
-        desk = desk_of(house, bot="user:operator")
+        assert desk_of(harness, bot="user:alice").decider(BOT, approval) is None
+        assert desk_of(harness, bot="agent:bot").decider(BOT, approval) is None
+        desk = desk_of(harness, bot="user:operator")
         assert desk.decider(BOT, approval) == "user:operator"
         with pytest.raises(UnknownApproval):
             await desk.approval(OTHER, waiting.approval_id)
@@ -95,13 +95,13 @@ async def test_only_the_person_named_for_a_client_is_asked_there_and_policy_deci
 
 async def test_a_yes_in_the_client_after_a_change_of_policy_is_no_yes(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
-    async with open_house(tmp_path) as house:
-        desk = desk_of(house, bot="user:operator")
+    async with open_harness(tmp_path) as harness:
+        desk = desk_of(harness, bot="user:operator")
         asked = await desk.call(BOT, a_call("fs.write", path="x", content="y"))
         approval = await desk.approval(BOT, asked.approval_id or "")
         forbid = '@id("more") forbid (principal == Agent::"other", action, resource == Tool::"echo");\n'
         (tmp_path / "policies" / "more.cedar").write_text(forbid)
-        await house.gateway.policy.reload()
+        await harness.gateway.policy.reload()
         await desk.decide(BOT, approval, Answer.APPROVED)
         assert (await desk.approval(BOT, approval.id)).state is ApprovalState.PENDING
         again = await desk.call(BOT, a_call("fs.write", path="x", content="y"))
@@ -109,8 +109,8 @@ async def test_a_yes_in_the_client_after_a_change_of_policy_is_no_yes(tmp_path: 
 
 
 async def test_the_library_is_loaded_ahead_only_where_agents_have_been(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        parts: McpParts = house.gateway.mcp
+    async with open_harness(tmp_path) as harness:
+        parts: McpParts = harness.gateway.mcp
         await parts.prepare()
         assert "_door" not in parts.__dict__
         parts.door()

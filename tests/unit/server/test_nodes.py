@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fakes.house import House, open_house
-from fakes.node_house import node_record, request_record
+from fakes.gateway_harness import GatewayHarness, open_harness
+from fakes.node_state_harness import node_record, request_record
 from fakes.raw_http import RawAnswer, ask, make_token, operator
 from palyra.identity.api_tokens import TokenScope
 from palyra.identity.device import DeviceKind
@@ -17,30 +17,30 @@ LIGHT = DeviceCapabilityView(name="light.on", input_schema_json='{"type":"object
 
 
 class Desk:
-    def __init__(self, house: House, token: str) -> None:
-        self.house, self.token = house, token
-        self.app = create_app(house.gateway.service)
+    def __init__(self, harness: GatewayHarness, token: str) -> None:
+        self.harness, self.token = harness, token
+        self.app = create_app(harness.gateway.service)
 
     async def __call__(self, method: str, path: str = "", body: object = b"", token: str | None = None) -> RawAnswer:
         return await ask(self.app, method, f"/v1/nodes{path}", token=token or self.token, body=body)
 
     async def put(self, **changes: object) -> str:
         node = node_record(capabilities=(LIGHT,), **changes)
-        state = (await self.house.gateway.nodes.opened()).state
+        state = (await self.harness.gateway.nodes.opened()).state
         await state.transact(lambda unit: unit.nodes.put(node))
         return str(node.id)
 
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_house(tmp_path) as house:
-        yield Desk(house, await operator(house))
+    async with open_harness(tmp_path) as harness:
+        yield Desk(harness, await operator(harness))
 
 
 async def test_devices_are_listed_and_shown_with_their_requests(desk: Desk) -> None:
     assert (await desk("GET")).data == {"nodes": []}
     device = await desk.put(name="lap")
-    state = (await desk.house.gateway.nodes.opened()).state
+    state = (await desk.harness.gateway.nodes.opened()).state
     await state.transact(
         lambda unit: [unit.requests.put(request_record(device_id=device, error_code="x.y")) for _ in range(25)]
     )
@@ -61,18 +61,18 @@ async def test_a_capability_is_withheld_and_given_back(desk: Desk) -> None:
     assert withheld.data["withheld"] == ["light.on"] and withheld.data["capabilities"][0]["withheld"]
     allowed = await desk("POST", f"/{device}/allow", {"capability": "light.on"})
     assert allowed.data["withheld"] == []
-    kinds = [kind for kind in desk.house.kinds() if kind.startswith("node.")]
+    kinds = [kind for kind in desk.harness.kinds() if kind.startswith("node.")]
     assert kinds == ["node.capability_withheld", "node.capability_allowed"]
     for body, code in (({}, "http.wrong_shape"), ({"capability": "Not A Name"}, "nodes.bad_inventory")):
         assert (await desk("POST", f"/{device}/withhold", body)).code == code
 
 
 async def test_a_device_is_revoked_once_and_for_good(desk: Desk) -> None:
-    from fakes.identity_house import ACTOR, DeviceKey
+    from fakes.identity_harness import ACTOR, DeviceKey
     from palyra.identity.device import DeviceId
 
     device = await desk.put()
-    identity = desk.house.gateway.identity
+    identity = desk.harness.gateway.identity
     await identity.issue(DeviceKind.NODE, DeviceId(device), DeviceKey().csr(), actor=ACTOR)
     ended = await desk("POST", f"/{device}/revoke", {"reason": "lost"})
     assert (ended.data["state"], ended.data["revoked_reason"]) == ("revoked", "lost")
@@ -84,8 +84,8 @@ async def test_a_device_is_revoked_once_and_for_good(desk: Desk) -> None:
 
 async def test_nobody_else_sees_or_changes_devices(desk: Desk) -> None:
     device = await desk.put()
-    agent = await make_token(desk.house, "agent:bot", TokenScope.CALL)
-    operating_agent = await make_token(desk.house, "agent:bot", TokenScope.OPERATE)
+    agent = await make_token(desk.harness, "agent:bot", TokenScope.CALL)
+    operating_agent = await make_token(desk.harness, "agent:bot", TokenScope.OPERATE)
     for token, code in ((agent, "token.scope_missing"), (operating_agent, "action.denied"), ("x", None)):
         for method, path, body in (
             ("GET", "", b""),
@@ -96,4 +96,4 @@ async def test_nobody_else_sees_or_changes_devices(desk: Desk) -> None:
         ):
             refused = await desk(method, path, body, token=token)
             assert refused.status in (401, 403) and (code is None or refused.code == code), (path, refused.code)
-    assert not [kind for kind in desk.house.kinds() if kind.startswith("node.")]
+    assert not [kind for kind in desk.harness.kinds() if kind.startswith("node.")]

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fakes.console_house import visitor
-from fakes.house import House, open_house
+from fakes.console_user import console_user
+from fakes.gateway_harness import GatewayHarness, open_harness
 from palyra.ids import ulid_at
 from palyra.pipeline.domain.call import CallState
 from palyra.server.console.pages.overview import HOURS, MS_PER_HOUR, hours_of, problems_of
@@ -12,8 +12,8 @@ from palyra.store.event import Event, NewEvent
 SETTINGS = {"skills": {"builder_enabled": True}}
 
 
-async def record(house: House, kind: str, **payload: object) -> Event:
-    event: Event = await house.gateway.store.transact(
+async def record(harness: GatewayHarness, kind: str, **payload: object) -> Event:
+    event: Event = await harness.gateway.store.transact(
         lambda tx: tx.append(NewEvent(kind=kind, actor="test", principal="agent:bot", payload=dict(payload)))
     )
     return event
@@ -44,11 +44,11 @@ def test_problems_are_sentences() -> None:
 
 
 async def test_the_overview_says_what_runs_waits_and_was_refused(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
-        await house.call("fs.write", {"path": "a", "content": "b"})
-        await house.call("nonsense", {})
-        await record(house, "egress.refused", refusal={"code": "egress.host_not_allowed"}, violation=True, tool="t")
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
+        await harness.call("fs.write", {"path": "a", "content": "b"})
+        await harness.call("nonsense", {})
+        await record(harness, "egress.refused", refusal={"code": "egress.host_not_allowed"}, violation=True, tool="t")
         page = await known.page("/")
         assert "fs.write" in page and "tool.unknown" in page and "egress.refused" in page
         shown = await known.data("/console/v1/overview")

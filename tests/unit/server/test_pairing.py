@@ -1,7 +1,7 @@
 import pytest
 
-from fakes.house import open_house
-from fakes.pairing_scene import Device
+from fakes.gateway_harness import open_harness
+from fakes.pairing_harness import Device
 from fakes.raw_http import ask, make_token, operator
 from palyra.devicelink.pairing.code import ServerAddress, parse_code
 from palyra.identity.api_tokens import TokenScope
@@ -18,9 +18,9 @@ ROUTES = (
 
 
 @pytest.fixture
-async def house(tmp_path):
-    async with open_house(tmp_path) as house:
-        yield house
+async def harness(tmp_path):
+    async with open_harness(tmp_path) as harness:
+        yield harness
 
 
 async def paired(app, token, **body):
@@ -31,8 +31,8 @@ async def paired(app, token, **body):
     return made.data, device, await device.prove(code)
 
 
-async def test_a_code_is_made_shown_once_listed_and_taken_back(house):
-    app, token = create_app(house.gateway.service), await operator(house)
+async def test_a_code_is_made_shown_once_listed_and_taken_back(harness):
+    app, token = create_app(harness.gateway.service), await operator(harness)
     made = (await ask(app, "POST", "/v1/pairing/codes", token=token, body={"method": "qr", "ttl_seconds": 60})).data
     assert made["code"].startswith("palyra://pair?") and made["guesses_left"] == 5
     (listed,) = (await ask(app, "GET", "/v1/pairing/codes", token=token)).data["codes"]
@@ -44,8 +44,8 @@ async def test_a_code_is_made_shown_once_listed_and_taken_back(house):
     assert (again.status, again.code) == (404, "pairing.unknown_code")
 
 
-async def test_a_request_is_seen_compared_and_approved(house):
-    app, token = create_app(house.gateway.service), await operator(house)
+async def test_a_request_is_seen_compared_and_approved(harness):
+    app, token = create_app(harness.gateway.service), await operator(harness)
     _, device, proved = await paired(app, token)
     (seen,) = (await ask(app, "GET", "/v1/pairing/requests?state=pending_approval", token=token)).data["pairings"]
     assert (seen["id"], seen["comparison_code"], seen["name"]) == (
@@ -67,10 +67,10 @@ async def test_a_request_is_seen_compared_and_approved(house):
     assert (late.status, late.code) == (409, "pairing.already_decided")
 
 
-async def test_pairing_is_for_operators(house):
-    app = create_app(house.gateway.service)
-    agent = await make_token(house, "agent:bot")
-    odd = await make_token(house, "agent:bot", TokenScope.OPERATE)
+async def test_pairing_is_for_operators(harness):
+    app = create_app(harness.gateway.service)
+    agent = await make_token(harness, "agent:bot")
+    odd = await make_token(harness, "agent:bot", TokenScope.OPERATE)
     for method, path in ROUTES:
         body = {"body": {}} if method == "POST" else {}
         assert (await ask(app, method, path, token=agent, **body)).code == "token.scope_missing"
@@ -78,14 +78,14 @@ async def test_pairing_is_for_operators(house):
         assert (await ask(app, method, path, **body)).status == 401
 
 
-async def test_a_policy_may_let_somebody_pair_one_kind_only(house, tmp_path):
+async def test_a_policy_may_let_somebody_pair_one_kind_only(harness, tmp_path):
     (tmp_path / "policies").mkdir(exist_ok=True)
     (tmp_path / "policies" / "a.cedar").write_text(
         '@id("no-workers")\nforbid (principal, action == Action::"device.pair", resource)\n'
         'when { context.kind == "worker" };\n'
     )
-    await house.gateway.policy.reload()
-    app, token = create_app(house.gateway.service), await operator(house)
+    await harness.gateway.policy.reload()
+    app, token = create_app(harness.gateway.service), await operator(harness)
     assert (await ask(app, "POST", "/v1/pairing/codes", token=token, body={})).status == 201
     refused = await ask(app, "POST", "/v1/pairing/codes", token=token, body={"kind": "worker"})
     assert (refused.status, refused.code) == (403, "action.denied")
@@ -100,13 +100,13 @@ async def test_a_policy_may_let_somebody_pair_one_kind_only(house, tmp_path):
         ("/v1/pairing/codes", {"ttl_seconds": "long"}),
     ],
 )
-async def test_odd_bodies_are_refused(house, path, body):
-    app, token = create_app(house.gateway.service), await operator(house)
+async def test_odd_bodies_are_refused(harness, path, body):
+    app, token = create_app(harness.gateway.service), await operator(harness)
     assert (await ask(app, "POST", path, token=token, body=body)).code == "http.wrong_shape"
 
 
-async def test_odd_states_lives_and_ids_are_refused(house):
-    app, token = create_app(house.gateway.service), await operator(house)
+async def test_odd_states_lives_and_ids_are_refused(harness):
+    app, token = create_app(harness.gateway.service), await operator(harness)
     assert (await ask(app, "GET", "/v1/pairing/requests?state=odd", token=token)).code == "http.wrong_shape"
     short = await ask(app, "POST", "/v1/pairing/codes", token=token, body={"ttl_seconds": 1})
     assert short.code == "pairing.bad_ttl"

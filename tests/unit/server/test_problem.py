@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fakes.console_house import Visitor, visitor
-from fakes.house import House, open_house
+from fakes.console_user import ConsoleUser, console_user
+from fakes.gateway_harness import GatewayHarness, open_harness
 from palyra.ids import CallId
 from palyra.server.console.pages import calls
 
@@ -14,24 +14,24 @@ VIEWERS = {"access": {"groups": {"viewers": ["user:eve"]}}}
 WRITE = {"path": "a.txt", "content": "hello"}
 
 
-async def waiting(house: House, **more: Any) -> str:
-    record = await house.call("fs.write", WRITE, **more)
+async def waiting(harness: GatewayHarness, **more: Any) -> str:
+    record = await harness.call("fs.write", WRITE, **more)
     return f"/console/v1/approvals/{record.approval_id}/decision"
 
 
 @pytest.mark.promise("P-console-guarded")
 async def test_a_refused_action_is_on_record_too_and_is_a_problem(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
-        own = await known.post(await waiting(house, principal="user:operator"), {"decision": "approve"})
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
+        own = await known.post(await waiting(harness, principal="user:operator"), {"decision": "approve"})
         assert (own.status, own.document["code"]) == (403, "approval.self")
-        (failed,) = [payload for kind, payload in house.events() if kind == "console.action_failed"]
+        (failed,) = [payload for kind, payload in harness.events() if kind == "console.action_failed"]
         assert failed["error"]["code"] == "approval.self"
 
 
 async def test_an_unknown_page_is_a_page_and_an_unknown_document_a_problem(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
         page = await known.get("/approvals/nonsense")
         assert page.status == 400 and b"id.malformed" in page.body and b"<html" in page.body
         assert (await known.get("/console/v1/nothing", accept="*/*")).document["code"] == "console.no_such_page"
@@ -42,8 +42,8 @@ async def test_an_unknown_page_is_a_page_and_an_unknown_document_a_problem(tmp_p
 async def test_what_is_not_there_is_no_failure_and_a_fault_of_ours_promises_no_call_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
         missing = await known.get(f"/calls/{CallId.new()}")
         assert missing.status == 404 and b"<h1>Not there</h1>" in missing.body
         monkeypatch.setattr(calls, "read_call", lambda *_: 1 / 0)
@@ -53,17 +53,17 @@ async def test_what_is_not_there_is_no_failure_and_a_fault_of_ours_promises_no_c
 
 
 async def test_a_page_that_asks_by_itself_for_what_is_no_more_is_told_so_without_an_error(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
         missing = await known.get(f"/calls/{CallId.new()}", palyra_live="1")
         assert (missing.status, missing.body) == (204, b"")
         assert (await known.get("/calls?state=odd", palyra_live="1")).status == 400
-        stranger = Visitor(house)
+        stranger = ConsoleUser(harness)
         assert (await stranger.get(f"/calls/{CallId.new()}", palyra_live="1")).status == 303
 
 
 async def test_queries_that_make_no_sense_are_refused(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
         for path in ("/calls?state=odd", "/approvals?state=pending", "/calls?before=x", f"/calls?text={'x' * 300}"):
             assert (await known.get(path)).status == 400, path

@@ -17,9 +17,9 @@ from palyra.server.mcp.resources import (
     uri_of_call,
     uri_of_run,
 )
-from palyra.server.mcp.service import Desk, Visitor
+from palyra.server.mcp.service import ConsoleUser, Desk
 
-VISITOR = Visitor(principal="agent:bot", actor="agent:bot", token_id="T")
+VISITOR = ConsoleUser(principal="agent:bot", actor="agent:bot", token_id="T")
 
 
 class OneCall:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fakes.console_house import Visitor, visitor
-from fakes.house import House, open_house
+from fakes.console_user import ConsoleUser, console_user
+from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.raw_http import make_token
 from palyra.identity.api_tokens import TokenScope
 from palyra.server.console.app import SECTIONS
@@ -17,8 +17,8 @@ VIEWERS = {"access": {"groups": {"viewers": ["user:eve"]}}}
 WRITE = {"path": "a.txt", "content": "hello"}
 
 
-async def waiting(house: House, **more: Any) -> str:
-    record = await house.call("fs.write", WRITE, **more)
+async def waiting(harness: GatewayHarness, **more: Any) -> str:
+    record = await harness.call("fs.write", WRITE, **more)
     return f"/console/v1/approvals/{record.approval_id}/decision"
 
 
@@ -38,18 +38,18 @@ def test_every_path_of_a_section_reaches_the_console() -> None:
 @pytest.mark.promise("P-console-guarded")
 async def test_roles_come_from_policy_each_time(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
-    async with open_house(tmp_path, VIEWERS) as house:
-        eve = await visitor(house, "user:eve")
+    async with open_harness(tmp_path, VIEWERS) as harness:
+        eve = await console_user(harness, "user:eve")
         assert "You may look at this" not in await eve.page("/approvals")
-        refused = await eve.post(await waiting(house), {"decision": "approve"})
+        refused = await eve.post(await waiting(harness), {"decision": "approve"})
         assert (refused.status, refused.document["code"]) == (403, "console.role_missing")
-        boss = await visitor(house)
+        boss = await console_user(harness)
         (tmp_path / "policies" / "a.cedar").write_text(
             '@id("nobody-operates")\nforbid (principal, action == Action::"console.operate", resource);\n'
             '@id("nor-administers")\nforbid (principal, action == Action::"console.administer", resource);\n'
         )
-        await house.gateway.policy.reload()
+        await harness.gateway.policy.reload()
         assert (await boss.data("/console/v1/session"))["role"] == "viewer"
-        agent = Visitor(house)
-        got = await agent.log_in(await make_token(house, "agent:bot", TokenScope.CALL))
+        agent = ConsoleUser(harness)
+        got = await agent.log_in(await make_token(harness, "agent:bot", TokenScope.CALL))
         assert (got.status, got.document["code"]) == (403, "console.role_missing")

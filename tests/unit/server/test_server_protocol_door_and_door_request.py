@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from fakes.raw_http import ask, make_token, operator
 from palyra.identity.api_tokens import Unauthenticated
 from palyra.server.http.app import create_app
@@ -31,25 +31,25 @@ def test_a_request_names_its_token_principal_and_session() -> None:
 
 
 async def test_it_may_be_switched_off(tmp_path: Path) -> None:
-    async with open_house(tmp_path, {"mcp": {"enabled": False}}) as house:
-        app = create_app(house.gateway.service)
-        refused = await ask(app, "POST", "/mcp", token=await operator(house))
+    async with open_harness(tmp_path, {"mcp": {"enabled": False}}) as harness:
+        app = create_app(harness.gateway.service)
+        refused = await ask(app, "POST", "/mcp", token=await operator(harness))
         assert (refused.status, refused.code) == (503, "mcp.disabled")
         assert not (tmp_path / "state" / "mcp.used").exists()
 
 
 async def test_lines_need_their_content_type_and_a_token(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service)
-        agent = await make_token(house, "agent:bot")
+    async with open_harness(tmp_path) as harness:
+        app = create_app(harness.gateway.service)
+        agent = await make_token(harness, "agent:bot")
         assert (await ask(app, "POST", "/mcp/stdio", token=agent)).code == "http.wrong_shape"
         nobody = await ask(app, "POST", "/mcp/stdio", headers=[(b"content-type", b"application/x-ndjson")])
         assert nobody.status == 401
 
 
 async def test_a_door_that_is_left_alone_says_so(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        door = house.gateway.mcp.door()
+    async with open_harness(tmp_path) as harness:
+        door = harness.gateway.mcp.door()
         async with asyncio.timeout(60):
             await door.left_alone(0.01)
         assert door.connections == 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from palyra.identity.api_tokens import ScopeMissing, TokenRecord, TokenScope
 from palyra.ids import Principal
 from palyra.pipeline.domain.approval import SelfApproval, UnknownApproval
@@ -23,10 +23,10 @@ def a_caller(principal: str, *scopes: TokenScope) -> Caller:
 @pytest.mark.promise("P-approval-person")
 async def test_only_operators_decide_and_never_on_their_own_request(tmp_path: Path) -> None:
     settings = {"access": {"operators": ["user:operator", "user:second"]}}
-    async with open_house(tmp_path, settings) as house:
-        service = house.gateway.service
-        asked = await house.call("fs.write", WRITE, principal="user:second")
-        approval = read_approval(house.gateway.store, asked.approval_id or "")
+    async with open_harness(tmp_path, settings) as harness:
+        service = harness.gateway.service
+        asked = await harness.call("fs.write", WRITE, principal="user:second")
+        approval = read_approval(harness.gateway.store, asked.approval_id or "")
         boss = a_caller("user:operator", TokenScope.OPERATE)
         service.require_decider(boss, Principal.parse("user:operator"), approval, "once")
         with pytest.raises(SelfApproval):
@@ -46,20 +46,20 @@ async def test_a_policy_may_forbid_a_scope(tmp_path: Path) -> None:
         '@id("no-boxes")\nforbid (principal, action == Action::"approval.decide", resource)'
         ' when { context.scope == "timeboxed" };\n'
     )
-    async with open_house(tmp_path) as house:
-        asked = await house.call("fs.write", WRITE)
-        approval = read_approval(house.gateway.store, asked.approval_id or "")
+    async with open_harness(tmp_path) as harness:
+        asked = await harness.call("fs.write", WRITE)
+        approval = read_approval(harness.gateway.store, asked.approval_id or "")
         operator = Principal.parse("user:operator")
         boss = a_caller("user:operator", TokenScope.OPERATE)
-        house.gateway.service.require_decider(boss, operator, approval, "once")
+        harness.gateway.service.require_decider(boss, operator, approval, "once")
         with pytest.raises(ActionDenied) as caught:
-            house.gateway.service.require_decider(boss, operator, approval, "timeboxed")
+            harness.gateway.service.require_decider(boss, operator, approval, "timeboxed")
         assert caught.value.details["policies"] == ["no-boxes"]
 
 
 async def test_tokens_and_settings_take_both_the_scope_and_the_policy(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        service = house.gateway.service
+    async with open_harness(tmp_path) as harness:
+        service = harness.gateway.service
         service.require_config_change(a_caller("user:operator", TokenScope.OPERATE))
         with pytest.raises(ScopeMissing):
             service.require_config_change(a_caller("user:operator", TokenScope.CALL))
@@ -68,17 +68,17 @@ async def test_tokens_and_settings_take_both_the_scope_and_the_policy(tmp_path: 
 
 
 async def test_status_is_for_whoever_may_use_palyra_at_all(tmp_path: Path) -> None:
-    async with open_house(tmp_path, {"access": {"principals": ["agent:bot"]}}) as house:
-        house.gateway.service.require_status(a_caller("agent:bot", TokenScope.CALL))
+    async with open_harness(tmp_path, {"access": {"principals": ["agent:bot"]}}) as harness:
+        harness.gateway.service.require_status(a_caller("agent:bot", TokenScope.CALL))
         with pytest.raises(ActionDenied):
-            house.gateway.service.require_status(a_caller("agent:stranger", TokenScope.CALL))
+            harness.gateway.service.require_status(a_caller("agent:stranger", TokenScope.CALL))
 
 
 async def test_another_principals_approval_looks_missing(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        asked = await house.call("fs.write", WRITE)
-        approval = read_approval(house.gateway.store, asked.approval_id or "")
-        service = house.gateway.service
+    async with open_harness(tmp_path) as harness:
+        asked = await harness.call("fs.write", WRITE)
+        approval = read_approval(harness.gateway.store, asked.approval_id or "")
+        service = harness.gateway.service
         service.require_visible(a_caller("agent:bot", TokenScope.CALL), approval)
         service.require_visible(a_caller("user:operator", TokenScope.OPERATE), approval)
         with pytest.raises(UnknownApproval):

@@ -2,38 +2,38 @@ import pytest
 
 from palyra.executors.mcp_upstream import limits
 from palyra.server.mcp.request_context import SessionRuns
-from palyra.server.mcp.service import Visitor
+from palyra.server.mcp.service import ConsoleUser
 
 
-def visitor(name: str = "bot", token: str = "T", **more: str) -> Visitor:
-    return Visitor(principal=f"agent:{name}", actor=f"agent:{name}", token_id=token, **more)
+def console_user(name: str = "bot", token: str = "T", **more: str) -> ConsoleUser:
+    return ConsoleUser(principal=f"agent:{name}", actor=f"agent:{name}", token_id=token, **more)
 
 
 @pytest.mark.promise("P-limits")
 def test_a_session_keeps_its_run_until_it_was_left_alone_too_long() -> None:
     now = 0.0
     runs = SessionRuns(lambda: now)
-    first = runs.run_of(visitor(), "s")
+    first = runs.run_of(console_user(), "s")
     now += limits.SESSION_IDLE_SECONDS - 1
-    assert runs.run_of(visitor(), "s") == first
+    assert runs.run_of(console_user(), "s") == first
     now += limits.SESSION_IDLE_SECONDS
-    assert runs.run_of(visitor(), "s") != first
+    assert runs.run_of(console_user(), "s") != first
     assert len(runs) == 1
 
 
 def test_another_token_with_the_same_session_has_another_run() -> None:
     runs = SessionRuns(lambda: 0.0)
-    mine = runs.run_of(visitor(), "s")
-    assert runs.run_of(visitor(token="U"), "s") != mine
-    assert runs.run_of(visitor("other"), "s") != mine
-    assert runs.run_of(visitor(), "s2") != mine
+    mine = runs.run_of(console_user(), "s")
+    assert runs.run_of(console_user(token="U"), "s") != mine
+    assert runs.run_of(console_user("other"), "s") != mine
+    assert runs.run_of(console_user(), "s2") != mine
 
 
 @pytest.mark.promise("P-limits")
 def test_sessions_are_bounded_and_a_bound_token_has_its_own_run() -> None:
     runs = SessionRuns(lambda: 0.0)
     for number in range(limits.MAX_SESSIONS * 2):
-        runs.run_of(visitor(), str(number))
+        runs.run_of(console_user(), str(number))
     assert len(runs) <= limits.MAX_SESSIONS + 1
     fixed = "01J0000000000000000000000A"
-    assert runs.run_of(visitor(run_id=fixed), "s") == fixed
+    assert runs.run_of(console_user(run_id=fixed), "s") == fixed

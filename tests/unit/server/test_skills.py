@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fakes.house import House, open_house
+from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.raw_http import RawAnswer, ask, make_token, operator
-from fakes.skill_scene import PUBLISHER, SKILL, archive, artifact, key, wat
+from fakes.skill_harness import PUBLISHER, SKILL, archive, artifact, key, wat
 from palyra.server.http.app import ROUTES, create_app
 from palyra.skills.limits import MAX_ARTIFACT_BYTES
 from palyra.skills.trust.publisher_keys import make_rotation
@@ -17,8 +17,8 @@ from palyra.skills.trust.publisher_keys import make_rotation
 class Desk:
     """An operator at the API."""
 
-    def __init__(self, house: House, token: str) -> None:
-        self._app = create_app(house.gateway.service)
+    def __init__(self, harness: GatewayHarness, token: str) -> None:
+        self._app = create_app(harness.gateway.service)
         self._token = token
 
     async def __call__(self, method: str, path: str, body: object = b"") -> RawAnswer:
@@ -35,13 +35,13 @@ class Desk:
         return approved
 
 
-async def desk_in(house: House) -> Desk:
-    return Desk(house, await operator(house))
+async def desk_in(harness: GatewayHarness) -> Desk:
+    return Desk(harness, await operator(harness))
 
 
 async def test_from_an_upload_to_a_history(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        desk = await desk_in(house)
+    async with open_harness(tmp_path) as harness:
+        desk = await desk_in(harness)
         refused = await desk("POST", "/v1/skills", archive())
         assert (refused.status, refused.code) == (403, "skill.untrusted_publisher")
         assert (await desk.trust()).status == 201
@@ -70,8 +70,8 @@ async def test_from_an_upload_to_a_history(tmp_path: Path) -> None:
 
 
 async def test_removed_versions_are_listed_only_when_all_are_asked_for(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        desk = await desk_in(house)
+    async with open_harness(tmp_path) as harness:
+        desk = await desk_in(harness)
         await desk.trust()
         for version in ("1.0.0", "1.1.0"):
             await desk.approved(version)
@@ -92,8 +92,8 @@ async def test_removed_versions_are_listed_only_when_all_are_asked_for(tmp_path:
 
 @pytest.mark.promise("P-skill-approved")
 async def test_changes_of_a_life(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        desk = await desk_in(house)
+    async with open_harness(tmp_path) as harness:
+        desk = await desk_in(harness)
         await desk.trust()
         await desk.approved()
         assert list((tmp_path / "state" / "wasm" / "compiled").iterdir()), "who approved it finds it compiled"
@@ -119,8 +119,8 @@ async def test_changes_of_a_life(tmp_path: Path) -> None:
 
 
 async def test_an_audit_keeps_nothing(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        desk = await desk_in(house)
+    async with open_harness(tmp_path) as harness:
+        desk = await desk_in(harness)
         told = (await desk("POST", "/v1/skills/audit", archive(modules={"main.wasm": wat("(module)")}))).data
         assert told["trust"] is None and [one["id"] for one in told["findings"]] == ["entrypoint-missing", "trust"]
         assert (await desk("GET", "/v1/skills")).data == {"skills": [], "removed_left_out": 0}
@@ -129,8 +129,8 @@ async def test_an_audit_keeps_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_failed_audit_answers_with_its_findings(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        desk = await desk_in(house)
+    async with open_harness(tmp_path) as harness:
+        desk = await desk_in(harness)
         await desk.trust()
         got = await desk("POST", "/v1/skills", archive(modules={"main.wasm": wat("(module)")}))
         assert (got.status, got.code) == (403, "skill.audit_failed")
@@ -139,8 +139,8 @@ async def test_a_failed_audit_answers_with_its_findings(tmp_path: Path) -> None:
 
 async def test_configuration(tmp_path: Path) -> None:
     schema = '\n[operator.configuration]\nschema = { type = "object", properties = { n = { type = "integer" } } }\n'
-    async with open_house(tmp_path) as house:
-        desk = await desk_in(house)
+    async with open_harness(tmp_path) as harness:
+        desk = await desk_in(harness)
         await desk.trust()
         await desk.approved(more=schema + "defaults = { m = 1 }\n")
         path = f"/v1/skills/{SKILL}/configuration"
@@ -152,8 +152,8 @@ async def test_configuration(tmp_path: Path) -> None:
 
 
 async def test_publishers(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        desk = await desk_in(house)
+    async with open_harness(tmp_path) as harness:
+        desk = await desk_in(harness)
         added = (await desk.trust()).data
         assert (added["key_id"], added["source"], added["state"]) == (key(PUBLISHER).key_id, "allowlisted", "active")
         await desk.approved()
@@ -185,8 +185,8 @@ async def test_publishers(tmp_path: Path) -> None:
     ],
 )
 async def test_keys_that_are_none(tmp_path: Path, body: dict[str, str]) -> None:
-    async with open_house(tmp_path) as house:
-        desk = await desk_in(house)
+    async with open_harness(tmp_path) as harness:
+        desk = await desk_in(harness)
         assert (await desk("POST", "/v1/publishers", body)).status == 400
         revocation = await desk("POST", "/v1/publishers/revocation", {"key_id": "ed25519:xyz"})
         assert revocation.code == "http.wrong_shape"
@@ -194,9 +194,9 @@ async def test_keys_that_are_none(tmp_path: Path, body: dict[str, str]) -> None:
 
 async def test_only_operators_come_in_and_before_a_body_is_read(tmp_path: Path) -> None:
     paths = {"{skill_id}": SKILL, "{publisher}": PUBLISHER, "{key_id}": "k"}
-    async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service)
-        agent, stranger = await make_token(house), await operator(house, "user:stranger")
+    async with open_harness(tmp_path) as harness:
+        app = create_app(harness.gateway.service)
+        agent, stranger = await make_token(harness), await operator(harness, "user:stranger")
         routes = [(method, path) for method, path, _ in ROUTES if path.startswith(("/v1/skills", "/v1/publishers"))]
         assert len(routes) == 17
         for method, path in routes:
@@ -205,12 +205,12 @@ async def test_only_operators_come_in_and_before_a_body_is_read(tmp_path: Path) 
             for token, code in ((agent, "token.scope_missing"), (stranger, "action.denied"), (None, "token.rejected")):
                 got = await ask(app, method, path, token=token, body=b"PK")
                 assert got.code == code or (token is None and got.status == 401), (method, path, got.code)
-        assert "skill.refused" not in house.kinds()
+        assert "skill.refused" not in harness.kinds()
 
 
 async def test_an_upload_has_a_limit_of_its_own(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        desk = await desk_in(house)
+    async with open_harness(tmp_path) as harness:
+        desk = await desk_in(harness)
         got = await desk("POST", "/v1/skills", b"\0" * (MAX_ARTIFACT_BYTES + 1))
         assert (got.status, got.code) == (413, "http.body_too_large") and str(MAX_ARTIFACT_BYTES) in got.error["hint"]
         await desk.trust()
@@ -219,16 +219,16 @@ async def test_an_upload_has_a_limit_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_what_is_installed_outlives_the_daemon(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        desk = await desk_in(house)
+    async with open_harness(tmp_path) as harness:
+        desk = await desk_in(harness)
         await desk.trust()
         await desk.approved()
-    async with open_house(tmp_path) as house:
-        (module,) = await house.gateway.skills.active_modules(actor="palyrad")
+    async with open_harness(tmp_path) as harness:
+        (module,) = await harness.gateway.skills.active_modules(actor="palyrad")
         assert (module.skill_id, module.version) == (SKILL, "1.0.0")
 
 
 async def test_first_use_is_a_setting(tmp_path: Path) -> None:
-    async with open_house(tmp_path, {"skills": {"trust_on_first_use": True}}) as house:
-        desk = await desk_in(house)
+    async with open_harness(tmp_path, {"skills": {"trust_on_first_use": True}}) as harness:
+        desk = await desk_in(harness)
         assert (await desk.approved())["trust"] == "pinned"

@@ -9,7 +9,7 @@ from typing import Any
 
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from fakes.raw_http import make_token
 from palyra.executors.mcp_upstream.limits import MAX_MESSAGE_BYTES
 from palyra.server.mcp.transports import ProtocolDoor
@@ -117,10 +117,10 @@ OPENINGS = [
 
 
 async def test_every_revision_lists_tools_and_calls_them(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        token = await make_token(house, "agent:bot")
+    async with open_harness(tmp_path) as harness:
+        token = await make_token(harness, "agent:bot")
         for messages in OPENINGS:
-            door = house.gateway.mcp.door()
+            door = harness.gateway.mcp.door()
             async with talking(door, token) as speaker:
                 for message in messages:
                     await said(speaker, message)
@@ -132,9 +132,9 @@ async def test_every_revision_lists_tools_and_calls_them(tmp_path: Path) -> None
 
 
 async def test_what_is_said_before_the_library_is_loaded_is_answered(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        door = house.gateway.mcp.door()
-        async with talking(door, await make_token(house, "agent:bot")) as speaker:
+    async with open_harness(tmp_path) as harness:
+        door = harness.gateway.mcp.door()
+        async with talking(door, await make_token(harness, "agent:bot")) as speaker:
             speaker.say(handshake(), INITIALIZED, request("resources/list", 2), request("tools/list", 3))
             heard = {message["id"]: message for message in [await speaker.heard() for _ in range(3)]}
             assert heard.keys() == {1, 2, 3}
@@ -142,9 +142,9 @@ async def test_what_is_said_before_the_library_is_loaded_is_answered(tmp_path: P
 
 
 async def test_a_line_that_is_no_message_is_an_error_and_the_conversation_goes_on(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        door = house.gateway.mcp.door()
-        async with talking(door, await make_token(house, "agent:bot")) as speaker:
+    async with open_harness(tmp_path) as harness:
+        door = harness.gateway.mcp.door()
+        async with talking(door, await make_token(harness, "agent:bot")) as speaker:
             speaker.say(handshake(), b"{nonsense", b"x" * (MAX_MESSAGE_BYTES + 1), request("tools/list", 3))
             heard = [await speaker.heard() for _ in range(4)]
             assert sorted(each["error"]["code"] for each in heard if "error" in each) == [-32700, -32600]
@@ -152,9 +152,9 @@ async def test_a_line_that_is_no_message_is_an_error_and_the_conversation_goes_o
 
 
 async def test_a_handshake_that_is_nested_too_deep_is_an_error_and_the_client_may_begin_again(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        door = house.gateway.mcp.door()
-        async with talking(door, await make_token(house, "agent:bot")) as speaker:
+    async with open_harness(tmp_path) as harness:
+        door = harness.gateway.mcp.door()
+        async with talking(door, await make_token(harness, "agent:bot")) as speaker:
             deep = json.dumps(handshake(capabilities={"experimental": {"a": {"b": "?"}}})).replace('"?"', DEEP)
             speaker.say(deep.encode(), request("tools/list", 7))
             assert "error" in await speaker.heard()
@@ -163,10 +163,10 @@ async def test_a_handshake_that_is_nested_too_deep_is_an_error_and_the_client_ma
 
 
 async def test_a_client_that_leaves_at_once_is_gone(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        door = house.gateway.mcp.door()
+    async with open_harness(tmp_path) as harness:
+        door = harness.gateway.mcp.door()
         speaker = Speaker()
         speaker._said.put_nowait({"type": "http.disconnect"})
         async with asyncio.timeout(60):
-            await door.stream(Caller(await make_token(house, "agent:bot")), "stdio-1", speaker.receive, speaker.send)
+            await door.stream(Caller(await make_token(harness, "agent:bot")), "stdio-1", speaker.receive, speaker.send)
         assert door.connections == 0

@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.house import House, open_house
+from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.raw_http import RawAnswer, ask, make_token, operator
 from palyra.identity.api_tokens import TokenScope
 from palyra.server.http.app import create_app
@@ -9,9 +9,9 @@ from palyra.vault.limits import MAX_VALUE_BYTES
 
 
 class Desk:
-    def __init__(self, house: House, token: str) -> None:
-        self.house, self.token = house, token
-        self.app = create_app(house.gateway.service)
+    def __init__(self, harness: GatewayHarness, token: str) -> None:
+        self.harness, self.token = harness, token
+        self.app = create_app(harness.gateway.service)
 
     async def __call__(self, method: str, path: str, body: object = b"", token: str | None = None) -> RawAnswer:
         return await ask(self.app, method, f"/v1/vault/{path}", token=token or self.token, body=body)
@@ -19,8 +19,8 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path):
-    async with open_house(tmp_path) as house:
-        yield Desk(house, await operator(house))
+    async with open_harness(tmp_path) as harness:
+        yield Desk(harness, await operator(harness))
 
 
 async def test_a_secret_goes_in_is_listed_and_goes(desk):
@@ -71,9 +71,9 @@ async def test_rotation_answers_with_its_report(desk):
 
 
 async def test_the_scope_comes_before_anything_else(desk):
-    agent = await make_token(desk.house, "agent:bot")
+    agent = await make_token(desk.harness, "agent:bot")
     assert (await desk("PUT", "secrets/global/k", b"not json", token=agent)).code == "token.scope_missing"
-    odd = await make_token(desk.house, "agent:bot", TokenScope.OPERATE)
+    odd = await make_token(desk.harness, "agent:bot", TokenScope.OPERATE)
     assert (await desk("PUT", "secrets/global/k", b"not json", token=odd)).code == "action.denied"
 
 
@@ -83,8 +83,8 @@ async def test_a_policy_may_let_others_manage_one_scope(desk, tmp_path):
         '@id("lead") permit(principal == User::"lead", action == Action::"vault.manage", resource is Secret)\n'
         'when { resource.scope == "channel:mcp" };\n'
     )
-    await desk.house.gateway.policy.reload()
-    lead = await make_token(desk.house, "user:lead", TokenScope.OPERATE)
+    await desk.harness.gateway.policy.reload()
+    lead = await make_token(desk.harness, "user:lead", TokenScope.OPERATE)
     assert (await desk("PUT", "secrets/channel:mcp/k", {"value": "x"}, token=lead)).status == 201
     assert (await desk("PUT", "secrets/global/k", {"value": "x"}, token=lead)).code == "action.denied"
     assert (await desk("GET", "secrets", token=lead)).code == "action.denied"
@@ -95,7 +95,7 @@ async def test_reveal_needs_a_version_that_exists(desk, tmp_path):
     (tmp_path / "policies" / "a.cedar").write_text(
         '@id("see") permit(principal, action == Action::"vault.reveal", resource);\n'
     )
-    await desk.house.gateway.policy.reload()
+    await desk.harness.gateway.policy.reload()
     for value in ("one", "two"):
         await desk("PUT", "secrets/global/k", {"value": value})
     body = {"ref": "global/k", "confirm": "global/k"}
@@ -107,7 +107,7 @@ async def test_reveal_needs_a_version_that_exists(desk, tmp_path):
 
 async def test_a_view_has_no_place_for_a_value(desk):
     await desk("PUT", "secrets/global/k", {"value": "x"})
-    (info,) = desk.house.gateway.vault.list()
+    (info,) = desk.harness.gateway.vault.list()
     assert set(secret_view(info)) == {
         "ref", "scope", "key", "version", "oldest_version", "created_at", "updated_at", "updated_by"
     }  # fmt: skip

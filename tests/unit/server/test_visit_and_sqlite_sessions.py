@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fakes.console_house import Visitor, listen, visitor
+from fakes.console_user import ConsoleUser, console_user, listen
 from fakes.eventually import eventually
-from fakes.house import House, open_house
+from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.raw_http import operator
 from palyra.identity.api_tokens import revoke_token
 from palyra.ids import TokenId
@@ -19,14 +19,14 @@ VIEWERS = {"access": {"groups": {"viewers": ["user:eve"]}}}
 WRITE = {"path": "a.txt", "content": "hello"}
 
 
-async def waiting(house: House, **more: Any) -> str:
-    record = await house.call("fs.write", WRITE, **more)
+async def waiting(harness: GatewayHarness, **more: Any) -> str:
+    record = await harness.call("fs.write", WRITE, **more)
     return f"/console/v1/approvals/{record.approval_id}/decision"
 
 
 async def test_pages_are_for_those_who_are_logged_in(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        stranger = Visitor(house)
+    async with open_harness(tmp_path) as harness:
+        stranger = ConsoleUser(harness)
         got = await stranger.get("/approvals")
         assert (got.status, got.headers["location"]) == (303, "/login")
         got = await stranger.get("/console/v1/approvals", accept="application/json")
@@ -34,35 +34,35 @@ async def test_pages_are_for_those_who_are_logged_in(tmp_path: Path) -> None:
         assert got.headers["content-type"] == "application/problem+json"
         assert got.document["type"] == "urn:palyra:error:console.not_logged_in" and got.document["status"] == 401
         assert "Log in" in await stranger.page("/login")
-        known = await visitor(house)
+        known = await console_user(harness)
         assert (await known.get("/login")).headers["location"] == "/"
         assert "Nothing waits for you." in await known.page("/approvals")
 
 
 @pytest.mark.promise("P-console-guarded")
 async def test_a_session_survives_a_restart_and_ends_with_its_token(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
         cookie = known.cookie
-    async with open_house(tmp_path) as house:
-        again = Visitor(house)
+    async with open_harness(tmp_path) as harness:
+        again = ConsoleUser(harness)
         again.cookie = cookie
         session = await again.data("/console/v1/session")
         assert (session["principal"], session["role"]) == ("user:operator", "admin")
-        rows = house.gateway.store.read("SELECT secret_sha256, record FROM console_sessions")
+        rows = harness.gateway.store.read("SELECT secret_sha256, record FROM console_sessions")
         assert cookie.partition("=")[2] not in str(rows)
         token_id = json.loads(rows[0][1])["token_id"]
-        await house.gateway.store.transact(lambda tx: revoke_token(tx, TokenId(token_id), actor="test"))
+        await harness.gateway.store.transact(lambda tx: revoke_token(tx, TokenId(token_id), actor="test"))
         assert (await again.get("/")).status == 303
 
 
 @pytest.mark.promise("P-console-guarded")
 async def test_an_idle_session_is_over_and_a_live_page_does_not_keep_it(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
 
         def age(milliseconds: int) -> None:
-            house.gateway.store.transact_blocking(
+            harness.gateway.store.transact_blocking(
                 lambda tx: tx.execute(
                     "UPDATE console_sessions SET record = json_set(CAST(record AS TEXT), '$.used_ms',"
                     " json_extract(CAST(record AS TEXT), '$.used_ms') - ?)",
@@ -79,7 +79,7 @@ async def test_an_idle_session_is_over_and_a_live_page_does_not_keep_it(tmp_path
         await asyncio.gather(listening, return_exceptions=True)
         await asyncio.to_thread(age, 61_000)
         assert (await known.get("/")).status == 303
-        known = await visitor(house)
+        known = await console_user(harness)
         await asyncio.to_thread(age, SESSION_IDLE_MS - 60_000)
         assert (await known.get("/")).status == 200
         await asyncio.to_thread(age, 61_000)
@@ -88,16 +88,16 @@ async def test_an_idle_session_is_over_and_a_live_page_does_not_keep_it(tmp_path
 
 @pytest.mark.promise("P-console-guarded")
 async def test_sessions_do_not_pile_up(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        token = await operator(house)
+    async with open_harness(tmp_path) as harness:
+        token = await operator(harness)
         for _ in range(3):
-            await Visitor(house).log_in(token)
-        await house.gateway.store.transact(
+            await ConsoleUser(harness).log_in(token)
+        await harness.gateway.store.transact(
             lambda tx: [
                 tx.execute("INSERT INTO console_sessions VALUES (?, ?, '{}')", (f"old{number}", number))
                 for number in range(MAX_SESSIONS + 10)
             ]
         )
-        await Visitor(house).log_in(token)
-        ((count,),) = house.gateway.store.read("SELECT COUNT(*) FROM console_sessions")
+        await ConsoleUser(harness).log_in(token)
+        ((count,),) = harness.gateway.store.read("SELECT COUNT(*) FROM console_sessions")
         assert count == MAX_SESSIONS

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fakes.fleet_scene import FleetScene, numbered
-from fakes.house import House, open_house
-from fakes.node_house import node_record
+from fakes.fleet_peers import FleetPeers, numbered
+from fakes.gateway_harness import GatewayHarness, open_harness
+from fakes.node_state_harness import node_record
 from fakes.raw_http import RawAnswer, ask, make_token, operator
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.identity.api_tokens import TokenScope
@@ -19,33 +19,33 @@ POLICY = WorkerFleetPolicy(require_egress_binding=False)
 
 
 class Desk:
-    def __init__(self, house: House, token: str) -> None:
-        self.house, self.token = house, token
-        self.app = create_app(house.gateway.service)
-        self.scene = FleetScene(POLICY)
-        self.fleet = house.gateway.workers
+    def __init__(self, harness: GatewayHarness, token: str) -> None:
+        self.harness, self.token = harness, token
+        self.app = create_app(harness.gateway.service)
+        self.peers = FleetPeers(POLICY)
+        self.fleet = harness.gateway.workers
 
     async def __call__(self, method: str, path: str, body: object = b"", token: str | None = None) -> RawAnswer:
         return await ask(self.app, method, f"/v1{path}", token=token or self.token, body=body)
 
     async def worker(self, number: int = 1, **attested: Any) -> str:
         """One that has attested itself, without its connection."""
-        opened = await self.fleet.ledger.decide(self.scene.open_session(numbered(number)))
+        opened = await self.fleet.ledger.decide(self.peers.open_session(numbered(number)))
         assert opened.worker is not None
-        now_ms = self.house.gateway.clock.now_ms()
+        now_ms = self.harness.gateway.clock.now_ms()
         said = {"egress_proxy_attested": False, "egress_binding": "", **attested}
-        await self.fleet.ledger.decide(self.scene.present(opened.worker, now_ms, **said))
+        await self.fleet.ledger.decide(self.peers.present(opened.worker, now_ms, **said))
         return opened.worker.worker_id
 
     async def lease(self, worker_id: str) -> str:
-        lease = await self.scene.leased(self.fleet.ledger, worker_id, now_ms=self.house.gateway.clock.now_ms())
+        lease = await self.peers.leased(self.fleet.ledger, worker_id, now_ms=self.harness.gateway.clock.now_ms())
         return lease.lease_id
 
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_house(tmp_path, {"workers": {"require_egress_binding": False}}) as house:
-        yield Desk(house, await operator(house))
+    async with open_harness(tmp_path, {"workers": {"require_egress_binding": False}}) as harness:
+        yield Desk(harness, await operator(harness))
 
 
 async def test_workers_and_their_leases_are_listed_and_shown(desk: Desk) -> None:
@@ -83,12 +83,12 @@ async def test_an_operator_drains_quarantines_and_releases(desk: Desk) -> None:
 
 async def test_removing_a_worker_ends_its_pairing(desk: Desk) -> None:
     worker_id = await desk.worker()
-    state = (await desk.house.gateway.nodes.opened()).state
+    state = (await desk.harness.gateway.nodes.opened()).state
     record = node_record(id=DeviceId(worker_id), kind=DeviceKind.WORKER, name="worker 1")
     await state.transact(lambda unit: unit.nodes.put(record))
-    from fakes.identity_house import ACTOR, DeviceKey
+    from fakes.identity_harness import ACTOR, DeviceKey
 
-    await desk.house.gateway.identity.issue(DeviceKind.WORKER, DeviceId(worker_id), DeviceKey().csr(), actor=ACTOR)
+    await desk.harness.gateway.identity.issue(DeviceKind.WORKER, DeviceId(worker_id), DeviceKey().csr(), actor=ACTOR)
     removed = await desk("POST", f"/workers/{worker_id}/remove", {"reason": "sold"})
     assert removed.data["state"] == "removed"
     assert state.read(lambda unit: unit.nodes.get(worker_id)).revoked_ms is not None
@@ -104,8 +104,8 @@ async def test_what_is_not_there_or_not_meant_is_told(desk: Desk) -> None:
     await desk.worker(1)
     await desk.worker(2)
     same = await desk.fleet.ledger.decide(
-        desk.scene.open_session(numbered(3)).__class__(
-            **{**_fields(desk.scene.open_session(numbered(3))), "name": "worker 1"}
+        desk.peers.open_session(numbered(3)).__class__(
+            **{**_fields(desk.peers.open_session(numbered(3))), "name": "worker 1"}
         )
     )
     assert same.worker is not None
@@ -118,7 +118,7 @@ def _fields(command: Any) -> dict[str, Any]:
 
 async def test_only_operators_see_and_change_workers(desk: Desk) -> None:
     worker_id = await desk.worker()
-    agent = await make_token(desk.house, "agent:bot", TokenScope.CALL, TokenScope.OPERATE)
+    agent = await make_token(desk.harness, "agent:bot", TokenScope.CALL, TokenScope.OPERATE)
     for method, path in (("GET", "/workers"), ("GET", "/leases"), ("POST", f"/workers/{worker_id}/quarantine")):
         refused = await desk(method, path, {} if method == "POST" else b"", token=agent)
         assert (refused.status, refused.code) == (403, "action.denied")

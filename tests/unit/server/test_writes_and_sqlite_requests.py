@@ -5,41 +5,41 @@ from typing import Any
 
 import pytest
 
-from fakes.console_house import visitor
-from fakes.house import House, open_house
+from fakes.console_user import console_user
+from fakes.gateway_harness import GatewayHarness, open_harness
 
 VIEWERS = {"access": {"groups": {"viewers": ["user:eve"]}}}
 WRITE = {"path": "a.txt", "content": "hello"}
 
 
-async def waiting(house: House, **more: Any) -> str:
-    record = await house.call("fs.write", WRITE, **more)
+async def waiting(harness: GatewayHarness, **more: Any) -> str:
+    record = await harness.call("fs.write", WRITE, **more)
     return f"/console/v1/approvals/{record.approval_id}/decision"
 
 
 @pytest.mark.promise("P-console-guarded")
 async def test_a_decision_is_on_record_before_and_after(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
-        got = await known.post(await waiting(house), {"decision": "deny", "reason": "no"})
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
+        got = await known.post(await waiting(harness), {"decision": "deny", "reason": "no"})
         assert (got.status, got.data["state"], got.data["decided_by"]) == (200, "denied", "user:operator")
-        kinds = house.kinds()
+        kinds = harness.kinds()
         at = kinds.index("console.action_requested")
         assert kinds[at : at + 3] == ["console.action_requested", "approval.denied", "console.action_done"]
-        (asked,) = [payload for kind, payload in house.events() if kind == "console.action_requested"]
+        (asked,) = [payload for kind, payload in harness.events() if kind == "console.action_requested"]
         assert asked["action"] == "approval.decide" and asked["arguments"] == {"decision": "deny", "reason": "no"}
 
 
 @pytest.mark.promise("P-console-guarded")
 async def test_the_same_key_is_the_same_action(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        known = await visitor(house)
-        path = await waiting(house)
+    async with open_harness(tmp_path) as harness:
+        known = await console_user(harness)
+        path = await waiting(harness)
         first = await known.post(path, {"decision": "approve"}, idempotency_key="k1")
         again = await known.post(path, {"decision": "approve"}, idempotency_key="k1")
         assert (first.status, again.status) == (200, 200) and first.body == again.body
         assert again.headers["idempotent-replayed"] == "true"
-        assert house.kinds().count("console.action_requested") == 1
+        assert harness.kinds().count("console.action_requested") == 1
         other = await known.post(path, {"decision": "deny"}, idempotency_key="k1")
         assert (other.status, other.document["code"]) == (422, "console.key_reused")
         failed = await known.post(path, {"decision": "deny"}, idempotency_key="k2")

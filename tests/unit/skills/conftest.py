@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from fakes.skill_scene import SkillHouse
+from fakes.skill_harness import SkillHarness
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[SkillHouse]:
-    opened = SkillHouse(tmp_path / "state")
+def harness(tmp_path: Path) -> Iterator[SkillHarness]:
+    opened = SkillHarness(tmp_path / "state")
     yield opened
     opened.close()

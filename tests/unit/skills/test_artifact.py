@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.skill_scene import entries, manifest, wat
+from fakes.skill_harness import entries, manifest, wat
 from palyra.skills.limits import MAX_MODULES
 from palyra.skills.package.artifact import BadEntry, EntryTooLarge, pack_artifact, read_artifact
 from palyra.skills.package.toml_reader import MalformedManifest

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fakes.skill_scene import ECHO, PUBLISHER, artifact, entries, key, manifest, wat
+from fakes.skill_harness import ECHO, PUBLISHER, artifact, entries, key, manifest, wat
 from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.skills.limits import MAX_FINDINGS_PER_RULE
 from palyra.skills.package.artifact import SkillArtifact, pack_artifact

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from fakes.skill_scene import artifact
+from fakes.skill_harness import artifact
 from palyra.limits import MIB
 from palyra.skills.trust.audit import audit_content
 from palyra.skills.trust.findings import Finding

@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.skill_scene import ECHO, manifest, wat
+from fakes.skill_harness import ECHO, manifest, wat
 from palyra.skills.package.capabilities import WasiGroup
 from palyra.skills.package.manifest import parse_manifest
 from palyra.skills.trust.module_audit import ModuleUse, audit_module

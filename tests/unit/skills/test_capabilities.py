@@ -1,4 +1,4 @@
-from fakes.skill_scene import manifest
+from fakes.skill_harness import manifest
 from palyra.skills.package.capabilities import Capabilities
 from palyra.skills.package.manifest import parse_manifest
 

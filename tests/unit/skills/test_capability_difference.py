@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.skill_scene import manifest
+from fakes.skill_harness import manifest
 from palyra.skills.package.manifest import parse_manifest
 from palyra.skills.trust.capability_difference import capability_difference, capability_lines
 

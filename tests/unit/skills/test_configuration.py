@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from fakes.skill_scene import manifest
+from fakes.skill_harness import manifest
 from palyra.skills.package.configuration import ConfigurationRefused, effective_configuration, refuse_secrets
 from palyra.skills.package.manifest import SkillManifest, parse_manifest
 

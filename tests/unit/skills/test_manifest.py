@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.skill_scene import manifest
+from fakes.skill_harness import manifest
 from palyra.skills.limits import MAX_MANIFEST_BYTES
 from palyra.skills.package.capabilities import WasiGroup, Wildcard
 from palyra.skills.package.manifest import SkillAbi, ToolRisk, parse_manifest

@@ -3,7 +3,7 @@ import base64
 import msgspec
 import pytest
 
-from fakes.skill_scene import key
+from fakes.skill_harness import key
 from palyra.errors import PalyraError
 from palyra.signing.dsse import sign_envelope
 from palyra.signing.ed25519 import Ed25519Verifier

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from fakes.skill_scene import entries
+from fakes.skill_harness import entries
 from palyra.skills.package.artifact import SkillArtifact, pack_artifact
 from palyra.skills.package.supply_chain import Ingredient, SbomMismatch, make_sbom, require_sbom
 

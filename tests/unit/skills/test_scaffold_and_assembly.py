@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from fakes.skill_scene import ECHO, manifest, wat
+from fakes.skill_harness import ECHO, manifest, wat
 from palyra.skills.build.project import (
     BadSkillName,
     BuildPlan,

@@ -4,7 +4,7 @@ import json
 import msgspec
 import pytest
 
-from fakes.skill_scene import PUBLISHER, artifact, entries, key
+from fakes.skill_harness import PUBLISHER, artifact, entries, key
 from palyra.errors import PalyraError
 from palyra.signing.dsse import sign_envelope
 from palyra.signing.ed25519 import Ed25519Verifier

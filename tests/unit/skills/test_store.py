@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.skill_scene import archive, artifact
+from fakes.skill_harness import archive, artifact
 from palyra.skills.registry.archives import ArtifactChanged, ArtifactFiles, ArtifactsUnusable
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fakes.skill_scene import ACTOR, SKILL, SkillHouse, archive, artifact
+from fakes.skill_harness import ACTOR, SKILL, SkillHarness, archive, artifact
 from palyra.skills.registry.archives import ArtifactFiles
 from palyra.skills.registry.registry import SkillRegistry
 
@@ -33,53 +33,55 @@ killed()
 """
 
 
-def left_by_one_who_was_killed(house: SkillHouse, when: str) -> None:
-    command = [sys.executable, "-c", KILLED, str(house.folder), when]
+def left_by_one_who_was_killed(harness: SkillHarness, when: str) -> None:
+    command = [sys.executable, "-c", KILLED, str(harness.folder), when]
     died = subprocess.run(command, input=archive("9.0.0"), timeout=60, check=False)
     assert died.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("when", ["half written", "without a row"])
-async def test_what_a_killed_process_left_is_swept_when_the_registry_is_opened(house: SkillHouse, when: str) -> None:
-    registry = await house.trusting()
-    kept = {house.file((await house.approved(registry)).digest)}
-    kept.add(house.file((await registry.install(archive("1.1.0"), actor=ACTOR)).digest))
-    await asyncio.to_thread(left_by_one_who_was_killed, house, when)
-    assert len(list(house.folder.iterdir())) == 3
-    assert await in_use(house.registry()) == ["1.0.0"]
-    assert set(house.folder.iterdir()) == kept
+async def test_what_a_killed_process_left_is_swept_when_the_registry_is_opened(
+    harness: SkillHarness, when: str
+) -> None:
+    registry = await harness.trusting()
+    kept = {harness.file((await harness.approved(registry)).digest)}
+    kept.add(harness.file((await registry.install(archive("1.1.0"), actor=ACTOR)).digest))
+    await asyncio.to_thread(left_by_one_who_was_killed, harness, when)
+    assert len(list(harness.folder.iterdir())) == 3
+    assert await in_use(harness.registry()) == ["1.0.0"]
+    assert set(harness.folder.iterdir()) == kept
 
 
-async def test_what_another_process_is_writing_is_not_swept(house: SkillHouse) -> None:
-    registry, writing = house.registry(), ArtifactFiles(house.folder)
+async def test_what_another_process_is_writing_is_not_swept(harness: SkillHarness) -> None:
+    registry, writing = harness.registry(), ArtifactFiles(harness.folder)
     async with writing.held():
         digest = writing.put(archive())
-        (house.folder / ".0123456789abcdef.new").touch()
+        (harness.folder / ".0123456789abcdef.new").touch()
         await in_use(registry)
-        assert len(list(house.folder.iterdir())) == 2
-    assert house.file(digest).exists()
+        assert len(list(harness.folder.iterdir())) == 2
+    assert harness.file(digest).exists()
     await in_use(registry)
-    assert not list(house.folder.iterdir())
+    assert not list(harness.folder.iterdir())
 
 
-async def test_the_archive_of_a_version_that_failed_stays_for_who_looks_into_it(house: SkillHouse) -> None:
-    registry = await house.trusting()
-    failed = await house.approved(registry)
-    house.file(failed.digest).write_bytes(b"evil")
+async def test_the_archive_of_a_version_that_failed_stays_for_who_looks_into_it(harness: SkillHarness) -> None:
+    registry = await harness.trusting()
+    failed = await harness.approved(registry)
+    harness.file(failed.digest).write_bytes(b"evil")
     for _ in range(2):
-        assert await in_use(house.registry()) == []
-    assert house.file(failed.digest).read_bytes() == b"evil"
+        assert await in_use(harness.registry()) == []
+    assert harness.file(failed.digest).read_bytes() == b"evil"
     await registry.remove(SKILL, actor=ACTOR)
-    assert not list(house.folder.iterdir())
+    assert not list(harness.folder.iterdir())
 
 
 @pytest.mark.parametrize("how", ["removed", "refused"])
 async def test_an_archive_that_is_installed_while_another_sweeps_it_stays(
-    house: SkillHouse, how: str, monkeypatch: pytest.MonkeyPatch
+    harness: SkillHarness, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one has looked, and is about to delete."""
-    installing, sweeping = await house.trusting(), house.registry()
-    await house.approved(installing)
+    installing, sweeping = await harness.trusting(), harness.registry()
+    await harness.approved(installing)
     looked, done = threading.Event(), threading.Event()
     for name in ("digests_kept", "digests_known"):
         look = getattr(sweeping.index, name)
@@ -94,13 +96,13 @@ async def test_an_archive_that_is_installed_while_another_sweeps_it_stays(
     digest = artifact().digest
     if how == "refused":
         await installing.remove(SKILL, actor=ACTOR)
-        ArtifactFiles(house.folder).put(archive())
+        ArtifactFiles(harness.folder).put(archive())
     work = sweeping._sweeping.one(digest) if how == "refused" else sweeping.remove(SKILL, actor=ACTOR)
     sweep = asyncio.ensure_future(work)
     await asyncio.to_thread(looked.wait, 10)
     installed = await installing.install(archive(), actor=ACTOR)
     done.set()
     await sweep
-    assert installed.digest == digest and house.file(digest).exists()
+    assert installed.digest == digest and harness.file(digest).exists()
     await installing.approve(SKILL, installed.version, digest, actor=ACTOR)
     assert await in_use(installing) == ["1.0.0"]

@@ -3,7 +3,7 @@ import os
 import msgspec
 import pytest
 
-from fakes.skill_scene import manifest
+from fakes.skill_harness import manifest
 from palyra.skills.build.project import BadProject, Example, Exchange
 from palyra.skills.build.trial import (
     BadTrialInput,

@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.skill_scene import manifest
+from fakes.skill_harness import manifest
 from palyra.errors import PalyraError
 from palyra.skills.package.manifest import parse_manifest
 from palyra.skills.trust.publisher_keys import (

@@ -1,4 +1,4 @@
-from fakes.journal_house import StillClock
+from fakes.journal_harness import StillClock
 from palyra.store.sqlite.disk_reserve import Ballast
 
 SIZE = 64 * 1024

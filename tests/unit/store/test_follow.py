@@ -2,18 +2,18 @@ import threading
 
 import pytest
 
-from fakes.journal_house import JournalHouse, appending
+from fakes.journal_harness import JournalHarness, appending
 from palyra.store.sqlite.reader import follow
 
 
 @pytest.mark.timeout(60)
 def test_events_of_any_process_arrive_filtered_and_in_order(tmp_path):
-    house = JournalHouse(tmp_path)
-    store = house.open()
+    harness = JournalHarness(tmp_path)
+    store = harness.open()
     store.transact_blocking(appending(3))
     stop = threading.Event()
-    other = house.open()
-    with other.open_reader(house.database) as reader:
+    other = harness.open()
+    with other.open_reader(harness.database) as reader:
         listener = follow(reader, 1, kind="call.finished", stop=stop)
         assert [next(listener).seq, next(listener).seq] == [2, 3]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.journal_house import JournalHouse, appending
+from fakes.journal_harness import JournalHarness, appending
 from palyra.errors import PalyraError
 from palyra.store.sqlite.store import BALLAST_NAME, CHECKPOINT_NAME, DATABASE_NAME, SqliteStore
 
@@ -28,24 +28,24 @@ except Exception as error:
 
 
 @pytest.fixture
-def house(tmp_path):
-    return JournalHouse(tmp_path)
+def harness(tmp_path):
+    return JournalHarness(tmp_path)
 
 
-def test_all_its_files_are_private(house):
-    store = house.open(checkpoint_events=1)
+def test_all_its_files_are_private(harness):
+    store = harness.open(checkpoint_events=1)
     store.transact_blocking(appending())
     store.seal()
-    names = {path.name for path in house.folder.iterdir()}
+    names = {path.name for path in harness.folder.iterdir()}
     assert {DATABASE_NAME, f"{DATABASE_NAME}-wal", BALLAST_NAME, CHECKPOINT_NAME} <= names
-    for path in house.folder.iterdir():
+    for path in harness.folder.iterdir():
         if path.suffix != ".pub":
             assert path.stat().st_mode & 0o077 == 0, path.name
     store.close()
 
 
-def test_a_space_that_cannot_be_held_makes_it_degraded_and_refuse(house):
-    store = house.open(ballast_bytes=2**60)
+def test_a_space_that_cannot_be_held_makes_it_degraded_and_refuse(harness):
+    store = harness.open(ballast_bytes=2**60)
     assert store.degraded
     with pytest.raises(PalyraError) as caught:
         store.transact_blocking(appending())
@@ -57,14 +57,14 @@ def test_a_space_that_cannot_be_held_makes_it_degraded_and_refuse(house):
 def test_a_journal_is_read_from_a_directory_nobody_may_write():
     """As an ordinary user, because root may write everywhere."""
     with tempfile.TemporaryDirectory() as folder:
-        house = JournalHouse(Path(folder))
-        house.fill(5)
-        for path in [*house.folder.iterdir(), house.folder]:
+        harness = JournalHarness(Path(folder))
+        harness.fill(5)
+        for path in [*harness.folder.iterdir(), harness.folder]:
             path.chmod(0o555 if path.is_dir() else 0o444)
         done = subprocess.run(
-            [sys.executable, "-c", READ_AS_NOBODY, str(house.database)], capture_output=True, text=True, check=False
+            [sys.executable, "-c", READ_AS_NOBODY, str(harness.database)], capture_output=True, text=True, check=False
         )
-        house.folder.chmod(0o700)
+        harness.folder.chmod(0o700)
     assert done.stdout.split() == ["5", "journal.read_only"], done.stderr
 
 
@@ -75,9 +75,9 @@ def test_opening_for_reading_makes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_cost_of_an_append_does_not_look_at_history(house):
+def test_the_cost_of_an_append_does_not_look_at_history(harness):
     """Counts SQLite's own steps, which do not depend on the machine."""
-    store = house.open(checkpoint_events=10**9)
+    store = harness.open(checkpoint_events=10**9)
     steps = []
 
     def counted():

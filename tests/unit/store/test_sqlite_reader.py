@@ -2,19 +2,19 @@ import concurrent.futures
 
 import pytest
 
-from fakes.journal_house import JournalHouse, appending
+from fakes.journal_harness import JournalHarness, appending
 from palyra.journal.chain import GENESIS_HASH
 from palyra.store.sqlite.reader import JournalReader, NoSuchEvent
 
 
 @pytest.fixture
-def house(tmp_path):
-    return JournalHouse(tmp_path)
+def harness(tmp_path):
+    return JournalHarness(tmp_path)
 
 
-def test_events_are_found_by_number_and_by_id(house):
-    house.fill(12)
-    with JournalReader(house.database) as reader:
+def test_events_are_found_by_number_and_by_id(harness):
+    harness.fill(12)
+    with JournalReader(harness.database) as reader:
         event = reader.event(7)
         assert event.seq == 7 and reader.event(event.id) == event
         for missing in (99, "01JD000000000000000000000R"):
@@ -22,24 +22,24 @@ def test_events_are_found_by_number_and_by_id(house):
                 reader.event(missing)
 
 
-def test_the_newest_come_first_when_asked(house):
-    house.fill(12)
-    with JournalReader(house.database) as reader:
+def test_the_newest_come_first_when_asked(harness):
+    harness.fill(12)
+    with JournalReader(harness.database) as reader:
         assert [event.seq for event in reader.events_since(0, 3, newest_first=True)] == [12, 11, 10]
         assert [event.seq for event in reader.events_since(10, 5)] == [11, 12]
 
 
-def test_an_empty_journal_has_a_head(house):
-    house.fill(0)
-    with JournalReader(house.database) as reader:
+def test_an_empty_journal_has_a_head(harness):
+    harness.fill(0)
+    with JournalReader(harness.database) as reader:
         assert reader.head() == (0, GENESIS_HASH)
         assert reader.newest_checkpoint() is None
-        assert reader.verify(house.verifiers).events == 0
+        assert reader.verify(harness.verifiers).events == 0
 
 
-def test_it_reads_beside_a_writer_and_sees_only_commits(house):
-    store = house.open()
-    with JournalReader(house.database) as reader:
+def test_it_reads_beside_a_writer_and_sees_only_commits(harness):
+    store = harness.open()
+    with JournalReader(harness.database) as reader:
         before = reader.data_version()
         assert reader.data_version() == before
 
@@ -54,10 +54,10 @@ def test_it_reads_beside_a_writer_and_sees_only_commits(house):
     store.close()
 
 
-def test_a_walk_is_one_snapshot(house):
-    store = house.open()
+def test_a_walk_is_one_snapshot(harness):
+    store = harness.open()
     store.transact_blocking(appending(20))
-    verifier, _, items = store.reader.walk(house.verifiers)
+    verifier, _, items = store.reader.walk(harness.verifiers)
     first = next(items)
     store.transact_blocking(appending(20))
     assert first[0] == 1 and len(list(items)) == 19
@@ -65,24 +65,24 @@ def test_a_walk_is_one_snapshot(house):
     store.close()
 
 
-def test_many_threads_read_at_once(house):
-    house.fill(30)
-    with JournalReader(house.database) as reader, concurrent.futures.ThreadPoolExecutor(12) as pool:
+def test_many_threads_read_at_once(harness):
+    harness.fill(30)
+    with JournalReader(harness.database) as reader, concurrent.futures.ThreadPoolExecutor(12) as pool:
         counts = pool.map(lambda _: len(reader.events_since(0, 100)), range(200))
         assert set(counts) == {30}
         assert len(reader._idle) <= 4
 
 
-def test_a_run_is_read_through_its_index(house):
-    house.fill(3)
-    with JournalReader(house.database) as reader:
+def test_a_run_is_read_through_its_index(harness):
+    harness.fill(3)
+    with JournalReader(harness.database) as reader:
         for column in ("run", "call"):
             where = f"seq > 0 AND {column} = ? AND {column} <> ''"
             plan = reader.read(f"EXPLAIN QUERY PLAN SELECT * FROM events WHERE {where} ORDER BY seq", ("x",))
             assert f"events_by_{column}" in str(plan) and "TEMP B-TREE" not in str(plan)
 
 
-def test_a_stretch_must_start_after_an_event(house):
-    house.fill(3)
-    with JournalReader(house.database) as reader, pytest.raises(NoSuchEvent):
-        reader.walk(house.verifiers, first_seq=10)
+def test_a_stretch_must_start_after_an_event(harness):
+    harness.fill(3)
+    with JournalReader(harness.database) as reader, pytest.raises(NoSuchEvent):
+        reader.walk(harness.verifiers, first_seq=10)

@@ -2,7 +2,7 @@ import sqlite3
 
 import pytest
 
-from fakes.journal_house import JournalHouse
+from fakes.journal_harness import JournalHarness
 from palyra.errors import PalyraError
 from palyra.store.sqlite.schema import open_reader, open_writer
 
@@ -69,7 +69,7 @@ def test_other_files_and_other_formats_are_refused(tmp_path):
 def test_a_name_with_odd_characters_is_only_a_name(tmp_path):
     folder = tmp_path / "a?mode=rwc#%41"
     folder.mkdir()
-    JournalHouse(folder).fill(3)
+    JournalHarness(folder).fill(3)
     connection = open_reader(folder / "palyra.db")
     assert connection.execute("SELECT count(*) FROM events").fetchone() == (3,)
     connection.close()

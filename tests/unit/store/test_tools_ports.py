@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.journal_house import JournalHouse
+from fakes.journal_harness import JournalHarness
 from palyra.store.event import NewEvent
 from palyra.store.port import Store, Transaction
 from palyra.store.sqlite.store import SqliteStore
@@ -15,7 +15,7 @@ SCHEMA = ("CREATE TABLE IF NOT EXISTS notes (id INTEGER PRIMARY KEY, text TEXT N
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened: SqliteStore = JournalHouse(tmp_path).open(schema=SCHEMA)
+    opened: SqliteStore = JournalHarness(tmp_path).open(schema=SCHEMA)
     yield opened
     opened.close()
 

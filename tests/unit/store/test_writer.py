@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from fakes.journal_house import JournalHouse, appending
+from fakes.journal_harness import JournalHarness, appending
 from palyra.clock import SystemClock
 from palyra.errors import PalyraError
 from palyra.store.event import NewEvent
@@ -13,8 +13,8 @@ from palyra.store.sqlite.faults import DiskFull
 
 
 @pytest.fixture
-def house(tmp_path):
-    return JournalHouse(tmp_path)
+def harness(tmp_path):
+    return JournalHarness(tmp_path)
 
 
 async def held_up(store, gate):
@@ -30,8 +30,8 @@ async def held_up(store, gate):
     return holding
 
 
-async def test_callers_that_wait_together_share_a_commit(house):
-    store = house.open()
+async def test_callers_that_wait_together_share_a_commit(harness):
+    store = harness.open()
     gate = threading.Event()
     first = await held_up(store, gate)
     rest = [asyncio.create_task(store.transact(lambda transaction: transaction.now_ms)) for _ in range(100)]
@@ -43,9 +43,9 @@ async def test_callers_that_wait_together_share_a_commit(house):
     store.close()
 
 
-async def test_a_group_is_bounded(house, monkeypatch):
+async def test_a_group_is_bounded(harness, monkeypatch):
     monkeypatch.setattr(unit_of_work, "MAX_GROUP_UNITS", 10)
-    store = house.open()
+    store = harness.open()
     gate = threading.Event()
     first = await held_up(store, gate)
     rest = [asyncio.create_task(store.transact(lambda transaction: transaction.now_ms)) for _ in range(35)]
@@ -56,9 +56,9 @@ async def test_a_group_is_bounded(house, monkeypatch):
     store.close()
 
 
-async def test_more_than_the_bound_may_not_wait(house, monkeypatch):
+async def test_more_than_the_bound_may_not_wait(harness, monkeypatch):
     monkeypatch.setattr(writer_module, "MAX_WAITING_UNITS", 5)
-    store = house.open()
+    store = harness.open()
     gate = threading.Event()
     tasks = [await held_up(store, gate)]
     tasks += [asyncio.create_task(store.transact(appending())) for _ in range(6)]
@@ -71,8 +71,8 @@ async def test_more_than_the_bound_may_not_wait(house, monkeypatch):
 
 @pytest.mark.promise("P-limits")
 @pytest.mark.timeout(60)
-def test_events_are_sealed_some_time_after_the_first_without_another_one(house):
-    store = house.open(clock=SystemClock(), checkpoint_seconds=0.05)
+def test_events_are_sealed_some_time_after_the_first_without_another_one(harness):
+    store = harness.open(clock=SystemClock(), checkpoint_seconds=0.05)
     store.transact_blocking(appending(3))
     wait = threading.Event()
     # Nothing is unsealed then, so the thread waits without a timeout.
@@ -83,30 +83,30 @@ def test_events_are_sealed_some_time_after_the_first_without_another_one(house):
 
 
 @pytest.mark.timeout(60)
-def test_what_a_crash_left_unsealed_is_sealed_by_the_next_process(house):
-    store = house.open()
+def test_what_a_crash_left_unsealed_is_sealed_by_the_next_process(harness):
+    store = harness.open()
     store.transact_blocking(appending(3))
     # A second process while the first is still there: the same as after a crash, as far as it can see.
-    other = house.open(clock=SystemClock(), checkpoint_seconds=0.01)
+    other = harness.open(clock=SystemClock(), checkpoint_seconds=0.01)
     wait = threading.Event()
     while other.reader.newest_checkpoint() is None:
         wait.wait(0.01)
     other.close()
     store.close()
-    assert house.verified().checkpoints == 1
+    assert harness.verified().checkpoints == 1
 
 
-def test_a_due_checkpoint_comes_with_the_next_unit_under_steady_load(house):
-    store = house.open(checkpoint_seconds=60)
+def test_a_due_checkpoint_comes_with_the_next_unit_under_steady_load(harness):
+    store = harness.open(checkpoint_seconds=60)
     store.transact_blocking(appending())
-    house.clock.seconds += 61
+    harness.clock.seconds += 61
     store.transact_blocking(appending())
     assert store.reader.newest_checkpoint().last_seq == 2
     store.close()
 
 
-async def test_a_fault_of_the_store_fails_the_group_and_passes(house, monkeypatch):
-    store = house.open()
+async def test_a_fault_of_the_store_fails_the_group_and_passes(harness, monkeypatch):
+    store = harness.open()
     attempt = store._writer._attempt
 
     def full(units, *, seal_now):
@@ -123,8 +123,8 @@ async def test_a_fault_of_the_store_fails_the_group_and_passes(house, monkeypatc
     store.close()
 
 
-async def test_a_bug_in_the_writer_reaches_its_callers_and_not_the_thread(house, monkeypatch):
-    store = house.open()
+async def test_a_bug_in_the_writer_reaches_its_callers_and_not_the_thread(harness, monkeypatch):
+    store = harness.open()
     monkeypatch.setattr(writer_module, "Group", lambda *parts: 1 // 0)
     with pytest.raises(PalyraError) as caught:
         await store.transact(appending())
@@ -135,8 +135,8 @@ async def test_a_bug_in_the_writer_reaches_its_callers_and_not_the_thread(house,
 
 
 @pytest.mark.promise("P-recorded")
-async def test_only_the_essential_is_tried_again_with_the_ballast_released(house, monkeypatch):
-    store = house.open()
+async def test_only_the_essential_is_tried_again_with_the_ballast_released(harness, monkeypatch):
+    store = harness.open()
     attempt, tried = store._writer._attempt, []
 
     def full_once(units, *, seal_now):
@@ -161,17 +161,17 @@ async def test_only_the_essential_is_tried_again_with_the_ballast_released(house
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [getattr(result, "code", "recorded") for result in results] == ["recorded", "journal.disk_full"] * 3
     assert tried == [6, 3]
-    assert not (house.folder / "palyra.ballast").exists()
+    assert not (harness.folder / "palyra.ballast").exists()
     with pytest.raises(DiskFull):
         await store.transact(appending())
-    house.clock.seconds += 1
+    harness.clock.seconds += 1
     assert await store.transact(appending()) == 4
-    assert (house.folder / "palyra.ballast").exists()
+    assert (harness.folder / "palyra.ballast").exists()
     store.close()
 
 
-def test_a_swallowed_disk_error_is_still_a_failure(house, monkeypatch):
-    store = house.open()
+def test_a_swallowed_disk_error_is_still_a_failure(harness, monkeypatch):
+    store = harness.open()
 
     def work(transaction):
         transaction.append(NewEvent(kind="a.b", actor="x"))
@@ -184,8 +184,8 @@ def test_a_swallowed_disk_error_is_still_a_failure(house, monkeypatch):
     store.close()
 
 
-def test_a_closed_loop_with_waiting_callers_does_not_stop_the_writer(house):
-    store = house.open()
+def test_a_closed_loop_with_waiting_callers_does_not_stop_the_writer(harness):
+    store = harness.open()
     gate = threading.Event()
     loop = asyncio.new_event_loop()
 

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from fakes.call_record import record
-from fakes.house import open_house
+from fakes.gateway_harness import open_harness
 from palyra.daemon import gateway_wiring
 from palyra.pipeline.domain.call import CallRecord
 from palyra.telemetry.call_observer import CallTracing, CallWatch, current_call
@@ -63,10 +63,10 @@ async def test_a_gateway_logs_its_calls_and_makes_spans_of_them(
     tracing = CallTracing(provider.get_tracer("test"), {"echo"})
     monkeypatch.setattr(gateway_wiring, "watch_calls", lambda counters, _known: CallWatch(counters, tracing))
     caplog.set_level(logging.INFO, "palyra.calls")
-    async with open_house(tmp_path) as house:
-        ended = await house.call("echo", {"text": "PRIVATE"}, principal="user:operator")
+    async with open_harness(tmp_path) as harness:
+        ended = await harness.call("echo", {"text": "PRIVATE"}, principal="user:operator")
         await asyncio.sleep(0)
-        metrics = house.gateway.metrics.render().decode()
+        metrics = harness.gateway.metrics.render().decode()
     (span,) = kept.get_finished_spans()
     assert span.attributes is not None and span.attributes["gen_ai.tool.call.id"] == ended.call_id
     assert span.attributes["palyra.status"] == ended.state.value

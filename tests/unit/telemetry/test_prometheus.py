@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fakes.egress_scene import make_grant
-from fakes.house import open_house
+from fakes.egress_harness import make_grant
+from fakes.gateway_harness import open_harness
 from palyra.egress.domain.events import Closed, Connected, CredentialUsed, Refused
 from palyra.egress.domain.refusal import HostNotAllowed
 from palyra.egress.domain.target import Target
@@ -65,12 +65,12 @@ def test_reloads_and_gauges() -> None:
 
 @pytest.mark.promise("P-floods")
 async def test_a_running_gateway_tells_its_head_and_what_waits(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        await house.call("echo", {"text": "secret text of a call"})
-        await house.call("fs.write", {"path": "private-name.txt", "content": "x"})
-        text = house.gateway.metrics.render().decode()
+    async with open_harness(tmp_path) as harness:
+        await harness.call("echo", {"text": "secret text of a call"})
+        await harness.call("fs.write", {"path": "private-name.txt", "content": "x"})
+        text = harness.gateway.metrics.render().decode()
         assert "palyra_approvals_pending 1.0" in text and "palyra_calls_running 0.0" in text
-        assert f"palyra_journal_head_seq {float(house.gateway.store.head()[0])}" in text
+        assert f"palyra_journal_head_seq {float(harness.gateway.store.head()[0])}" in text
         for private in ("agent:bot", "secret text", "private-name", "user:operator"):
             assert private not in text, "metrics are read without a token"
 

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from fakes.vault_house import VaultHouse
+from fakes.vault_harness import VaultHarness
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[VaultHouse]:
-    house = VaultHouse(tmp_path)
-    yield house
-    house.close()
+def harness(tmp_path: Path) -> Iterator[VaultHarness]:
+    harness = VaultHarness(tmp_path)
+    yield harness
+    harness.close()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.vault_house import ref
+from fakes.vault_harness import ref
 from palyra.vault.envelope import AesGcm, Place, SealedVersion, Sealer, bind
 from palyra.vault.key_source import KeyEncryptionKey, UnknownFormat, VaultTampered
 

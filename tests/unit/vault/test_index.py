@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.vault_house import ref
+from fakes.vault_harness import ref
 from palyra.vault.index import SecretHead, VaultState, bucket_digest, bucket_of, require_head
 from palyra.vault.key_source import VaultTampered
 from palyra.vault.limits import INDEX_BUCKETS

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from fakes.vault_house import DictKeyring
+from fakes.vault_harness import DictKeyring
 from palyra.vault.key_source import SERVICE, KeyMalformed, KeyMissing, KeyringUnavailable, OsKeyring
 
 

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from fakes.vault_house import VaultHouse, ref
+from fakes.vault_harness import VaultHarness, ref
 from palyra.vault.envelope import AesGcm, Sealer
 from palyra.vault.key_source import VaultTampered
 from palyra.vault.verified_vault import KeyNeeded, open_vault
@@ -10,20 +10,20 @@ from palyra.vault.verified_vault import KeyNeeded, open_vault
 SEALER = Sealer(AesGcm(), os.urandom)
 
 
-async def test_there_is_none_before_the_first_secret(house: VaultHouse) -> None:
-    assert await house.open_store().transact(lambda tx: open_vault(tx, SEALER, {}, {})) is None
+async def test_there_is_none_before_the_first_secret(harness: VaultHarness) -> None:
+    assert await harness.open_store().transact(lambda tx: open_vault(tx, SEALER, {}, {})) is None
 
 
-async def test_a_key_that_is_not_held_is_asked_for_by_its_record(house: VaultHouse) -> None:
-    vault = await house.filled({"global/k": "x"})
+async def test_a_key_that_is_not_held_is_asked_for_by_its_record(harness: VaultHarness) -> None:
+    vault = await harness.filled({"global/k": "x"})
     with pytest.raises(KeyNeeded) as caught:
-        await house.open_store().transact(lambda tx: open_vault(tx, SEALER, {}, {}))
+        await harness.open_store().transact(lambda tx: open_vault(tx, SEALER, {}, {}))
     assert caught.value.record.key_id == (await vault.status()).key_id
 
 
-async def test_absence_is_verified_as_well(house: VaultHouse) -> None:
-    vault = await house.filled({"global/k": "x"})
-    store = house.open_store()
+async def test_absence_is_verified_as_well(harness: VaultHarness) -> None:
+    vault = await harness.filled({"global/k": "x"})
+    store = harness.open_store()
     known = dict(vault._keys)
 
     def look(tx):  # type: ignore[no-untyped-def]
@@ -37,8 +37,8 @@ async def test_absence_is_verified_as_well(house: VaultHouse) -> None:
     await store.transact(look)
 
 
-async def test_tables_that_vanished_are_missed(house: VaultHouse) -> None:
-    await house.filled({"global/k": "x"})
+async def test_tables_that_vanished_are_missed(harness: VaultHarness) -> None:
+    await harness.filled({"global/k": "x"})
 
     def vanish(tx):  # type: ignore[no-untyped-def]
         for table in ("vault_state", "vault_keys", "vault_secrets", "vault_versions"):
@@ -46,4 +46,4 @@ async def test_tables_that_vanished_are_missed(house: VaultHouse) -> None:
         with pytest.raises(VaultTampered, match="tables are empty"):
             open_vault(tx, SEALER, {}, {})
 
-    await house.open_store().transact(vanish)
+    await harness.open_store().transact(vanish)

@@ -1,13 +1,13 @@
 import pytest
 
-from fakes.vault_house import VaultHouse, ref
+from fakes.vault_harness import VaultHarness, ref
 from palyra.vault.key_source import KeyRecord, VaultTampered
 from palyra.vault.tables import IS_CHANGE, VaultTables
 
 
-async def test_the_last_change_is_found_by_an_index_of_its_own(house: VaultHouse) -> None:
-    await house.filled({"global/k": "x"})
-    store = house.open_store()
+async def test_the_last_change_is_found_by_an_index_of_its_own(harness: VaultHarness) -> None:
+    await harness.filled({"global/k": "x"})
+    store = harness.open_store()
     assert await store.transact(lambda tx: VaultTables(tx).newest_change()) == 2
     plan = await store.transact(
         lambda tx: tx.execute(f"EXPLAIN QUERY PLAN SELECT MAX(seq) FROM events WHERE {IS_CHANGE}")
@@ -15,9 +15,9 @@ async def test_the_last_change_is_found_by_an_index_of_its_own(house: VaultHouse
     assert "changes_of_vault" in plan[0][3]
 
 
-async def test_a_destroyed_version_leaves_no_wrapped_key_in_the_table(house: VaultHouse) -> None:
-    await house.filled({"global/k": "x"})
-    store = house.open_store()
+async def test_a_destroyed_version_leaves_no_wrapped_key_in_the_table(harness: VaultHarness) -> None:
+    await harness.filled({"global/k": "x"})
+    store = harness.open_store()
     seen: list[bytes] = []
 
     def work(tx):  # type: ignore[no-untyped-def]
@@ -32,7 +32,7 @@ async def test_a_destroyed_version_leaves_no_wrapped_key_in_the_table(house: Vau
     assert seen and set(seen[0]) == {0}
 
 
-async def test_unreadable_parameters_of_a_key_are_tampering(house: VaultHouse) -> None:
+async def test_unreadable_parameters_of_a_key_are_tampering(harness: VaultHarness) -> None:
     def work(tx):  # type: ignore[no-untyped-def]
         tables = VaultTables(tx)
         tables.add_key(KeyRecord(key_id="kek:1", source="file", parameters={"n": 1}), b"w")
@@ -42,11 +42,11 @@ async def test_unreadable_parameters_of_a_key_are_tampering(house: VaultHouse) -
         with pytest.raises(VaultTampered):
             tables.key("kek:1")
 
-    await house.open_store().transact(work)
+    await harness.open_store().transact(work)
 
 
-async def test_a_rewrap_changes_only_what_is_still_under_the_old_key(house: VaultHouse) -> None:
-    await house.filled({"global/k": "x"})
+async def test_a_rewrap_changes_only_what_is_still_under_the_old_key(harness: VaultHarness) -> None:
+    await harness.filled({"global/k": "x"})
 
     def work(tx):  # type: ignore[no-untyped-def]
         tables = VaultTables(tx)
@@ -55,4 +55,4 @@ async def test_a_rewrap_changes_only_what_is_still_under_the_old_key(house: Vaul
         assert tables.rewrap(name, 1, old_key_id=sealed.key_id, new_key_id="kek:new", wrapped=b"w") == 1
         assert tables.count_under("kek:new") == 1 and tables.version(name, 2) is None
 
-    await house.open_store().transact(work)
+    await harness.open_store().transact(work)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.workspace_scene import call, leftovers, refused
+from fakes.workspace_harness import call, leftovers, refused
 from palyra.workspace import replacement
 from palyra.workspace.errors import AlreadyExists, Cancelled, Changed
 from palyra.workspace.root import Workspace, open_workspace

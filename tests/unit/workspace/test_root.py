@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.workspace_scene import call, refused
+from fakes.workspace_harness import call, refused
 from palyra.workspace.errors import BadRoot, Cancelled, Escape, NotRegular, ReadOnly
 from palyra.workspace.openat2 import held
 from palyra.workspace.path import WorkspacePath

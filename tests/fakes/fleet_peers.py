@@ -72,7 +72,7 @@ def a_lease(**changes: Any) -> WorkerLease:
     return WorkerLease(**{**fields, **changes})
 
 
-class FleetScene:
+class FleetPeers:
     """Makes what each party would send. Nothing in it depends on chance but the keys."""
 
     def __init__(self, policy: WorkerFleetPolicy = POLICY) -> None:

@@ -31,7 +31,7 @@ class DictFiles:
         return Seen(Kind.DIRECTORY if path in self._directories else Kind.MISSING)
 
 
-class Scene:
+class GuardHarness:
     """Runs every check on real files, as a call would."""
 
     def __init__(self, root: Path, **profile: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fakes.egress_scene import FixedResolver
+from fakes.egress_harness import FixedResolver
 from fakes.web_application import OTHER, SHOP, WebApplication, web_application
 from palyra.browser.domain.session_api import Caller, SessionAsk, SessionView
 from palyra.browser.service.access import SOCKET_FOLDER
@@ -38,7 +38,7 @@ class SteeredClock(SystemClock):
         return super().now_ms() + int(self.ahead * 1_000)
 
 
-class BrowserdHouse:
+class BrowserdHarness:
     def __init__(self, parts: BrowserdParts, client: BrowserClient, site: WebApplication, clock: SteeredClock) -> None:
         self.parts = parts
         self.client = client
@@ -70,7 +70,7 @@ def settings(**browser: Any) -> Settings:
 
 
 @contextlib.asynccontextmanager
-async def browserd(folder: Path, **browser: Any) -> AsyncIterator[BrowserdHouse]:
+async def browserd(folder: Path, **browser: Any) -> AsyncIterator[BrowserdHarness]:
     """``browser`` are settings of the section of that name."""
     clock = SteeredClock()
     state = StateDir.open(folder / "state")
@@ -78,4 +78,4 @@ async def browserd(folder: Path, **browser: Any) -> AsyncIterator[BrowserdHouse]
     parts = BrowserdParts(settings(**browser), state, clock=clock, resolver=resolver, environ={})
     with web_application() as site:
         async with parts.running(), BrowserClient.at(state.path(SOCKET_FOLDER)) as client:
-            yield BrowserdHouse(parts, client, site, clock)
+            yield BrowserdHarness(parts, client, site, clock)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fakes.journal_house import JournalHouse
+from fakes.journal_harness import JournalHarness
 from palyra.clock import SystemClock
 from palyra.devicelink.pairing.code import DeviceFacts, PairingMethod, StretchedCode
 from palyra.identity.device import DeviceId, DeviceKind
@@ -27,12 +27,12 @@ from palyra.store.sqlite.store import SqliteStore
 BACKENDS = ("file", "sql")
 
 
-class NodeHouse:
+class NodeStateHarness:
     def __init__(self, folder: Path, backend: str = "file", clock: Any = None) -> None:
         self.folder = folder
         self.backend = backend
         self.clock = clock or SystemClock()
-        self.journal = JournalHouse(folder)
+        self.journal = JournalHarness(folder)
         self.stores: list[SqliteStore] = []
 
     @property

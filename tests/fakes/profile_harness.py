@@ -30,7 +30,7 @@ def snapshot(text: str) -> PersistedSessionSnapshot:
     )
 
 
-class ProfileScene:
+class ProfileHarness:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "profiles"
 
@@ -82,7 +82,7 @@ def die_at(step: int) -> None:
 
 def change(folder: Path, what: str, profile_id: str, step: int) -> None:
     keys = (NEW, OLD) if what == "rotate" else (OLD,)
-    with ProfileScene(folder).store(*keys) as store:
+    with ProfileHarness(folder).store(*keys) as store:
         revision = store.get(ANNA, profile_id).revision
         die_at(step)
         match what:

@@ -1,4 +1,4 @@
-"""A real daemon, a real Chromium, and an operator's pages in it. One scene serves a whole module of tests."""
+"""A real daemon, a real Chromium, and an operator's pages in it. One harness serves a whole module of tests."""
 
 import json
 import subprocess
@@ -42,7 +42,7 @@ _WHOLE, _PAST_THE_MENU = "body", "main"
 _EXPECTED = "Failed to load resource"
 
 
-class ConsoleScene:
+class ConsoleHarness:
     def __init__(self, place: Place, daemon: Daemon, browser: Browser) -> None:
         self.place = place
         self.daemon = daemon
@@ -129,16 +129,16 @@ class WaitingCall:
 
 
 @contextmanager
-def console_scene(root: Path, settings: str = "", *, browser: bool = False) -> Iterator[ConsoleScene]:
+def console_harness(root: Path, settings: str = "", *, browser: bool = False) -> Iterator[ConsoleHarness]:
     """``browser``: with a browser daemon of its own, whose browsers agents use."""
     place = Place(root, settings)
     with place.daemon(browser=browser) as daemon, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=_ARGUMENTS)
-        scene = ConsoleScene(place, daemon, browser)
+        harness = ConsoleHarness(place, daemon, browser)
         try:
-            yield scene
+            yield harness
         finally:
-            scene.close()
+            harness.close()
             browser.close()
 
 

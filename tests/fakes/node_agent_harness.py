@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes.eventually import eventually
-from fakes.node_scene import ByHand, NodeScene
+from fakes.node_server_harness import ByHand, NodeServerHarness
 from palyra.config.state_dir import StateDir
 from palyra.devicelink.agent.device_folder import DeviceRecord
 from palyra.nodes.agent import offered
@@ -82,14 +82,14 @@ class Host:
 
     def __init__(
         self,
-        scene: NodeScene,
+        harness: NodeServerHarness,
         root: Path,
         *,
         person: ToldPerson | None = None,
         commands: SlowCommands | None = None,
         plans: Mapping[str, CommandPlan] = COMMANDS,
     ) -> None:
-        self.scene = scene
+        self.harness = harness
         self.person = person or ToldPerson()
         self.commands = commands or SlowCommands()
         self.folder = DeviceFolder(StateDir.open(root))
@@ -101,11 +101,11 @@ class Host:
         self.folder.save(
             DeviceRecord(
                 device_name="bench",
-                servers=(f"127.0.0.1:{port or self.scene.port}",),
+                servers=(f"127.0.0.1:{port or self.harness.port}",),
                 device_id=device.device_id,
                 key_pem=Secret(device.key.pem().decode()),
                 certificate_pem=device.issued.certificate_pem.decode(),
-                ca_bundle_pem=self.scene.identities.ca_bundle_pem().decode(),
+                ca_bundle_pem=self.harness.identities.ca_bundle_pem().decode(),
                 generation=device.issued.generation,
             )
         )
@@ -135,7 +135,7 @@ class Host:
             ),
             person=self.person,
             facts=HostFacts(platform="linux", software_version="1"),
-            clock=self.scene.clock,
+            clock=self.harness.clock,
             draw=random.random,
         )
         self.running = asyncio.create_task(driver.run())
@@ -150,16 +150,16 @@ class Host:
 
 
 @asynccontextmanager
-async def running_host(scene: NodeScene, root: Path, device: ByHand, **options: Any) -> AsyncIterator[Host]:
-    host = Host(scene, root, **options)
+async def running_host(harness: NodeServerHarness, root: Path, device: ByHand, **options: Any) -> AsyncIterator[Host]:
+    host = Host(harness, root, **options)
     host.keep(device)
     host.start()
     try:
-        await online(scene, device)
+        await online(harness, device)
         yield host
     finally:
         await host.kill()
 
 
-async def online(scene: NodeScene, device: ByHand) -> None:
-    await eventually(lambda: scene.registry.get(device.device_id) is not None)
+async def online(harness: NodeServerHarness, device: ByHand) -> None:
+    await eventually(lambda: harness.registry.get(device.device_id) is not None)

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fakes.browser_engine import Guarded, launching
-from fakes.egress_scene import server
+from fakes.egress_harness import server
 from palyra.browser.domain.action import (
     ActionOutcome,
     ChromiumObserveSnapshot,
@@ -143,7 +143,7 @@ class WebSite:
         return f"http://{host}:{self.port}{path}"
 
 
-class PageScene:
+class PageHarness:
     """One browser and one session in it. ``again`` gives the session a new life in another set of objects."""
 
     def __init__(self, process: ChromiumProcess, guarded: Guarded, site: WebSite, judge: ListedJudge) -> None:
@@ -191,7 +191,7 @@ GENEROUS = {"max_navigation_timeout_ms": 60_000, "max_action_timeout_ms": 60_000
 
 
 @contextlib.asynccontextmanager
-async def page_scene(folder: Path) -> AsyncIterator[PageScene]:
+async def page_harness(folder: Path) -> AsyncIterator[PageHarness]:
     """Without a session: a test opens one."""
     site = WebSite()
     async with server(site.answer) as port, launching(folder / "notes") as launcher:
@@ -201,11 +201,11 @@ async def page_scene(folder: Path) -> AsyncIterator[PageScene]:
         rules = [f"{name}:{port}" for name in (SHOP, OTHER, f"*.{REBOUND}", "localhost")]
         guarded = Guarded(dict.fromkeys(names, ("127.0.0.1",)), *rules)
         guarded.serve(process)
-        scene = PageScene(process, guarded, site, ListedJudge(SHOP, OTHER, "localhost"))
+        harness = PageHarness(process, guarded, site, ListedJudge(SHOP, OTHER, "localhost"))
         try:
-            yield scene
+            yield harness
         finally:
-            if hasattr(scene, "pages"):
-                await scene.pages.close()
+            if hasattr(harness, "pages"):
+                await harness.pages.close()
             await guarded.close()
             await process.close(graceful=False)

@@ -9,7 +9,7 @@ from palyra.browser.domain.download import DownloadRecord, rules
 from palyra.browser.tabs.download_folder import Announced, DownloadSandboxSession
 
 
-class DownloadScene:
+class DownloadHarness:
     def __init__(self, folder: Path, *, extra: tuple[str, ...] = (), **budget: int) -> None:
         self.root, self.incoming = folder / "session", folder / "incoming"
         self.incoming.mkdir(exist_ok=True)

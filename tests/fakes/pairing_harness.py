@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from fakes.identity_house import DeviceKey, SetClock
-from fakes.journal_house import JournalHouse
-from fakes.node_house import SCHEMA as NODE_SCHEMA
+from fakes.identity_harness import DeviceKey, SetClock
+from fakes.journal_harness import JournalHarness
+from fakes.node_state_harness import SCHEMA as NODE_SCHEMA
 from palyra.clock import SystemClock
 from palyra.daemon.vault_wiring import make_identity
 from palyra.devicelink.agent.joining import PairingAnswer, ProvedPairing, prove, wait_for_decision
@@ -46,8 +46,8 @@ class MonotonicClock(SetClock):
         super().__init__(0)
 
 
-class PairingScene:
-    """One life of a daemon. Another scene on the same folder is its next life."""
+class PairingHarness:
+    """One life of a daemon. Another harness on the same folder is its next life."""
 
     def __init__(self, folder: Path, *, backend: str = "file", port: int = 0) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class PairingScene:
         self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / "config").mkdir(mode=0o700, exist_ok=True)
         self.clock = MonotonicClock()
-        self.journal = JournalHouse(self.state_dir)
+        self.journal = JournalHarness(self.state_dir)
         self.store = self.journal.open(schema=(*NODE_SCHEMA, *IDENTITY_SCHEMA), clock=self.clock)
         self.backend = backend
         place = KeyFile(folder / "config" / "vault.key", self.state_dir)
@@ -76,7 +76,7 @@ class PairingScene:
         self.address = ServerAddress("127.0.0.1", self.socket.getsockname()[1])
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator["PairingScene"]:
+    async def running(self) -> AsyncIterator["PairingHarness"]:
         await self.identity.open()
         if self.backend == "sql":
             self.nodes: Any = node_tables.SqlNodeState(self.store, self.clock)

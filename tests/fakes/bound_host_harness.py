@@ -1,4 +1,4 @@
-"""A house with a bound host: a call's door with its proxy port where a test can reach it, and the server behind it."""
+"""A gateway with a bound host: the proxy port of a call within reach of a test, and the server behind it."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from fakes.house import House, open_house
+from fakes.gateway_harness import GatewayHarness, open_harness
 from palyra.executors.network.service import SandboxDoor
 from palyra.limits import MIB
 from palyra.pipeline.domain.budget import BudgetKind
@@ -44,15 +44,15 @@ def binding(port: int, **more: Any) -> dict[str, Any]:
     return bound | more
 
 
-async def put(house: House, ref: str = OWN, value: str = TOKEN) -> None:
-    await house.gateway.vault.put(SecretRef.parse(ref), Secret(value), actor="user:operator")
+async def put(harness: GatewayHarness, ref: str = OWN, value: str = TOKEN) -> None:
+    await harness.gateway.vault.put(SecretRef.parse(ref), Secret(value), actor="user:operator")
 
 
 class Sandboxed:
     """A call's door with its proxy port where a test can reach it, and a server that says what it is told to."""
 
-    def __init__(self, house: House, door: SandboxDoor, plan: ExecutionPlan, proxy: Any, port: int) -> None:
-        self.house, self.door, self.plan, self.proxy, self.port = house, door, plan, proxy, port
+    def __init__(self, harness: GatewayHarness, door: SandboxDoor, plan: ExecutionPlan, proxy: Any, port: int) -> None:
+        self.harness, self.door, self.plan, self.proxy, self.port = harness, door, plan, proxy, port
         self.heard: list[bytes] = []
         self.replies: list[bytes] = []
 
@@ -86,7 +86,7 @@ class Sandboxed:
         return await self.say(f"{method} http://{host}{path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n".encode())
 
     def events(self) -> list[tuple[str, dict[str, Any]]]:
-        return self.house.events(call=self.plan.call_id)
+        return self.harness.events(call=self.plan.call_id)
 
 
 @asynccontextmanager
@@ -94,13 +94,13 @@ async def sandboxed(tmp_path: Path, **egress: Any) -> AsyncIterator[Sandboxed]:
     it: Sandboxed
     server = await asyncio.start_server(lambda reader, writer: it.serve(reader, writer), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with server, open_house(tmp_path, settings(port, **egress)) as house:
-        await put(house)
-        plan = plan_of(house)
-        _, door = house.gateway.egress.sandbox_door(plan, profile_of(house, f"api.test:{port}"))
+    async with server, open_harness(tmp_path, settings(port, **egress)) as harness:
+        await put(harness)
+        plan = plan_of(harness)
+        _, door = harness.gateway.egress.sandbox_door(plan, profile_of(harness, f"api.test:{port}"))
         assert door is not None
         listening = socket.create_server(("127.0.0.1", 0))
-        it = Sandboxed(house, door, plan, listening.getsockname(), port)
+        it = Sandboxed(harness, door, plan, listening.getsockname(), port)
         sockets: Any = [SimpleNamespace(plan=SimpleNamespace(kind=SimpleNamespace(value="proxy")), socket=listening)]
         await door.opened(sockets)
         try:
@@ -109,11 +109,11 @@ async def sandboxed(tmp_path: Path, **egress: Any) -> AsyncIterator[Sandboxed]:
             await door.close()
 
 
-def plan_of(house: House, **more: Any) -> ExecutionPlan:
+def plan_of(harness: GatewayHarness, **more: Any) -> ExecutionPlan:
     given: dict[str, Any] = {"call_id": "c1", "run_id": "r1", "tool": "process.run", "arguments": {}}
     given |= {"granted": {BudgetKind.EGRESS_BYTES: MIB}} | more
     return ExecutionPlan(
-        workspace=str(house.workspace),
+        workspace=str(harness.workspace),
         timeout_ms=1000,
         max_output_bytes=1000,
         tier=ToolTier.C,
@@ -123,5 +123,5 @@ def plan_of(house: House, **more: Any) -> ExecutionPlan:
     )
 
 
-def profile_of(house: House, *hosts: str) -> SandboxProfile:
-    return SandboxProfile(workspace_root=str(house.workspace), tier=SandboxTier.C, allowed_egress_hosts=hosts)
+def profile_of(harness: GatewayHarness, *hosts: str) -> SandboxProfile:
+    return SandboxProfile(workspace_root=str(harness.workspace), tier=SandboxTier.C, allowed_egress_hosts=hosts)

@@ -1,4 +1,4 @@
-"""The console in the test's own process: a visitor with a cookie, or whatever an attacker sends instead."""
+"""The console in the test's own process: a console user with a cookie, or whatever an attacker sends instead."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from http.cookies import SimpleCookie
 from typing import Any
 
-from fakes.house import House
+from fakes.gateway_harness import GatewayHarness
 from fakes.raw_http import RawAnswer, ask, make_token, operator
 from palyra.identity.api_tokens import TokenScope
 from palyra.server.listener import make_console
@@ -14,12 +14,12 @@ from palyra.server.listener import make_console
 ORIGIN = "http://localhost"
 
 
-class Visitor:
+class ConsoleUser:
     """A browser without a screen: keeps the cookie, sends what our pages send."""
 
-    def __init__(self, house: House, app: Any = None) -> None:
-        self.house = house
-        self.app = app or make_console(house.gateway)
+    def __init__(self, harness: GatewayHarness, app: Any = None) -> None:
+        self.harness = harness
+        self.app = app or make_console(harness.gateway)
         self.cookie = ""
         self.csrf = ""
         self._keys = 0
@@ -56,16 +56,18 @@ class Visitor:
         return [(name.encode(), value.encode("latin-1")) for name, value in sent.items() if value]
 
 
-async def visitor(house: House, principal: str = "user:operator") -> Visitor:
+async def console_user(harness: GatewayHarness, principal: str = "user:operator") -> ConsoleUser:
     """Somebody who is logged in: an operator, or with another principal whoever the settings say."""
-    made = Visitor(house)
-    token = await (operator(house) if principal == "user:operator" else make_token(house, principal, TokenScope.CALL))
+    made = ConsoleUser(harness)
+    token = await (
+        operator(harness) if principal == "user:operator" else make_token(harness, principal, TokenScope.CALL)
+    )
     got = await made.log_in(token)
     assert got.status == 201, got.body
     return made
 
 
-async def listen(known: Visitor, starts: list[asyncio.Event]) -> None:
+async def listen(known: ConsoleUser, starts: list[asyncio.Event]) -> None:
     """Follows the news like an open page; notes when the first of it came."""
     begun = asyncio.Event()
     starts.append(begun)

@@ -19,7 +19,7 @@ from palyra.pipeline.store.approval_tables import decide
 from palyra.pipeline.store.run_tables import Run, open_run, read_run
 
 
-class House:
+class GatewayHarness:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.workspace = Path(gateway.broker.config.workspace)
@@ -62,8 +62,8 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(tmp_path: Path, settings: dict[str, Any] | None = None) -> AsyncIterator[House]:
+async def open_harness(tmp_path: Path, settings: dict[str, Any] | None = None) -> AsyncIterator[GatewayHarness]:
     """``settings`` by section, as in the settings file. Policies are read from ``tmp_path/policies``."""
     tree = msgspec.convert(settings or {}, Settings)
     async with running_gateway(tree, StateDir.open(tmp_path / "state"), tmp_path / "policies") as gateway:
-        yield House(gateway)
+        yield GatewayHarness(gateway)

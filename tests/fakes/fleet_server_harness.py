@@ -11,9 +11,9 @@ import grpc
 import msgspec
 
 from fakes.eventually import eventually
-from fakes.identity_house import DeviceKey
-from fakes.journal_house import JournalHouse
-from fakes.node_scene import ByHand, MovedClock, NodeScene
+from fakes.identity_harness import DeviceKey
+from fakes.journal_harness import JournalHarness
+from fakes.node_server_harness import ByHand, MovedClock, NodeServerHarness
 from palyra.canonical import canonical_json, digest_of
 from palyra.config.state_dir import StateDir
 from palyra.daemon.fleet_wiring import WorkerParts
@@ -59,14 +59,14 @@ class CountedMetrics:
     def watch(self, name: str, help_text: str, value: Any) -> None: ...
 
 
-class WorkerHouse:
+class FleetServerHarness:
     """``restart`` is another life of the daemon on the same disk."""
 
     def __init__(self, folder: Path, settings: WorkerFleetSettings = SETTINGS) -> None:
         self.folder = folder
         self.settings = settings
         self.clock = MovedClock()
-        self.nodes = NodeScene(folder, self.clock)
+        self.nodes = NodeServerHarness(folder, self.clock)
         (folder / "fleet").mkdir(mode=0o700, exist_ok=True)
         self.metrics = CountedMetrics()
         self.unpaired: list[str] = []
@@ -76,7 +76,7 @@ class WorkerHouse:
         await self.open()
 
     async def open(self) -> None:
-        self.store = JournalHouse(self.folder / "fleet").open(schema=SCHEMA, clock=self.clock)
+        self.store = JournalHarness(self.folder / "fleet").open(schema=SCHEMA, clock=self.clock)
         self.further: list[Any] = []
         self.on_ended: list[Any] = []
         self.parts = WorkerParts(
@@ -159,8 +159,8 @@ class EnvelopeKey:
 class HandWorker:
     """A worker whose every message the test writes itself."""
 
-    def __init__(self, house: WorkerHouse, device: ByHand) -> None:
-        self.house = house
+    def __init__(self, harness: FleetServerHarness, device: ByHand) -> None:
+        self.harness = harness
         self.device = device
         self.worker_id = str(device.device_id)
         self.key = EnvelopeKey(device.key)
@@ -171,7 +171,7 @@ class HandWorker:
         self.heard: list[Any] = []
 
     def stub(self, **options: Any) -> Any:
-        self.device.connect(self.house.port, **options)
+        self.device.connect(self.harness.port, **options)
         return WorkerServiceStub(self.device.channels[-1])
 
     async def open(self, *, open_ids: tuple[str, ...] = (), hello: Any = None, claimed: str = "") -> None:
@@ -228,7 +228,7 @@ class HandWorker:
             return await self.call.code()
 
     def attestation(self, challenge: str, **changes: Any) -> Any:
-        now_ms = self.house.clock.now_ms()
+        now_ms = self.harness.clock.now_ms()
         said = WorkerAttestation(
             worker_id=self.worker_id,
             build_digest_sha256=BUILD,
@@ -255,7 +255,7 @@ class HandWorker:
         self, offer: Any, result: Any = None, *, artifacts: tuple[ArtifactRef, ...] = (), **changes: Any
     ) -> Any:
         """What an honest worker sends; then the changes of the statement, the attestation or the message."""
-        now_ms = self.house.clock.now_ms()
+        now_ms = self.harness.clock.now_ms()
         said = {"text": "hi"} if result is None else result
         raw = canonical_json(said)
         outcome = changes.pop("outcome", LeaseOutcome.SUCCEEDED)
@@ -325,7 +325,7 @@ class HandWorker:
 
     def disclaimer(self, owed: Any, *, session: int, signer: EnvelopeKey | None = None, **changes: Any) -> Any:
         """What a worker says that never got the lease; then the changes of the statement and its look."""
-        now_ms = self.house.clock.now_ms()
+        now_ms = self.harness.clock.now_ms()
         proof = {name: changes.pop(name) for name in list(changes) if name in CleanupProof.__struct_fields__}
         cleanup = CleanupProof(
             **{
@@ -354,26 +354,26 @@ class HandWorker:
     async def given_up(self) -> None:
         """The line breaks, and the worker is silent until its leases are void."""
         await self.hang_up()
-        self.house.clock.ahead_ms += self.house.settings.policy().heartbeat_timeout_ms + 1_000
+        self.harness.clock.ahead_ms += self.harness.settings.policy().heartbeat_timeout_ms + 1_000
         await eventually(lambda: self.record().state.value in ("orphaned", "offline"))
 
     async def hang_up(self) -> None:
         """The line breaks: nothing is said."""
         self.call.cancel()
-        await eventually(lambda: self.house.parts.desk.session(self.worker_id) is None)
+        await eventually(lambda: self.harness.parts.desk.session(self.worker_id) is None)
 
     def record(self) -> Any:
-        return self.house.parts.ledger.worker(self.worker_id)
+        return self.harness.parts.ledger.worker(self.worker_id)
 
     async def close(self) -> None:
         await self.device.close()
 
 
 @asynccontextmanager
-async def open_house(folder: Path, settings: WorkerFleetSettings = SETTINGS) -> AsyncIterator[WorkerHouse]:
-    house = WorkerHouse(folder, settings)
-    await house.start()
+async def open_harness(folder: Path, settings: WorkerFleetSettings = SETTINGS) -> AsyncIterator[FleetServerHarness]:
+    harness = FleetServerHarness(folder, settings)
+    await harness.start()
     try:
-        yield house
+        yield harness
     finally:
-        await house.stop()
+        await harness.stop()

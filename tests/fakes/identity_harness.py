@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fakes.journal_house import JournalHouse, StillClock
+from fakes.journal_harness import JournalHarness, StillClock
 from palyra.identity.authorities import Authorities
 from palyra.identity.identity_manager import IdentityManager
 from palyra.identity.tables import SCHEMA
@@ -32,7 +32,7 @@ class SetClock(StillClock):
         self.seconds += seconds
 
 
-class IdentityHouse:
+class IdentityHarness:
     """State and key file in two folders, as they are in life."""
 
     def __init__(self, folder: Path, *, now_ms: int | None = None) -> None:
@@ -41,7 +41,7 @@ class IdentityHouse:
         self.config = folder / "config"
         self.config.mkdir(mode=0o700, exist_ok=True)
         self.key_file = self.config / "vault.key"
-        self.journal = JournalHouse(self.state)
+        self.journal = JournalHarness(self.state)
         self.clock = SetClock() if now_ms is None else SetClock(now_ms)
         self._stores: list[SqliteStore] = []
 

@@ -3,34 +3,34 @@
 from typing import Any
 
 from fakes.eventually import eventually
-from fakes.house import House
-from fakes.identity_house import ACTOR, DeviceKey
-from fakes.node_house import node_record
-from fakes.node_scene import ByHand
+from fakes.gateway_harness import GatewayHarness
+from fakes.identity_harness import ACTOR, DeviceKey
+from fakes.node_server_harness import ByHand
+from fakes.node_state_harness import node_record
 from palyra.devicelink.pairing.code import PairingMethod
 from palyra.identity.device import DeviceId, DeviceKind
 
 
-class HouseDevices:
+class GatewayDevices:
     """What a device made by hand needs to know of the daemon."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.identities = house.gateway.identity
+    def __init__(self, harness: GatewayHarness) -> None:
+        self.harness = harness
+        self.identities = harness.gateway.identity
 
     @property
     def port(self) -> int:
-        return int(self.house.gateway.status()["nodes"]["port"] or 0)
+        return int(self.harness.gateway.status()["nodes"]["port"] or 0)
 
     async def listening(self) -> None:
         """Until devices can connect: a code is what asks for it."""
-        pairing = (await self.house.gateway.nodes.opened()).pairing
+        pairing = (await self.harness.gateway.nodes.opened()).pairing
         await pairing.make_code(PairingMethod.PIN, DeviceKind.NODE, actor=ACTOR)
         await eventually(lambda: self.port)
 
     async def pair(self, name: str = "laptop") -> ByHand:
         await self.listening()
-        opened = await self.house.gateway.nodes.opened()
+        opened = await self.harness.gateway.nodes.opened()
         key, device_id = DeviceKey(), DeviceId.new()
         issued = await self.identities.issue(DeviceKind.NODE, device_id, key.csr(), actor=ACTOR)
         await opened.state.transact(lambda unit: unit.nodes.put(node_record(id=device_id, name=name)))

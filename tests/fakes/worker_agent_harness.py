@@ -15,7 +15,7 @@ import msgspec
 
 from fakes.eventually import eventually
 from fakes.memory_fleet import MemoryFleet
-from fakes.node_scene import ByHand, MovedClock, NodeScene
+from fakes.node_server_harness import ByHand, MovedClock, NodeServerHarness
 from palyra.canonical import canonical_json
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
@@ -70,10 +70,10 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 class FakeFleet(WorkerServiceServicer):
     """``hold``: the code that settlements are answered with instead of the ledger's word, once for each."""
 
-    def __init__(self, scene: NodeScene, policy: WorkerFleetPolicy = POLICY) -> None:
-        self.scene = scene
+    def __init__(self, harness: NodeServerHarness, policy: WorkerFleetPolicy = POLICY) -> None:
+        self.harness = harness
         self.policy = policy
-        self.ledger = MemoryFleet(scene.clock, WorkerFleetManager(policy))
+        self.ledger = MemoryFleet(harness.clock, WorkerFleetManager(policy))
         self.artifacts: dict[str, bytes] = {}
         self.uploaded: list[str] = []
         self.told: list[Told] = []
@@ -95,7 +95,7 @@ class FakeFleet(WorkerServiceServicer):
         self.port = 0
 
     async def listen(self) -> None:
-        self._listener = DeviceListener(self.scene.identities, "127.0.0.1")
+        self._listener = DeviceListener(self.harness.identities, "127.0.0.1")
         self.port = await self._listener.start([partial(add_WorkerServiceServicer_to_server, self)], [self.port])
 
     async def stop_listening(self) -> None:
@@ -118,11 +118,11 @@ class FakeFleet(WorkerServiceServicer):
         return found
 
     async def Work(self, messages: Any, context: Any) -> None:
-        fingerprint = await self.scene.gate.fingerprint(context, "Work")
+        fingerprint = await self.harness.gate.fingerprint(context, "Work")
         try:
-            peer = self.scene.gate.identities.identify(fingerprint)
+            peer = self.harness.gate.identities.identify(fingerprint)
         except PalyraError as refusal:
-            await self.scene.gate.refuse(context, refusal, "Work", fingerprint)
+            await self.harness.gate.refuse(context, refusal, "Work", fingerprint)
         key = P256Verifier.from_certificate(context.auth_context()["x509_pem_cert"][0])
         self._down, self._cut = asyncio.Queue(), asyncio.Event()
         session = _Session(self, str(peer.device_id), key)
@@ -172,7 +172,7 @@ class FakeFleet(WorkerServiceServicer):
             await context.write(wire.ArtifactChunk(offset=start, data=data[start : start + 1000]))
 
     async def RenewCertificate(self, request: Any, context: Any) -> Any:
-        gate = self.scene.gate
+        gate = self.harness.gate
         peer = await gate.admit_renewal(context, (DeviceKind.WORKER,), request.device_id, "RenewCertificate")
         issued = await gate.identities.renew(peer, request.csr_der, request.generation)
         return wire.RenewCertificateResponse(
@@ -201,7 +201,7 @@ class FakeFleet(WorkerServiceServicer):
         **changes: Any,
     ) -> WorkerLease:
         """A lease that the ledger gave, and its offer sent unless it is lost; ``changes`` are to the offer alone."""
-        now_ms, raw = self.scene.clock.now_ms(), canonical_json(arguments)
+        now_ms, raw = self.harness.clock.now_ms(), canonical_json(arguments)
         digest = hashlib.sha256(raw).hexdigest()
         call = {
             "run_id": "01RUN",
@@ -255,7 +255,7 @@ class FakeFleet(WorkerServiceServicer):
 
     async def give_up(self, worker_id: str) -> None:
         """The worker was silent for too long: what it holds is void and owed."""
-        self.scene.clock.ahead_ms += self.policy.heartbeat_timeout_ms
+        self.harness.clock.ahead_ms += self.policy.heartbeat_timeout_ms
         await self.ledger.decide(commands.DeclareLost(actor="palyrad", worker_id=worker_id))
 
     async def settled(self, lease: WorkerLease) -> Told:
@@ -330,7 +330,7 @@ class _Session:
                 max_leases=fleet.policy.max_leases_per_worker,
                 max_batch_bytes=1 << 20,
                 void_lease_ids=fleet.void,
-                ca_bundle_pem=fleet.scene.identities.ca_bundle_pem(),
+                ca_bundle_pem=fleet.harness.identities.ca_bundle_pem(),
             )
         )
         fleet.send(challenge=wire.Challenge(nonce=nonce, valid_ms=60_000))
@@ -418,7 +418,7 @@ class Watcher:
         self.states.append(state)
 
 
-class WorkerScene:
+class WorkerAgentHarness:
     """A worker on a folder of its own. ``agent`` may be started again: a second life on the same folder."""
 
     def __init__(self, fleet: FakeFleet, folder: Path, device: ByHand, settings: Settings) -> None:
@@ -437,7 +437,7 @@ class WorkerScene:
                 device_id=self.worker_id,
                 key_pem=Secret(device.key.pem().decode()),
                 certificate_pem=device.issued.certificate_pem.decode(),
-                ca_bundle_pem=fleet.scene.identities.ca_bundle_pem().decode(),
+                ca_bundle_pem=fleet.harness.identities.ca_bundle_pem().decode(),
                 generation=device.issued.generation,
             )
         )
@@ -489,21 +489,21 @@ class WorkerScene:
 
 
 @asynccontextmanager
-async def worker_scene(
+async def worker_agent_harness(
     folder: Path,
     *,
     policy: WorkerFleetPolicy = POLICY,
     settings: Settings | None = None,
     certificate_seconds: int = 3600,
-) -> AsyncIterator[WorkerScene]:
+) -> AsyncIterator[WorkerAgentHarness]:
     (folder / "daemon").mkdir(mode=0o700)
-    scene = NodeScene(folder / "daemon", MovedClock())
-    await scene.start()
-    fleet = FakeFleet(scene, policy)
+    harness = NodeServerHarness(folder / "daemon", MovedClock())
+    await harness.start()
+    fleet = FakeFleet(harness, policy)
     await fleet.listen()
     try:
-        device = await scene.pair("a worker", DeviceKind.WORKER)
-        yield WorkerScene(fleet, folder / "machine", device, settings or Settings())
+        device = await harness.pair("a worker", DeviceKind.WORKER)
+        yield WorkerAgentHarness(fleet, folder / "machine", device, settings or Settings())
     finally:
         await fleet.stop_listening()
-        await scene.stop()
+        await harness.stop()

@@ -140,7 +140,7 @@ class StandInPages:
         self.closed = True
 
 
-class SessionScene:
+class SessionHarness:
     """Makes sessions; ``fail_at`` names the step that breaks: browser, guard, pages."""
 
     def __init__(self, folder: Path, **ceiling: int) -> None:

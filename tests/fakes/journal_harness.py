@@ -27,7 +27,7 @@ class StillClock:
         return self.seconds
 
 
-class JournalHouse:
+class JournalHarness:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.signer = Ed25519Signer.load_or_create(folder / "signing.key")

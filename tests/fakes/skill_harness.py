@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fakes.journal_house import JournalHouse
+from fakes.journal_harness import JournalHarness
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
 from palyra.executors.wasm.skill_storage import SkillFolders
@@ -105,12 +105,12 @@ def archive(version: str = "1.0.0", **options: Any) -> bytes:
     return artifact(version, **options).raw
 
 
-class SkillHouse:
+class SkillHarness:
     """A registry on a journal of its own. ``registry()`` again is another daemon on the same state."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
-        self.journal = JournalHouse(folder)
+        self.journal = JournalHarness(folder)
         self.folder = folder / "artifacts"
         self.store: SqliteStore = self.journal.open(schema=SCHEMA, clock=SystemClock())
 

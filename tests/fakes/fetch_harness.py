@@ -139,7 +139,7 @@ class Noted:
         return [type(event).__name__ for event in self.events]
 
 
-class Scene:
+class FetchHarness:
     """One grant and one client on a stage."""
 
     def __init__(

@@ -54,7 +54,7 @@ def leftovers(root: Path) -> list[str]:
 
 
 @contextmanager
-def scene(base: Path) -> Iterator[tuple[Workspace, Path, Path]]:
+def harness(base: Path) -> Iterator[tuple[Workspace, Path, Path]]:
     """A workspace, its root, and a directory outside with a secret anyone may read and write."""
     root, outside = base / "workspace", base / "outside"
     root.mkdir()

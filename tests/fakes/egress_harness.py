@@ -74,7 +74,7 @@ def make_grant(*rules: str, private: tuple[str, ...] | None = None, **bounds: An
     )
 
 
-class Scene:
+class EgressHarness:
     def __init__(self, proxy: EgressProxy, door: Door, recorder: Recorder, resolver: FixedResolver, port: int) -> None:
         self.proxy = proxy
         self.door = door
@@ -188,7 +188,7 @@ async def say_what_was_asked(reader: asyncio.StreamReader, writer: asyncio.Strea
 
 
 @contextlib.asynccontextmanager
-async def scene(
+async def harness(
     *rules: str,
     addresses: Mapping[str, tuple[str, ...] | list[tuple[str, ...]]] | None = None,
     limits: ProxyLimits | None = None,
@@ -197,7 +197,7 @@ async def scene(
     listeners: tuple[Listener, ...] | None = None,
     bounds: Mapping[str, Any] | None = None,
     **proxy_options: Any,
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[EgressHarness]:
     """``SITE`` and whatever else ``addresses`` names resolve; all else does not."""
     recorder = Recorder()
     resolver = FixedResolver({SITE: ("127.0.0.1",), **(addresses or {})})
@@ -208,7 +208,7 @@ async def scene(
     port = listening[0].socket.getsockname()[1]
     door = proxy.open_door(make_grant(*rules, private=private, **(bounds or {})), listening, names)
     try:
-        yield Scene(proxy, door, recorder, resolver, port)
+        yield EgressHarness(proxy, door, recorder, resolver, port)
     finally:
         proxy.close()
         # The tunnels end in the loop's next turns.

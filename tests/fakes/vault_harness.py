@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fakes.journal_house import JournalHouse
+from fakes.journal_harness import JournalHarness
 from palyra.clock import SystemClock
 from palyra.secret import Secret
 from palyra.store.sqlite.store import SqliteStore
@@ -22,7 +22,7 @@ def ref(text: str) -> SecretRef:
     return SecretRef.parse(text)
 
 
-class VaultHouse:
+class VaultHarness:
     """State and key file in two folders, as they are in life."""
 
     def __init__(self, folder: Path) -> None:
@@ -31,7 +31,7 @@ class VaultHouse:
         self.config = folder / "config"
         self.config.mkdir(mode=0o700, exist_ok=True)
         self.key_file = self.config / "vault.key"
-        self.journal = JournalHouse(self.state)
+        self.journal = JournalHarness(self.state)
         self.store: SqliteStore | None = None
 
     @property

@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import msgspec
 
-from fakes.identity_house import ACTOR, DeviceKey
-from fakes.journal_house import JournalHouse
-from fakes.node_house import SCHEMA, node_record
+from fakes.identity_harness import ACTOR, DeviceKey
+from fakes.journal_harness import JournalHarness
+from fakes.node_state_harness import SCHEMA, node_record
 from palyra.clock import SystemClock
 from palyra.devicelink.limits import PROTOCOL_VERSION
 from palyra.devicelink.server.connections import NodeRegistry
@@ -59,7 +59,7 @@ class MovedClock(SystemClock):
         return super().monotonic() + self.ahead_ms / 1000
 
 
-class NodeScene:
+class NodeServerHarness:
     """One life of the daemon's side. Made again on the same folder it is a daemon that was restarted."""
 
     def __init__(
@@ -75,7 +75,7 @@ class NodeScene:
         for name in ("state", "config"):
             (folder / name).mkdir(mode=0o700, exist_ok=True)
         self.folder = folder / "state"
-        self.store = JournalHouse(self.folder).open(schema=(*SCHEMA, *IDENTITY_SCHEMA), clock=clock)
+        self.store = JournalHarness(self.folder).open(schema=(*SCHEMA, *IDENTITY_SCHEMA), clock=clock)
         place = KeyFile(folder / "config" / "vault.key", self.folder)
         authorities = Authorities(
             store=self.store,
@@ -201,8 +201,8 @@ class Unwelcome(Denied):
 class ByHand:
     """A device whose every message the test writes itself."""
 
-    def __init__(self, scene: NodeScene, key: DeviceKey, issued: IssuedCertificate) -> None:
-        self.scene = scene
+    def __init__(self, harness: NodeServerHarness, key: DeviceKey, issued: IssuedCertificate) -> None:
+        self.harness = harness
         self.key = key
         self.issued = issued
         self.device_id = issued.device_id
@@ -211,12 +211,12 @@ class ByHand:
 
     def connect(self, port: int | None = None, *, key: DeviceKey | None = None, chain: bytes | None = None) -> Any:
         credentials = grpc.ssl_channel_credentials(
-            root_certificates=self.scene.identities.ca_bundle_pem(),
+            root_certificates=self.harness.identities.ca_bundle_pem(),
             private_key=(key or self.key).pem(),
             certificate_chain=self.issued.certificate_pem if chain is None else chain,
         )
         channel = grpc.aio.secure_channel(
-            f"127.0.0.1:{port or self.scene.port}",
+            f"127.0.0.1:{port or self.harness.port}",
             credentials,
             options=(
                 ("grpc.ssl_target_name_override", "palyra"),
@@ -331,19 +331,19 @@ def code_of(error: grpc.aio.AioRpcError) -> str:
 
 
 @asynccontextmanager
-async def open_scene(
+async def open_harness(
     tmp_path: Path, *, backend: str = "file", clock: MovedClock | None = None, **options: Any
-) -> AsyncIterator[NodeScene]:
-    scene = NodeScene(tmp_path, clock or MovedClock(), **options)
-    await scene.start(backend)
+) -> AsyncIterator[NodeServerHarness]:
+    harness = NodeServerHarness(tmp_path, clock or MovedClock(), **options)
+    await harness.start(backend)
     try:
-        yield scene
+        yield harness
     finally:
-        await scene.stop()
+        await harness.stop()
 
 
-def node_of(scene: NodeScene, device: ByHand) -> NodeRecord:
-    node = scene.state.read(lambda unit: unit.nodes.get(device.device_id))
+def node_of(harness: NodeServerHarness, device: ByHand) -> NodeRecord:
+    node = harness.state.read(lambda unit: unit.nodes.get(device.device_id))
     assert node is not None
     return node
 
