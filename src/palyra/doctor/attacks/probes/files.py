@@ -7,7 +7,7 @@ import shutil
 import stat
 from collections.abc import Callable
 
-from palyra.doctor.attacks.probes.calls import Blocked, NotApplicable, Order, call, libc, number_of
+from .calls import Blocked, NotApplicable, Order, call, libc, number_of
 
 SIGNATURE = b"escaped\n"
 RENAME_EXCHANGE = 2

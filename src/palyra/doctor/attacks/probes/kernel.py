@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from palyra.doctor.attacks.probes.calls import (
+from .calls import (
     REFUSED,
     Blocked,
     NotApplicable,

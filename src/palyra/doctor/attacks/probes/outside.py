@@ -10,7 +10,7 @@ import struct
 import time
 from collections.abc import Callable
 
-from palyra.doctor.attacks.probes.calls import Blocked, NotApplicable, Order, call, libc, number_of
+from .calls import Blocked, NotApplicable, Order, call, libc, number_of
 
 MSG_FASTOPEN = 0x20000000
 IPPROTO_MPTCP = 262

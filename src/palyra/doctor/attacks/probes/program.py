@@ -10,8 +10,8 @@ import json
 import sys
 from typing import Any
 
-from palyra.doctor.attacks.probes import files, kernel, outside, resources
-from palyra.doctor.attacks.probes.calls import Blocked, NotApplicable, Order, libc
+from . import files, kernel, outside, resources
+from .calls import Blocked, NotApplicable, Order, libc
 
 PR_SET_NAME = 15
 MAX_EVIDENCE = 300

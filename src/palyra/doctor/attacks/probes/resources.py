@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from palyra.doctor.attacks.probes.calls import Blocked, Order
+from .calls import Blocked, Order
 
 # What is left behind ends by itself after this long, should nothing end it before.
 LINGER_SECONDS = 20

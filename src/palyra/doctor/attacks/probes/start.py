@@ -7,4 +7,4 @@ import sys
 if __name__ == "__main__":
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path.insert(0, os.path.dirname(here))
-    importlib.import_module(os.path.basename(here) + ".probe_program").main()
+    importlib.import_module(os.path.basename(here) + ".program").main()
