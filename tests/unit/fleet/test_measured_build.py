@@ -53,7 +53,7 @@ def test_every_change_shows(package: Path) -> None:
 
 
 def test_this_program_measures_itself() -> None:
-    assert (package_folder() / "workers" / "agent" / "measured_build.py").is_file()
+    assert (package_folder() / "fleet" / "agent" / "attesting.py").is_file()
     found = measure(image_file=Path("/nonexistent/image.json"))
     assert len(found.build_digest_sha256) == 64 and found.image_digest_sha256 == ""
 
