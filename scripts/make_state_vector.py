@@ -15,8 +15,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from fakes.daemon import Place
 from fakes.skill_scene import PUBLISHER, SKILL, archive
+
+from fakes.daemon import Place
 from palyra.signing.ed25519 import Ed25519Signer
 
 HOME = Path("/srv/palyra")
