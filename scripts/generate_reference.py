@@ -22,7 +22,8 @@ import palyra
 from palyra.cli.command_table import CommandMissing
 from palyra.cli.commands.config import as_toml
 from palyra.cli.main import EXIT_INTERRUPTED, Interrupted, root
-from palyra.daemon.settings import SettingInfo, known_settings
+from palyra.config.setting_types import SettingInfo, known_settings
+from palyra.daemon.settings import Settings
 from palyra.errors import PalyraError
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -109,7 +110,7 @@ def configuration_page() -> str:
         "State lives in `--state-dir`, else `PALYRA_STATE_DIR`, else `palyra` in the XDG state folder.",
     ]
     section = ""
-    for info in known_settings().values():
+    for info in known_settings(Settings).values():
         if info.section != section:
             section = info.section
             lines += [

@@ -18,15 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from palyra.cli.terminal import Output
-from palyra.client.address import NoDaemon, find_daemon, started_before
-from palyra.client.client import Client
-from palyra.client.operations import NotReady
-from palyra.client.protocol import BadAnswer, ClientTimeout, ConnectFailed, ConnectionLost
-from palyra.daemon.process_setup import made_to_stay
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from palyra.client.client import Client
     from palyra.config.load import LoadedSettings, Locations
     from palyra.config.state_dir import StateDir
     from palyra.daemon.settings import Settings
@@ -52,8 +48,8 @@ class Invocation:
         return locate(self.environ, config_option=self.config_option, state_dir_option=self.state_dir_option)
 
     @cached_property
-    def loaded(self) -> "LoadedSettings":
-        from palyra.config.load import load_settings
+    def loaded(self) -> "LoadedSettings[Settings]":
+        from palyra.daemon.settings import load_settings
 
         return load_settings(self.locations.existing_config_file(), self.environ, self.overrides)
 
@@ -67,7 +63,9 @@ class Invocation:
         import msgspec
 
         settings = self.settings
-        vault = msgspec.structs.replace(settings.vault, key_file=str(self.locations.vault_key_file(settings)))
+        vault = msgspec.structs.replace(
+            settings.vault, key_file=str(self.locations.vault_key_file(settings.vault.key_file))
+        )
         return msgspec.structs.replace(settings, vault=vault)
 
     @property
@@ -114,18 +112,21 @@ PROBE_SECONDS = 2.0
 
 
 @contextmanager
-def open_client(invocation: Invocation) -> Iterator[Client]:
+def open_client(invocation: Invocation) -> "Iterator[Client]":
     """A client that speaks as the owner of the state directory."""
     client = running_daemon(invocation)
     if client is not None:
         with client:
             yield client
         return
+    from palyra.client.client import Client
+    from palyra.daemon.process_setup import made_to_stay
+
     with made_to_stay():
         from palyra.daemon.embedded import embedded_app
 
     settings = invocation.located_settings
-    policy_dir = invocation.locations.policy_dir(settings)
+    policy_dir = invocation.locations.policy_dir(settings.policy.dir)
     with (
         embedded_app(settings, invocation.state_dir, policy_dir, invocation.config_path) as (app, token),
         Client.in_process(app, token=token) as client,
@@ -133,8 +134,13 @@ def open_client(invocation: Invocation) -> Iterator[Client]:
         yield client
 
 
-def running_daemon(invocation: Invocation) -> Client | None:
+def running_daemon(invocation: Invocation) -> "Client | None":
     """None where no daemon lives. A port that another user took over is an error, not a reason to go on."""
+    from palyra.client.address import NoDaemon, find_daemon
+    from palyra.client.client import Client
+    from palyra.client.operations import NotReady
+    from palyra.client.protocol import BadAnswer, ClientTimeout, ConnectFailed, ConnectionLost
+
     try:
         daemon = find_daemon(invocation.state_path)
         # The question whether a daemon is there carries no token.
@@ -147,6 +153,8 @@ def running_daemon(invocation: Invocation) -> Client | None:
 
 def tell_of_newer_settings(invocation: Invocation) -> None:
     """A daemon reads its settings when it starts. Whoever has changed them since wonders why nothing is different."""
+    from palyra.client.address import started_before
+
     if started_before(invocation.state_path, invocation.config_path):
         invocation.output.note(
             f"{invocation.config_path} was changed after the daemon started: start it again for the change to hold"

@@ -1,18 +1,19 @@
-"""Settings from all their sources: the one function that daemons and commands call."""
+"""Settings from all their sources, for the tree of settings that the caller names."""
 
 import difflib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, get_origin
+from typing import Any, Final, Generic, TypeVar, get_origin
 
 import msgspec
 
-from palyra.config.setting_types import ENV_PREFIX, ENV_SEPARATOR, InvalidSetting
-from palyra.daemon.settings import SettingInfo, Settings, check_together, known_settings
+from palyra.config.setting_types import ENV_PREFIX, ENV_SEPARATOR, InvalidSetting, SettingInfo, known_settings
 from palyra.errors import InvalidInput, Unavailable
 from palyra.limits import KIB
+
+Tree = TypeVar("Tree", bound=msgspec.Struct)
 
 # Defaults, then the file, then the environment, then flags: the later one wins, and every value keeps its origin.
 #
@@ -49,28 +50,32 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin
 
 
-class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    settings: Settings
+class LoadedSettings(msgspec.Struct, Generic[Tree], frozen=True, kw_only=True):
+    settings: Tree
     origins: dict[str, Origin]
 
 
 Layer = Mapping[str, Given]
 
 
-def merge(layers: Sequence[Layer]) -> LoadedSettings:
-    """The settings of the layers, weakest first. Every value is checked, also one that a later layer replaces."""
-    tree: dict[str, dict[str, Any]] = {}
-    origins = dict.fromkeys(known_settings(), Origin(kind=OriginKind.DEFAULT))
+def merge(tree: type[Tree], layers: Sequence[Layer], check: Callable[[Tree], None]) -> LoadedSettings[Tree]:
+    """Merge the layers, weakest first. Every value is checked, also one that a later layer replaces.
+
+    ``check`` refuses values that do not go together, with an ``InvalidSetting`` that names the settings.
+    """
+    known = known_settings(tree)
+    values: dict[str, dict[str, Any]] = {}
+    origins = dict.fromkeys(known, Origin(kind=OriginKind.DEFAULT))
     for layer in layers:
         for name, given in layer.items():
-            info = known_settings().get(name)
+            info = known.get(name)
             if info is None:
-                raise _unknown(name, given.origin)
-            tree.setdefault(info.section, {})[info.key] = _checked(info, given)
+                raise _unknown(known, name, given.origin)
+            values.setdefault(info.section, {})[info.key] = _convert(info, given)
             origins[name] = given.origin
-    settings = msgspec.convert(tree, Settings)
+    settings = msgspec.convert(values, tree)
     try:
-        check_together(settings)
+        check(settings)
     except InvalidSetting as error:
         involved = [origins[name] for name in error.details["settings"]]
         blamed = next((origin for origin in reversed(involved) if origin.kind is not OriginKind.DEFAULT), involved[0])
@@ -80,24 +85,25 @@ def merge(layers: Sequence[Layer]) -> LoadedSettings:
     return LoadedSettings(settings=settings, origins=origins)
 
 
-def given_in_file(tree: Mapping[str, Any], path: str, lines: Mapping[tuple[str, ...], int]) -> dict[str, Given]:
-    """The values of a parsed settings file, by dotted name."""
+def given_in_file(tree: type[msgspec.Struct], file: "TomlFile") -> dict[str, Given]:
+    """Return the values of a settings file by dotted name."""
+    sections = {info.section for info in known_settings(tree).values()}
     found: dict[str, Given] = {}
-    for section, body in tree.items():
+    for section, body in file.tree.items():
         keys = {section: (section,)} if not isinstance(body, dict) else {f"{section}.{k}": (section, k) for k in body}
         # An empty table of an unknown name is a misspelling as well.
-        if not keys and section not in {info.section for info in known_settings().values()}:
+        if not keys and section not in sections:
             keys = {section: (section,)}
         for name, place in keys.items():
             value = body[place[1]] if len(place) > 1 else body
-            origin = Origin(kind=OriginKind.FILE, where=path, line=lines.get(place))
+            origin = Origin(kind=OriginKind.FILE, where=str(file.path), line=file.lines.get(place))
             found[name] = Given(value=value, origin=origin)
     return found
 
 
-def given_in_environment(environ: Mapping[str, str]) -> dict[str, Given]:
-    """``PALYRA_SECTION__KEY`` variables. Names without the double underscore are not settings and are left alone."""
-    by_env_name = {info.env_name: info for info in known_settings().values()}
+def given_in_environment(tree: type[msgspec.Struct], environ: Mapping[str, str]) -> dict[str, Given]:
+    """Read ``PALYRA_SECTION__KEY`` variables. Names without the double underscore are no settings: ignore them."""
+    by_env_name = {info.env_name: info for info in known_settings(tree).values()}
     found: dict[str, Given] = {}
     for variable in sorted(environ):
         if not variable.startswith(ENV_PREFIX) or ENV_SEPARATOR not in variable:
@@ -139,7 +145,7 @@ def _toml_literal(raw: str) -> Any:
     return document["value"] if len(document) == 1 else None
 
 
-def _checked(info: SettingInfo, given: Given) -> Any:
+def _convert(info: SettingInfo, given: Given) -> Any:
     try:
         return msgspec.convert(given.value, info.type)
     except msgspec.ValidationError as error:
@@ -149,18 +155,18 @@ def _checked(info: SettingInfo, given: Given) -> Any:
         ) from error
 
 
-def _unknown(name: str, origin: Origin) -> UnknownSetting:
-    near = _nearest(name)
+def _unknown(known: Mapping[str, SettingInfo], name: str, origin: Origin) -> UnknownSetting:
+    near = _find_nearest(known, name)
     message = f"{origin}: {name} is not a setting" + (f"; did you mean {near}?" if near else "")
     return UnknownSetting(message, setting=name, nearest=near, origin=str(origin))
 
 
-def _nearest(name: str) -> str:
-    """The known name most like this one; a key in the wrong section is found by the key alone."""
+def _find_nearest(known: Mapping[str, SettingInfo], name: str) -> str:
+    """Return the known name most like this one. A key in the wrong section is found by the key alone."""
     key = name.rpartition(".")[2]
-    same_key = [info.name for info in known_settings().values() if info.key == key]
-    sections = list(dict.fromkeys(info.section for info in known_settings().values()))
-    candidates = same_key or difflib.get_close_matches(name, [*known_settings(), *sections], n=1)
+    same_key = [info.name for info in known.values() if info.key == key]
+    sections = list(dict.fromkeys(info.section for info in known.values()))
+    candidates = same_key or difflib.get_close_matches(name, [*known, *sections], n=1)
     return candidates[0] if candidates else ""
 
 
@@ -247,13 +253,18 @@ def _note_keys(parsed: dict[str, Any], table: tuple[str, ...], line: int, found:
             _note_keys(value, (*table, name), line, found)
 
 
-def load_settings(config_path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any]) -> LoadedSettings:
-    """``overrides`` are flags by dotted name, as in ``{"daemon.port": 0}``; without a path no file is read."""
-    layers = [given_in_environment(environ), given_as_flags(overrides)]
+def load_tree(
+    tree: type[Tree],
+    config_path: Path | None,
+    environ: Mapping[str, str],
+    overrides: Mapping[str, Any],
+    check: Callable[[Tree], None],
+) -> LoadedSettings[Tree]:
+    """Load one tree. ``overrides`` are flags, as in ``{"daemon.port": 0}``; without a path no file is read."""
+    layers = [given_in_environment(tree, environ), given_as_flags(overrides)]
     if config_path is not None:
-        file = read_toml(config_path)
-        layers.insert(0, given_in_file(file.tree, str(file.path), file.lines))
-    return merge(layers)
+        layers.insert(0, given_in_file(tree, read_toml(config_path)))
+    return merge(tree, layers, check)
 
 
 # Where the settings file and the state directory are.
@@ -285,19 +296,15 @@ class Locations(msgspec.Struct, frozen=True, kw_only=True):
             path=str(self.config_file),
         )
 
-    def policy_dir(self, settings: "Settings") -> Path:
-        if settings.policy.dir:
-            return Path(settings.policy.dir).expanduser()
-        return self.config_file.parent / "policies"
+    def policy_dir(self, configured: str) -> Path:
+        return Path(configured).expanduser() if configured else self.config_file.parent / "policies"
 
-    def vault_key_file(self, settings: "Settings") -> Path:
-        """Never in the state directory: whoever copies that must not have the key with it."""
-        if settings.vault.key_file:
-            return Path(settings.vault.key_file).expanduser()
-        return self.config_file.parent / VAULT_KEY_FILE_NAME
+    def vault_key_file(self, configured: str) -> Path:
+        """Return a path outside of the state directory: a copy of that directory must not contain the key."""
+        return Path(configured).expanduser() if configured else self.config_file.parent / VAULT_KEY_FILE_NAME
 
-    def workspace_root(self, settings: "Settings") -> Path:
-        return Path(settings.workspace.root).expanduser() if settings.workspace.root else self.state_dir / "workspace"
+    def workspace_root(self, configured: str) -> Path:
+        return Path(configured).expanduser() if configured else self.state_dir / "workspace"
 
 
 def locate(

@@ -1,10 +1,13 @@
-"""The tree of settings: sections, keys, defaults, bounds, and one line on each.
+"""A tree of settings: a struct of sections, each a struct of keys with a type, a default, bounds and one line.
 
 The types are the single source: validation, ``palyra config show`` and the reference page are all read from them.
 """
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta
 
 from palyra import limits
@@ -27,3 +30,49 @@ Pattern = Annotated[str, Meta(min_length=1, max_length=limits.MAX_PRINCIPAL_CHAR
 Patterns = tuple[Pattern, ...]
 Count = Annotated[int, Meta(ge=1, le=2**53 - 1)]
 Millis = Annotated[int, Meta(ge=1, le=limits.MAX_CALL_TIMEOUT_MS)]
+
+
+class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One leaf of the tree, as the documentation and the parsers need it."""
+
+    name: str
+    section: str
+    key: str
+    type: Any
+    default: Any
+    description: str
+
+    @property
+    def env_name(self) -> str:
+        return f"{ENV_PREFIX}{self.section}{ENV_SEPARATOR}{self.key}".upper()
+
+
+@cache
+def known_settings(tree: type[msgspec.Struct]) -> Mapping[str, SettingInfo]:
+    """Return every setting by its dotted name, in the order of the tree."""
+    found: dict[str, SettingInfo] = {}
+    for section in msgspec.structs.fields(tree):
+        defaults = section.type()
+        for field in msgspec.structs.fields(section.type):
+            name = f"{section.name}.{field.name}"
+            found[name] = SettingInfo(
+                name=name,
+                section=section.name,
+                key=field.name,
+                type=field.type,
+                default=getattr(defaults, field.name),
+                description=_read_description(field.type),
+            )
+    return found
+
+
+def _read_description(kind: Any) -> str:
+    described = [meta.description for meta in kind.__metadata__ if isinstance(meta, Meta) and meta.description]
+    if len(described) != 1:
+        raise TypeError(f"a setting needs one description, this has {len(described)}: {kind}")
+    return str(described[0])
+
+
+def value_of(settings: msgspec.Struct, name: str) -> Any:
+    section, _, key = name.partition(".")
+    return getattr(getattr(settings, section), key)

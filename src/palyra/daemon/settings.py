@@ -4,14 +4,16 @@ The types are the single source: validation, ``palyra config show`` and the refe
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from palyra.browser.settings import BrowserSettings
-from palyra.config.setting_types import ENV_PREFIX, ENV_SEPARATOR, InvalidSetting, Pattern, Patterns, describe
+from palyra.config.load import LoadedSettings, load_tree
+from palyra.config.setting_types import InvalidSetting, Pattern, Patterns, describe, value_of
 from palyra.egress.domain.address import parse_address
 from palyra.egress.domain.rules import HostRule, is_within, parse_rules
 from palyra.egress.domain.target import canonical_host
@@ -75,50 +77,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log: LogSettings = LogSettings()
 
 
-class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One leaf of the tree, as the documentation and the parsers need it."""
-
-    name: str
-    section: str
-    key: str
-    type: Any
-    default: Any
-    description: str
-
-    @property
-    def env_name(self) -> str:
-        return f"{ENV_PREFIX}{self.section}{ENV_SEPARATOR}{self.key}".upper()
-
-
-@cache
-def known_settings() -> Mapping[str, SettingInfo]:
-    """Every setting by its dotted name, in the order of the tree."""
-    found: dict[str, SettingInfo] = {}
-    for section in msgspec.structs.fields(Settings):
-        defaults = section.type()
-        for field in msgspec.structs.fields(section.type):
-            name = f"{section.name}.{field.name}"
-            found[name] = SettingInfo(
-                name=name,
-                section=section.name,
-                key=field.name,
-                type=field.type,
-                default=getattr(defaults, field.name),
-                description=_description_of(field.type),
-            )
-    return found
-
-
-def _description_of(kind: Any) -> str:
-    described = [meta.description for meta in kind.__metadata__ if isinstance(meta, Meta) and meta.description]
-    if len(described) != 1:
-        raise TypeError(f"a setting needs one description, this has {len(described)}: {kind}")
-    return str(described[0])
-
-
-def value_of(settings: Settings, name: str) -> Any:
-    section, _, key = name.partition(".")
-    return getattr(getattr(settings, section), key)
+def load_settings(
+    config_path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any]
+) -> LoadedSettings[Settings]:
+    """Load the whole tree of a gateway and its commands."""
+    return load_tree(Settings, config_path, environ, overrides, check_together)
 
 
 # The rules between settings: what one value cannot break alone.

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config.load import UnknownSetting, load_settings
-from palyra.daemon.settings import Settings
+from palyra.config.load import UnknownSetting
+from palyra.daemon.settings import Settings, load_settings
 
 
 def test_all_sources_meet(tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ def test_only_the_default_file_may_be_absent(tmp_path: Path) -> None:
 
 def test_policies_and_workspace_have_places_of_their_own(tmp_path: Path) -> None:
     places = locate({})
-    assert places.policy_dir(Settings()) == tmp_path / "config/palyra/policies"
-    assert places.workspace_root(Settings()) == tmp_path / "state/palyra/workspace"
+    assert places.policy_dir("") == tmp_path / "config/palyra/policies"
+    assert places.workspace_root("") == tmp_path / "state/palyra/workspace"
     chosen = Settings(policy=PolicySettings(dir="~/p"), workspace=WorkspaceSettings(root="/srv/w"))
-    assert places.policy_dir(chosen) == tmp_path / "home/p"
-    assert places.workspace_root(chosen) == Path("/srv/w")
+    assert places.policy_dir(chosen.policy.dir) == tmp_path / "home/p"
+    assert places.workspace_root(chosen.workspace.root) == Path("/srv/w")

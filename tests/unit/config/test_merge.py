@@ -1,5 +1,6 @@
 """Merging: the later source wins, every value keeps its origin, mistakes name their place."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from palyra.config.load import (
     LoadedSettings,
     OriginKind,
+    TomlFile,
     UnknownSetting,
     given_as_flags,
     given_in_environment,
@@ -16,23 +18,26 @@ from palyra.config.load import (
     merge,
     read_variable,
 )
-from palyra.config.setting_types import InvalidSetting
-from palyra.daemon.settings import Settings, known_settings, value_of
+from palyra.config.setting_types import InvalidSetting, known_settings, value_of
+from palyra.daemon.settings import Settings, check_together
 
 
 def load(
     file: dict[str, Any] | None = None, environ: dict[str, str] | None = None, flags: dict[str, Any] | None = None
-) -> LoadedSettings:
+) -> LoadedSettings[Settings]:
     lines = {("daemon",): 1, ("daemon", "port"): 2, ("daemon", "prt"): 3, ("tols", "allowed"): 7, ("tols",): 6}
-    return merge(
-        [given_in_file(file or {}, "c.toml", lines), given_in_environment(environ or {}), given_as_flags(flags or {})]
-    )
+    layers = [
+        given_in_file(Settings, TomlFile(path=Path("c.toml"), tree=file or {}, lines=lines)),
+        given_in_environment(Settings, environ or {}),
+        given_as_flags(flags or {}),
+    ]
+    return merge(Settings, layers, check_together)
 
 
 def test_nothing_given_means_the_defaults() -> None:
     loaded = load()
     assert loaded.settings == Settings()
-    assert set(loaded.origins) == set(known_settings())
+    assert set(loaded.origins) == set(known_settings(Settings))
     assert {origin.kind for origin in loaded.origins.values()} == {OriginKind.DEFAULT}
 
 
@@ -136,7 +141,7 @@ def test_a_contradiction_blames_the_source_that_made_it() -> None:
     ],
 )
 def test_variables_are_read_by_the_shape_of_their_setting(name: str, raw: str, value: Any) -> None:
-    info = known_settings()[name]
+    info = known_settings(Settings)[name]
     assert value_of(load(environ={info.env_name: raw}).settings, name) == value
 
 
@@ -146,9 +151,9 @@ def test_a_variable_that_is_no_number_is_refused_where_one_is_wanted(raw: str) -
         load(environ={"PALYRA_DAEMON__PORT": raw})
 
 
-@given(st.sampled_from(sorted(known_settings())), st.text(max_size=40))
+@given(st.sampled_from(sorted(known_settings(Settings))), st.text(max_size=40))
 def test_reading_a_variable_never_breaks(name: str, raw: str) -> None:
-    info = known_settings()[name]
+    info = known_settings(Settings)[name]
     read_variable(info, raw)
     try:
         load(environ={info.env_name: raw})

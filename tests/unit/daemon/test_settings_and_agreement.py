@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from palyra import limits
-from palyra.config.setting_types import InvalidSetting
-from palyra.daemon.settings import AccessSettings, Settings, check_together, known_settings, value_of
+from palyra.config.setting_types import InvalidSetting, known_settings, value_of
+from palyra.daemon.settings import AccessSettings, Settings, check_together
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.settings import EgressSettings
 from palyra.pipeline.settings import ApprovalsSettings, ToolsSettings
@@ -42,16 +42,16 @@ def test_budget_and_journal_defaults_come_from_the_limits() -> None:
 
 
 def test_every_setting_is_described_in_one_line_and_its_default_is_valid() -> None:
-    for info in known_settings().values():
+    for info in known_settings(Settings).values():
         assert info.description.endswith(".")
         assert "\n" not in info.description
         assert msgspec.convert(msgspec.to_builtins(info.default), info.type) == info.default
 
 
 def test_settings_are_known_by_dotted_name_and_variable() -> None:
-    info = known_settings()["tools.max_output_bytes"]
+    info = known_settings(Settings)["tools.max_output_bytes"]
     assert (info.section, info.key, info.env_name) == ("tools", "max_output_bytes", "PALYRA_TOOLS__MAX_OUTPUT_BYTES")
-    assert len({info.env_name for info in known_settings().values()}) == len(known_settings())
+    assert len({info.env_name for info in known_settings(Settings).values()}) == len(known_settings(Settings))
     assert value_of(Settings(), "tools.max_output_bytes") == limits.MAX_TOOL_OUTPUT_BYTES
 
 

@@ -1,15 +1,12 @@
 """``palyra config``: what is set, where it came from, and where the files are."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
-
-if TYPE_CHECKING:
-    from palyra.config.load import LoadedSettings
 
 
 @click.group()
@@ -23,7 +20,7 @@ def config() -> None:
 @pass_invocation
 def show(invocation: Invocation, origin: bool) -> None:
     """Show every setting in force."""
-    from palyra.daemon.settings import known_settings, value_of
+    from palyra.config.setting_types import value_of
 
     loaded = invocation.loaded
     data: dict[str, Any] = {"settings": loaded.settings}
@@ -35,11 +32,11 @@ def show(invocation: Invocation, origin: bool) -> None:
 
     def as_table(_: Any) -> None:
         rows = [
-            (name, as_toml(value_of(loaded.settings, name)), str(loaded.origins[name])) for name in known_settings()
+            (name, as_toml(value_of(loaded.settings, name)), str(origin)) for name, origin in loaded.origins.items()
         ]
         invocation.output.table(("setting", "value", "origin"), rows)
 
-    invocation.output.data(data, as_table if origin else lambda _: settings_as_toml(loaded))
+    invocation.output.data(data, as_table if origin else lambda _: settings_as_toml(loaded.settings))
 
 
 @config.command()
@@ -53,10 +50,10 @@ def path(invocation: Invocation) -> None:
         "config_file": str(places.config_file),
         "config_file_exists": places.config_file.exists(),
         "config_named_by": places.config_named_by,
-        "policy_dir": str(places.policy_dir(settings)),
+        "policy_dir": str(places.policy_dir(settings.policy.dir)),
         "state_dir": str(places.state_dir),
         "state_dir_named_by": places.state_dir_named_by,
-        "workspace_root": str(places.workspace_root(settings)),
+        "workspace_root": str(places.workspace_root(settings.workspace.root)),
     }
 
     def as_table(_: Any) -> None:
@@ -72,17 +69,17 @@ def path(invocation: Invocation) -> None:
     invocation.output.data(data, as_table)
 
 
-def settings_as_toml(loaded: "LoadedSettings") -> str:
+def settings_as_toml(settings: msgspec.Struct) -> str:
     """A document that can be saved as the settings file and means the same."""
-    from palyra.daemon.settings import known_settings, value_of
+    from palyra.config.setting_types import known_settings, value_of
 
     lines: list[str] = []
     section = ""
-    for name, info in known_settings().items():
+    for name, info in known_settings(type(settings)).items():
         if info.section != section:
             section = info.section
             lines += ["", f"[{section}]"]
-        lines.append(f"{info.key} = {as_toml(value_of(loaded.settings, name))}")
+        lines.append(f"{info.key} = {as_toml(value_of(settings, name))}")
     return "\n".join(lines[1:])
 
 

@@ -49,7 +49,10 @@ def probes(invocation: Invocation) -> "tuple[Probe, ...]":
 
     settings = invocation.settings
     daemon = Probe(name="daemon", purpose="answers calls", required=False, look=lambda: running_daemon(invocation))
-    return (*machine_probes(invocation.state_path, invocation.locations.policy_dir(settings), settings), daemon)
+    return (
+        *machine_probes(invocation.state_path, invocation.locations.policy_dir(settings.policy.dir), settings),
+        daemon,
+    )
 
 
 def running_daemon(invocation: Invocation) -> "Finding":

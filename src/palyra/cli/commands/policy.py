@@ -202,7 +202,7 @@ def _in_force(invocation: Invocation, bundle_digest: str) -> bool | None:
 
 
 def _folder(invocation: Invocation, folder: Path | None) -> Path:
-    return folder or invocation.locations.policy_dir(invocation.settings)
+    return folder or invocation.locations.policy_dir(invocation.settings.policy.dir)
 
 
 def _engine(invocation: Invocation, folder: Path | None) -> "CedarEngine":
@@ -255,7 +255,7 @@ def _tool_request(
         ),
         directory.channel(channel),
         approved=approved,
-        workspace=str(invocation.locations.workspace_root(invocation.settings)),
+        workspace=str(invocation.locations.workspace_root(invocation.settings.workspace.root)),
         run="",
         argument_bytes=0 if accepted is None else len(accepted.canonical),
         paths=touches.paths,

@@ -202,7 +202,8 @@ def _give_overrides(invocation: Invocation, options: dict[str, Any]) -> None:
 
 
 def _is_default(invocation: Invocation, setting: str) -> bool:
-    from palyra.config.load import OriginKind, load_settings
+    from palyra.config.load import OriginKind
+    from palyra.daemon.settings import load_settings
 
     loaded = load_settings(invocation.locations.existing_config_file(), invocation.environ, invocation.overrides)
     return loaded.origins[setting].kind is OriginKind.DEFAULT
@@ -250,7 +251,7 @@ def _run(invocation: Invocation, command: tuple[str, ...], options: dict[str, An
         channel="cli",
         timeout_ms=None if options["timeout"] is None else max(1, round(options["timeout"] * 1000)),
     )
-    places = (invocation.state_dir, invocation.locations.policy_dir(settings))
+    places = (invocation.state_dir, invocation.locations.policy_dir(settings.policy.dir))
     gateway = Gateway(settings, *places, channel="cli", settings_file=invocation.config_path)
 
     async def call() -> "CallRecord":

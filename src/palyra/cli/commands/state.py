@@ -61,9 +61,9 @@ def backup(invocation: Invocation, file: Path, without_keys: bool) -> None:
             facts=_Facts(),
             journal_seq=_journal_seq,
             signer=Ed25519Signer.load_or_create(invocation.state_dir.path("signing.key")),
-            never=frozenset({invocation.locations.vault_key_file(invocation.settings)}),
+            never=frozenset({invocation.locations.vault_key_file(invocation.settings.vault.key_file)}),
         )
-    vault_key = invocation.locations.vault_key_file(invocation.settings)
+    vault_key = invocation.locations.vault_key_file(invocation.settings.vault.key_file)
     data = {**manifest.summary(), "file": str(file), "vault_key": {"included": False, "file": str(vault_key)}}
 
     def lines(_: Any) -> str:

@@ -81,7 +81,7 @@ def run_daemon(
             "token": token.reveal(),
             "state_dir": str(invocation.state_path),
             "workspace": gateway.broker.config.workspace,
-            "policy_dir": str(invocation.locations.policy_dir(invocation.settings)),
+            "policy_dir": str(invocation.locations.policy_dir(invocation.settings.policy.dir)),
         }
         invocation.output.data(started, _greeting)
         invocation.output.flush()
@@ -112,7 +112,7 @@ def run_daemon(
     service = serve(
         invocation.located_settings,
         invocation.state_dir,
-        invocation.locations.policy_dir(invocation.settings),
+        invocation.locations.policy_dir(invocation.settings.policy.dir),
         announce,
         beside,
         invocation.config_path,
