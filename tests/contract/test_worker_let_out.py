@@ -52,7 +52,7 @@ async def machine(
 ) -> AsyncIterator[WorkerAgentHarness]:
     monkeypatch.setattr(device_limits, "FIRST_DELAY_MS", 50)
     device = await harness.nodes.pair("a worker", DeviceKind.WORKER)
-    daemon: Any = SimpleNamespace(port=relay.port, peers=harness.nodes)
+    daemon: Any = SimpleNamespace(port=relay.port, harness=harness.nodes)
     peers = WorkerAgentHarness(daemon, tmp_path / "machine", device, Settings())
     async with peers.running():
         await eventually(lambda: is_available(harness, peers))

@@ -35,15 +35,20 @@ _WITHOUT_THEM = (
     *("palyra.daemon.fleet_wiring", "palyra.executors.worker.executor", "palyra.daemon.vault_wiring"),
 )
 
+# Programs of their own, which load such libraries.
+_PROGRAMS = ("palyra.cli.browserd",)
+
 
 def import_what_programs_need() -> None:
-    import palyra.cli
-    from palyra.daemon import services
+    import palyra.cli.commands
 
-    named = [value for value in vars(services).values() if type(value).__name__ == "ModuleWhenUsed"]
-    commands = [f"palyra.cli.{found.name}" for found in pkgutil.iter_modules(palyra.cli.__path__)]
-    for module in (*commands, *(value._name for value in named), *_WITHOUT_THEM):
-        importlib.import_module(module)
+    packages = (palyra.cli, palyra.cli.commands)
+    commands = [
+        f"{package.__name__}.{found.name}" for package in packages for found in pkgutil.iter_modules(package.__path__)
+    ]
+    for module in (*commands, *_WITHOUT_THEM):
+        if module not in _PROGRAMS:
+            importlib.import_module(module)
     loaded = [name for name in _NOT_HERE if name in sys.modules]
     assert loaded == [], f"{loaded} would be copied"
 

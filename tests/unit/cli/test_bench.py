@@ -25,7 +25,7 @@ ROW: dict[str, Any] = {
 def test_the_list_has_every_bar(tmp_path: Path) -> None:
     listed = Place(tmp_path).palyra("bench", "--list", "--json").data
     keys = {bar["key"]: bar["bar"] for each in listed for bar in each["bars"]}
-    assert keys["cli.start"] == "at most 4 x" and len(keys) > 40
+    assert keys["cli.start"] == "at most 8 x" and len(keys) > 40
     assert "python -c pass" in Place(tmp_path).palyra("bench", "--list", "start").stdout
 
 

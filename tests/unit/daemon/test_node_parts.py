@@ -58,7 +58,7 @@ async def test_a_code_opens_the_listeners_and_their_ports_are_kept(tmp_path: Pat
         again = GatewayDevices(harness)
         await eventually(lambda: again.port)
         assert again.port == port
-        device.peers = again  # type: ignore[assignment]
+        device.harness = again  # type: ignore[assignment]
         await (await device.online()).beat()
         assert harness.gateway.status()["nodes"]["online"] == 1
         await device.close()

@@ -7,7 +7,7 @@ from palyra.fleet.domain.manager import WorkerFleetManager
 
 
 @pytest.fixture
-def harness() -> FleetPeers:
+def peers() -> FleetPeers:
     return FleetPeers()
 
 
@@ -17,5 +17,5 @@ def clock() -> StillClock:
 
 
 @pytest.fixture
-def ledger(clock: StillClock, harness: FleetPeers) -> MemoryFleet:
-    return MemoryFleet(clock, WorkerFleetManager(harness.policy))
+def ledger(clock: StillClock, peers: FleetPeers) -> MemoryFleet:
+    return MemoryFleet(clock, WorkerFleetManager(peers.policy))

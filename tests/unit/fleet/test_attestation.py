@@ -31,20 +31,20 @@ RECORD = WorkerRecord(
 )
 
 
-def expectation(harness: FleetPeers, **changes: Any) -> WorkerAttestationExpectation:
+def expectation(peers: FleetPeers, **changes: Any) -> WorkerAttestationExpectation:
     fields: dict[str, Any] = {
         "worker_id": WORKER,
-        "key": harness.key(WORKER).verifier(),
+        "key": peers.key(WORKER).verifier(),
         "nonce": NONCE,
         "nonce_ms": NOW,
         "policy": POLICY,
-        "egress_keys": {EGRESS: harness.egress_key.verifier()},
+        "egress_keys": {EGRESS: peers.egress_key.verifier()},
     }
     return WorkerAttestationExpectation(**{**fields, **changes})
 
 
-def signed(harness: FleetPeers, **changes: Any) -> SignedStatement:
-    return sign_attestation(harness.attestation(RECORD, NOW, **changes), harness.key(WORKER))
+def signed(peers: FleetPeers, **changes: Any) -> SignedStatement:
+    return sign_attestation(peers.attestation(RECORD, NOW, **changes), peers.key(WORKER))
 
 
 def refused(code: str, statement: SignedStatement, expected: WorkerAttestationExpectation, now_ms: int = NOW) -> None:
@@ -53,11 +53,11 @@ def refused(code: str, statement: SignedStatement, expected: WorkerAttestationEx
     assert raised.value.code == code
 
 
-def test_an_honest_worker_passes_and_what_it_showed_is_kept(harness: FleetPeers) -> None:
-    valid = validate_attestation(signed(harness), expectation(harness), NOW)
+def test_an_honest_worker_passes_and_what_it_showed_is_kept(peers: FleetPeers) -> None:
+    valid = validate_attestation(signed(peers), expectation(peers), NOW)
     assert valid.egress_id == EGRESS and valid.capabilities == {"tier.b", "tier.c"}
     assert (valid.attested_ms, valid.expires_ms, valid.key_id) == (
-        NOW, NOW + 3_600_000, harness.key(WORKER).verifier().key_id,
+        NOW, NOW + 3_600_000, peers.key(WORKER).verifier().key_id,
     )  # fmt: skip
 
 
@@ -89,38 +89,38 @@ def test_an_honest_worker_passes_and_what_it_showed_is_kept(harness: FleetPeers)
         ({"supported_capabilities": tuple(f"c{n}" for n in range(200))}, "worker_attestation.malformed"),
     ],
 )
-def test_each_fault_has_its_code(harness: FleetPeers, changes: dict[str, Any], code: str) -> None:
-    refused(code, signed(harness, **changes), expectation(harness))
+def test_each_fault_has_its_code(peers: FleetPeers, changes: dict[str, Any], code: str) -> None:
+    refused(code, signed(peers, **changes), expectation(peers))
 
 
-def test_another_devices_key_and_changed_bytes(harness: FleetPeers) -> None:
-    honest = signed(harness)
-    stolen = sign_attestation(harness.attestation(RECORD, NOW), harness.key(OTHER))
-    refused("worker_attestation.signature", stolen, expectation(harness))
+def test_another_devices_key_and_changed_bytes(peers: FleetPeers) -> None:
+    honest = signed(peers)
+    stolen = sign_attestation(peers.attestation(RECORD, NOW), peers.key(OTHER))
+    refused("worker_attestation.signature", stolen, expectation(peers))
     bent = SignedStatement(honest.payload.replace(b"tier.b", b"tier.a"), honest.signature)
-    refused("worker_attestation.signature", bent, expectation(harness))
+    refused("worker_attestation.signature", bent, expectation(peers))
 
 
-def test_without_an_open_challenge_nothing_passes(harness: FleetPeers) -> None:
-    refused("worker_attestation.stale_nonce", signed(harness, nonce=""), expectation(harness, nonce=""))
+def test_without_an_open_challenge_nothing_passes(peers: FleetPeers) -> None:
+    refused("worker_attestation.stale_nonce", signed(peers, nonce=""), expectation(peers, nonce=""))
     late = NOW + POLICY.nonce_life_ms
-    refused("worker_attestation.challenge_expired", signed(harness), expectation(harness), late)
-    validate_attestation(signed(harness), expectation(harness), late - 1)
+    refused("worker_attestation.challenge_expired", signed(peers), expectation(peers), late)
+    validate_attestation(signed(peers), expectation(peers), late - 1)
 
 
-def test_an_empty_set_of_digests_refuses_everyone_and_none_pins_nothing(harness: FleetPeers) -> None:
+def test_an_empty_set_of_digests_refuses_everyone_and_none_pins_nothing(peers: FleetPeers) -> None:
     nobody = msgspec.structs.replace(POLICY, image_digests=frozenset())
-    refused("worker_attestation.image_digest", signed(harness), expectation(harness, policy=nobody))
+    refused("worker_attestation.image_digest", signed(peers), expectation(peers, policy=nobody))
     anybody = WorkerFleetPolicy()
-    validate_attestation(signed(harness, image_digest_sha256=""), expectation(harness, policy=anybody), NOW)
+    validate_attestation(signed(peers, image_digest_sha256=""), expectation(peers, policy=anybody), NOW)
 
 
-def test_a_worker_without_a_proxy_where_none_is_required(harness: FleetPeers) -> None:
-    relaxed = expectation(harness, policy=msgspec.structs.replace(POLICY, require_egress_binding=False))
-    bare = signed(harness, egress_proxy_attested=False, egress_binding="")
+def test_a_worker_without_a_proxy_where_none_is_required(peers: FleetPeers) -> None:
+    relaxed = expectation(peers, policy=msgspec.structs.replace(POLICY, require_egress_binding=False))
+    bare = signed(peers, egress_proxy_attested=False, egress_binding="")
     assert validate_attestation(bare, relaxed, NOW).egress_id == ""
     # A binding that is shown is checked all the same.
-    refused("egress_binding.signature", signed(harness, egress_binding_signature="00"), relaxed)
+    refused("egress_binding.signature", signed(peers, egress_binding_signature="00"), relaxed)
 
 
 def test_every_field_of_the_design_is_signed() -> None:

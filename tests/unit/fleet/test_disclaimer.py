@@ -28,28 +28,28 @@ RECORD = WorkerRecord(
 )
 
 
-def test_it_is_read_as_it_was_signed_and_by_nobody_elses_key(harness: FleetPeers) -> None:
-    said = harness.disclaimer(LEASE, RECORD, START_MS)
-    signed = sign_disclaimer(said, harness.key(WORKER))
-    assert open_disclaimer(signed, harness.key(WORKER).verifier()) == said
+def test_it_is_read_as_it_was_signed_and_by_nobody_elses_key(peers: FleetPeers) -> None:
+    said = peers.disclaimer(LEASE, RECORD, START_MS)
+    signed = sign_disclaimer(said, peers.key(WORKER))
+    assert open_disclaimer(signed, peers.key(WORKER).verifier()) == said
     with pytest.raises(BadSignature):
-        open_disclaimer(signed, harness.key(OTHER).verifier())
+        open_disclaimer(signed, peers.key(OTHER).verifier())
 
 
-def test_neither_it_nor_a_settlement_passes_for_the_other(harness: FleetPeers) -> None:
-    key = harness.key(WORKER)
+def test_neither_it_nor_a_settlement_passes_for_the_other(peers: FleetPeers) -> None:
+    key = peers.key(WORKER)
     with pytest.raises(BadSignature):
-        open_settlement(sign_disclaimer(harness.disclaimer(LEASE, RECORD, START_MS), key), key.verifier())
+        open_settlement(sign_disclaimer(peers.disclaimer(LEASE, RECORD, START_MS), key), key.verifier())
     with pytest.raises(BadSignature):
-        open_disclaimer(sign_settlement(harness.statement(LEASE, START_MS), key), key.verifier())
+        open_disclaimer(sign_settlement(peers.statement(LEASE, START_MS), key), key.verifier())
 
 
 @pytest.mark.parametrize(
     "changes", [{"worker_id": OTHER}, {"boot_id": "boot-2"}, {"session": 2}, {"session": 4}, {"workspace": "8:1"}]
 )
 def test_it_is_for_one_worker_one_life_one_connection_and_no_workspace(
-    harness: FleetPeers, changes: dict[str, Any]
+    peers: FleetPeers, changes: dict[str, Any]
 ) -> None:
-    require_said_now(harness.disclaimer(LEASE, RECORD, START_MS), RECORD)
+    require_said_now(peers.disclaimer(LEASE, RECORD, START_MS), RECORD)
     with pytest.raises(CleanupForAnother):
-        require_said_now(harness.disclaimer(LEASE, RECORD, START_MS, **changes), RECORD)
+        require_said_now(peers.disclaimer(LEASE, RECORD, START_MS, **changes), RECORD)

@@ -23,19 +23,19 @@ def binding(**changes: Any) -> EgressBinding:
     return EgressBinding(**{**fields, **changes})
 
 
-def expected(harness: FleetPeers, **changes: Any) -> BindingExpectation:
+def expected(peers: FleetPeers, **changes: Any) -> BindingExpectation:
     fields: dict[str, Any] = {
         "worker_id": WORKER,
         "nonce": NONCE,
-        "keys": {EGRESS: harness.egress_key.verifier()},
+        "keys": {EGRESS: peers.egress_key.verifier()},
         "policy_digests": frozenset((EGRESS_POLICY,)),
     }
     return BindingExpectation(**{**fields, **changes})
 
 
-def test_the_proxys_word_is_taken(harness: FleetPeers) -> None:
+def test_the_proxys_word_is_taken(peers: FleetPeers) -> None:
     said = binding()
-    assert validate_binding(EGRESS, sign_binding(said, harness.egress_key), expected(harness), NOW) == said
+    assert validate_binding(EGRESS, sign_binding(said, peers.egress_key), expected(peers), NOW) == said
 
 
 @pytest.mark.parametrize(
@@ -49,21 +49,21 @@ def test_the_proxys_word_is_taken(harness: FleetPeers) -> None:
         ({"policy_digest_sha256": "00" * 32}, "egress_binding.policy"),
     ],
 )
-def test_each_fault_has_its_code(harness: FleetPeers, changes: dict[str, Any], code: str) -> None:
+def test_each_fault_has_its_code(peers: FleetPeers, changes: dict[str, Any], code: str) -> None:
     with pytest.raises(Denied) as raised:
-        validate_binding(EGRESS, sign_binding(binding(**changes), harness.egress_key), expected(harness), NOW)
+        validate_binding(EGRESS, sign_binding(binding(**changes), peers.egress_key), expected(peers), NOW)
     assert raised.value.code == code
 
 
-def test_a_worker_cannot_sign_for_its_proxy_nor_name_an_unknown_one(harness: FleetPeers) -> None:
+def test_a_worker_cannot_sign_for_its_proxy_nor_name_an_unknown_one(peers: FleetPeers) -> None:
     with pytest.raises(Denied) as raised:
-        validate_binding(EGRESS, sign_binding(binding(), P256Signer.generate()), expected(harness), NOW)
+        validate_binding(EGRESS, sign_binding(binding(), P256Signer.generate()), expected(peers), NOW)
     assert raised.value.code == "egress_binding.signature"
     with pytest.raises(Denied) as raised:
-        validate_binding(EGRESS, sign_binding(binding(), harness.egress_key), expected(harness, keys={}), NOW)
+        validate_binding(EGRESS, sign_binding(binding(), peers.egress_key), expected(peers, keys={}), NOW)
     assert raised.value.code == "egress_binding.unknown_egress"
 
 
-def test_without_pinned_policies_any_is_taken(harness: FleetPeers) -> None:
-    said = sign_binding(binding(policy_digest_sha256="00" * 32), harness.egress_key)
-    validate_binding(EGRESS, said, expected(harness, policy_digests=None), NOW)
+def test_without_pinned_policies_any_is_taken(peers: FleetPeers) -> None:
+    said = sign_binding(binding(policy_digest_sha256="00" * 32), peers.egress_key)
+    validate_binding(EGRESS, said, expected(peers, policy_digests=None), NOW)

@@ -7,15 +7,15 @@ from palyra.fleet.domain.settlement import open_settlement, settlement_digest, s
 from palyra.signing.dsse import BadSignature
 
 
-def test_a_settlement_is_read_as_it_was_signed_and_by_its_signer_only(harness: FleetPeers) -> None:
-    statement = harness.statement(a_lease(), 20_000)
-    signed = sign_settlement(statement, harness.key("a"))
-    assert open_settlement(signed, harness.key("a").verifier()) == statement
+def test_a_settlement_is_read_as_it_was_signed_and_by_its_signer_only(peers: FleetPeers) -> None:
+    statement = peers.statement(a_lease(), 20_000)
+    signed = sign_settlement(statement, peers.key("a"))
+    assert open_settlement(signed, peers.key("a").verifier()) == statement
     with pytest.raises(BadSignature):
-        open_settlement(signed, harness.key("b").verifier())
+        open_settlement(signed, peers.key("b").verifier())
 
 
-def test_no_other_statement_passes_for_one(harness: FleetPeers) -> None:
+def test_no_other_statement_passes_for_one(peers: FleetPeers) -> None:
     from palyra.fleet.domain.worker import WorkerLifecycleState, WorkerRecord
 
     worker = WorkerRecord(
@@ -29,11 +29,11 @@ def test_no_other_statement_passes_for_one(harness: FleetPeers) -> None:
         since_ms=0,
     )
     with pytest.raises(BadSignature):
-        open_settlement(sign_attestation(harness.attestation(worker, 0), harness.key("a")), harness.key("a").verifier())
+        open_settlement(sign_attestation(peers.attestation(worker, 0), peers.key("a")), peers.key("a").verifier())
 
 
-def test_the_digest_tells_a_repetition_from_a_second_opinion(harness: FleetPeers) -> None:
-    statement = harness.statement(a_lease(), 20_000)
-    once, again = (sign_settlement(statement, harness.key("a")) for _ in range(2))
-    other = sign_settlement(msgspec.structs.replace(statement, output_bytes=11), harness.key("a"))
+def test_the_digest_tells_a_repetition_from_a_second_opinion(peers: FleetPeers) -> None:
+    statement = peers.statement(a_lease(), 20_000)
+    once, again = (sign_settlement(statement, peers.key("a")) for _ in range(2))
+    other = sign_settlement(msgspec.structs.replace(statement, output_bytes=11), peers.key("a"))
     assert settlement_digest(once) == settlement_digest(again) != settlement_digest(other)

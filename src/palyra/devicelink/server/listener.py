@@ -7,8 +7,6 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import grpc
-
 from palyra.config.state_dir import StateDir
 from palyra.devicelink import limits
 from palyra.devicelink.server.peer_checks import Identities
@@ -130,6 +128,8 @@ class DeviceListener:
     async def start(self, services: Sequence[AddService], ports: Sequence[int]) -> int:
         """Listens on the first of the ports that is free; returns it. ``add_..._to_server`` bound to a servicer is a
         service."""
+        import grpc
+
         # Beyond these gRPC closes what it accepts: without a handshake, and without a descriptor held.
         options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_within(_descriptors())))
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS)
@@ -173,6 +173,8 @@ class DeviceListener:
         return self._configuration()
 
     def _configuration(self) -> Any:
+        import grpc
+
         certificate = self._identities.server_certificate()
         bundle = self._identities.ca_bundle_pem()
         self._shown = (certificate.fingerprint, bundle)
