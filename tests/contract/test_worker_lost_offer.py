@@ -64,7 +64,7 @@ async def lost_offer(
     (lease_id,) = harness.parts.ledger.worker(machine.worker_id).open_leases
     await eventually(lambda: relay.lost_bytes)
     relay.cut()
-    await eventually(lambda: harness.parts.desk.session(machine.worker_id) is None)
+    await eventually(lambda: harness.parts.sessions.session(machine.worker_id) is None)
     return lease_id, call
 
 

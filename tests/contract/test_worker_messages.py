@@ -91,7 +91,7 @@ async def test_workspaces_counted_before_a_report_are_not_held_against_it(
     await worker.say(heartbeat=wire.Heartbeat(workspaces=1, slots=4))
     assert (await worker.settle(offer)).code == ""
     await call
-    await harness.parts.desk.batcher.settle()
+    await harness.parts.sessions.batcher.settle()
     assert worker.record().state.value == "available"
     # Said after the report it contradicts it.
     await worker.say(heartbeat=wire.Heartbeat(workspaces=1, slots=4))

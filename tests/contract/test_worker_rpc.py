@@ -312,7 +312,7 @@ async def test_an_offer_that_never_arrived_and_is_void_is_disclaimed(
     # Beyond the time in which a cleanup has to be shown it is still there, and works.
     harness.clock.ahead_ms += SETTINGS.policy().settle_grace_ms
     await worker.beat()
-    await harness.parts.desk.reap()
+    await harness.parts.sessions.reap()
     again = harness.call(call_id="01AGAIN")
     await worker.settle(await worker.hear("lease"))
     assert (await again).settled.result == {"text": "hi"}
@@ -418,7 +418,7 @@ async def test_a_new_attestation_on_the_same_connection_takes_no_lease_back(
     await worker.hear("cancel")
     await harness.parts.decide(commands.Challenge(actor="palyrad", worker_id=worker.worker_id, nonce="ab" * 32))
     assert (await worker.attest((await worker.hear("challenge")).nonce)).code == ""
-    await harness.parts.desk.batcher.settle()
+    await harness.parts.sessions.batcher.settle()
     assert harness.parts.ledger.lease(offer.lease_id).state is LeaseState.CANCELLING
     assert worker.record().open_leases == (offer.lease_id,)
 

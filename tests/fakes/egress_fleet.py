@@ -31,7 +31,7 @@ from palyra.fleet.egress.leases import LeaseGrant, LeaseRef
 from palyra.fleet.egress.policy import WorkerEgressPolicy
 from palyra.fleet.egress.process import open_folder
 from palyra.fleet.server.egress_rpc import EgressService, LeaseGrantService
-from palyra.fleet.server.lease_grants import LeaseDesk
+from palyra.fleet.server.lease_grants import LeaseGrants
 from palyra.fleet.store.fleet_tables import SqliteFleet
 from palyra.fleet.store.schema import SCHEMA
 from palyra.identity.device import DeviceKind
@@ -55,7 +55,7 @@ class EgressFleet:
         fleet_policy = msgspec.structs.replace(POLICY, egress_policy_digests=frozenset((policy.digest(),)))
         self.ledger = SqliteFleet(self.store, WorkerFleetManager(fleet_policy))
         self.harness = FleetPeers(fleet_policy)
-        self.desk = LeaseDesk()
+        self.grants = LeaseGrants()
         self.port = 0
         self._listener: DeviceListener | None = None
 
@@ -64,7 +64,7 @@ class EgressFleet:
         await self.listen()
 
     async def listen(self) -> None:
-        leases = LeaseGrantService(self.nodes.gate, self.desk, self._open_leases)
+        leases = LeaseGrantService(self.nodes.gate, self.grants, self._open_leases)
         reports = EgressService(self.nodes.gate, self.ledger)
         self._listener = DeviceListener(self.nodes.identities, "127.0.0.1")
         services: list[Any] = [
@@ -145,7 +145,7 @@ class EgressFleet:
             hosts=hosts,
             **fields,
         )
-        self.desk.grant(str(proxy.device_id), grant)
+        self.grants.grant(str(proxy.device_id), grant)
 
     async def quarantined(self) -> WorkerRecord:
         """Wait until the worker is."""

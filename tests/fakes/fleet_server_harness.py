@@ -16,11 +16,11 @@ from fakes.journal_harness import JournalHarness
 from fakes.node_server_harness import ByHand, MovedClock, NodeServerHarness
 from palyra.canonical import canonical_json, digest_of
 from palyra.config.state_dir import StateDir
-from palyra.daemon.fleet_wiring import WorkerParts
+from palyra.daemon.fleet_wiring import FleetServices
 from palyra.devicelink.server.listener import DeviceListener
 from palyra.fleet.domain.attestation import WorkerAttestation, sign_attestation
 from palyra.fleet.domain.lease import LeaseOutcome
-from palyra.fleet.domain.lease_request import LeaseAsk, LeaseReport
+from palyra.fleet.domain.lease_request import LeaseReport, LeaseRequest
 from palyra.fleet.domain.policy import SDK_PROTOCOL_VERSION, WIT_ABI_VERSION, WorkerFleetSettings
 from palyra.fleet.domain.settlement import (
     CleanupProof,
@@ -79,7 +79,7 @@ class FleetServerHarness:
         self.store = JournalHarness(self.folder / "fleet").open(schema=SCHEMA, clock=self.clock)
         self.further: list[Any] = []
         self.on_ended: list[Any] = []
-        self.parts = WorkerParts(
+        self.parts = FleetServices(
             self.settings,
             store=self.store,
             state=StateDir.open(self.folder / "fleet"),
@@ -120,7 +120,7 @@ class FleetServerHarness:
     def events(self, kind: str = "") -> list[Any]:
         return [event.payload_value() for event in self.store.events_since(0, 100_000, kind=kind)]
 
-    def ask(self, **changes: Any) -> LeaseAsk:
+    def ask(self, **changes: Any) -> LeaseRequest:
         arguments = {"text": "hi"}
         fields: dict[str, Any] = {
             "run_id": "01RUN",
@@ -136,7 +136,7 @@ class FleetServerHarness:
             "timeout_ms": 60_000,
             "max_output_bytes": 10_000,
         }
-        return LeaseAsk(**{**fields, **changes})
+        return LeaseRequest(**{**fields, **changes})
 
     def call(self, **changes: Any) -> "asyncio.Task[LeaseReport]":
         return asyncio.create_task(self.parts.calls().run(self.ask(**changes)))
@@ -360,7 +360,7 @@ class HandWorker:
     async def hang_up(self) -> None:
         """The line breaks: nothing is said."""
         self.call.cancel()
-        await eventually(lambda: self.harness.parts.desk.session(self.worker_id) is None)
+        await eventually(lambda: self.harness.parts.sessions.session(self.worker_id) is None)
 
     def record(self) -> Any:
         return self.harness.parts.ledger.worker(self.worker_id)

@@ -20,7 +20,7 @@ from palyra.canonical import canonical_json
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
 from palyra.daemon.settings import Settings
-from palyra.daemon.worker_agent import open_folder
+from palyra.daemon.worker_agent import open_folder, settings_of_calls
 from palyra.devicelink.agent.device_folder import DeviceRecord
 from palyra.devicelink.agent.identity import HeldIdentity
 from palyra.devicelink.server.listener import DeviceListener
@@ -450,7 +450,7 @@ class WorkerAgentHarness:
     @asynccontextmanager
     async def running(self, *, slots: int = 4, **changes: Any) -> AsyncIterator["asyncio.Task[End]"]:
         clock = SystemClock()
-        calls = WorkerCalls(self.settings, self.home, egress=None, clock=clock)
+        calls = WorkerCalls(settings_of_calls(self.settings), self.home, egress=None, clock=clock)
         facts = WorkerFacts(
             boot_id=secrets.token_hex(8),
             platform="linux",

@@ -1,6 +1,6 @@
-"""The fleet as the settings want it: its ledger, the desks over it, its services on the listener, and its reaper.
+"""The wiring of the fleet: its ledger, its sessions and leases, its gRPC services and its reaper.
 
-The ledger is there with or without a daemon; workers connect, and calls run on them, only while one runs.
+The ledger works with or without a daemon. Workers connect, and calls run on them, only while a daemon runs.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from palyra.fleet.domain.policy import WorkerFleetSettings
 from palyra.fleet.domain.worker import WorkerLifecycleState, WorkerRecord
 from palyra.fleet.egress.leases import LeaseRef
 from palyra.fleet.limits import MAX_PER_ROUND, PRUNE_SECONDS, REAPER_INTERVAL_MS
-from palyra.fleet.server.fleet_service import FleetDesk
-from palyra.fleet.server.lease_grants import LeaseDesk
-from palyra.fleet.server.lease_service import LeaseCalls, OutputTails
+from palyra.fleet.server.fleet_service import FleetSessions
+from palyra.fleet.server.lease_grants import LeaseGrants
+from palyra.fleet.server.lease_service import LeaseService, OutputTails
 from palyra.fleet.server.messages import FleetMetrics
-from palyra.fleet.store.artifacts import ArtifactDesk, ArtifactStore
+from palyra.fleet.store.artifacts import ArtifactStore, LeaseArtifacts
 from palyra.fleet.store.fleet_tables import SqliteFleet
 from palyra.identity.device import DeviceId
 from palyra.store.sqlite.store import SqliteStore
@@ -52,14 +52,14 @@ class WorkersOff(Unavailable):
 
 class Unpair(Protocol):
     async def __call__(self, device_id: str, *, reason: str, actor: str) -> None:
-        """Ends the pairing of a device and revokes its certificates."""
+        """End the pairing of a device and revoke its certificates."""
 
 
 class Watches(Protocol):
     def watch(self, name: str, help_text: str, value: Callable[[], float]) -> None: ...
 
 
-class WorkerParts:
+class FleetServices:
     def __init__(
         self,
         settings: WorkerFleetSettings,
@@ -80,7 +80,7 @@ class WorkerParts:
         self._runs = False
         policy = settings.policy()
         self.ledger = SqliteFleet(store, WorkerFleetManager(policy))
-        self.desk = FleetDesk(
+        self.sessions = FleetSessions(
             ledger=self.ledger,
             policy=policy,
             clock=clock,
@@ -88,11 +88,13 @@ class WorkerParts:
             keys=lambda: self.keys,
             on_refused=metrics.worker_refused,
         )
-        self.egress = LeaseDesk()
+        self.egress = LeaseGrants()
         self.output = OutputTails()
-        self.artifacts = ArtifactDesk(ArtifactStore(state.path(ARTIFACTS)), self.ledger.lease, self.desk.has)
-        self._calls = LeaseCalls(
-            self.desk, clock=clock, egress=self.egress, metrics=metrics, forget_output=self.output.forget
+        self.artifacts = LeaseArtifacts(
+            ArtifactStore(state.path(ARTIFACTS)), self.ledger.lease, self.sessions.confirm_lease
+        )
+        self._leases = LeaseService(
+            self.sessions, clock=clock, egress=self.egress, metrics=metrics, forget_output=self.output.forget
         )
 
     @cached_property
@@ -101,52 +103,56 @@ class WorkerParts:
 
         return WorkerKeys(self._identity)
 
-    def calls(self) -> LeaseCalls:
-        """What the worker tier works with: there only while a daemon runs."""
+    @property
+    def files(self) -> ArtifactStore:
+        return self.artifacts.store
+
+    def calls(self) -> LeaseService:
+        """Return the service that leases calls to workers. It exists only while a daemon runs."""
         if not self._settings.enabled:
             raise WorkersOff("workers are switched off")
         if not self._runs:
             raise WorkersNeedDaemon("no daemon runs that workers could be connected to")
-        return self._calls
+        return self._leases
 
     def join(self, nodes: NodeParts, metrics: Watches) -> None:
-        """The fleet's services are on the listener of devices, behind its gate."""
-        metrics.watch(names.WORKERS, "Workers connected now.", lambda: len(self.desk))
+        """Add the fleet's services to the listener for devices, behind its gate."""
+        metrics.watch(names.WORKERS, "Workers connected now.", lambda: len(self.sessions))
         metrics.watch(names.LEASES_OPEN, "Calls that workers hold now.", self.ledger.open_leases)
-        metrics.watch(names.LEASES_WAITING, "Calls that wait for a worker.", lambda: self._calls.waiting)
+        metrics.watch(names.LEASES_WAITING, "Calls that wait for a worker.", lambda: self._leases.waiting)
         if self._settings.enabled:
-            nodes.further += (self._work_service, self._reports_service, self._grants_service)
-            nodes.on_ended.append(self.end_device)
+            nodes.further += (self._build_worker_service, self._build_report_service, self._build_grant_service)
+            nodes.on_ended.append(self.end_session)
 
-    def _work_service(self, gate: "PeerGate") -> Callable[[Any], None]:
+    def _build_worker_service(self, gate: "PeerGate") -> Callable[[Any], None]:
         from palyra.fleet.server.worker_rpc import WorkerEvents, WorkerService
         from palyra.wire.worker.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
 
         service = WorkerService(
             gate=gate,
-            desk=self.desk,
-            events=WorkerEvents(self.desk, self._calls, self.artifacts, self.output),
+            sessions=self.sessions,
+            events=WorkerEvents(self.sessions, self._leases, self.artifacts, self.output),
             artifacts=self.artifacts,
             keys=self.keys,
             leave=self.remove,
         )
         return partial(add_WorkerServiceServicer_to_server, service)
 
-    def _reports_service(self, gate: "PeerGate") -> Callable[[Any], None]:
+    def _build_report_service(self, gate: "PeerGate") -> Callable[[Any], None]:
         from palyra.fleet.server.egress_rpc import EgressService
         from palyra.wire.worker.v1.worker_pb2_grpc import add_EgressServiceServicer_to_server
 
-        return partial(add_EgressServiceServicer_to_server, EgressService(gate, self.desk))
+        return partial(add_EgressServiceServicer_to_server, EgressService(gate, self.sessions))
 
-    def _grants_service(self, gate: "PeerGate") -> Callable[[Any], None]:
+    def _build_grant_service(self, gate: "PeerGate") -> Callable[[Any], None]:
         from palyra.fleet.server.egress_rpc import LeaseGrantService
         from palyra.wire.egress.v1.egress_pb2_grpc import add_LeaseGrantServiceServicer_to_server
 
         return partial(
-            add_LeaseGrantServiceServicer_to_server, LeaseGrantService(gate, self.egress, self._open_leases_of)
+            add_LeaseGrantServiceServicer_to_server, LeaseGrantService(gate, self.egress, self._list_open_leases)
         )
 
-    def _open_leases_of(self, egress_id: str) -> list[LeaseRef]:
+    def _list_open_leases(self, egress_id: str) -> list[LeaseRef]:
         bound = [one for one in self.ledger.holders() if one.egress_id == egress_id]
         leases = [self.ledger.lease(lease_id) for one in bound for lease_id in one.open_leases]
         return [LeaseRef(one.lease_id, one.fence) for one in leases]
@@ -158,26 +164,26 @@ class WorkerParts:
         return found
 
     async def decide(self, command: commands.FleetCommand) -> FleetDecision:
-        return await self.desk.decide(command)
+        return await self.sessions.decide(command)
 
     async def remove(self, worker_id: str, *, reason: str, actor: str) -> None:
-        """Out of the fleet, and not paired any more."""
-        await self.desk.decide(commands.RemoveWorker(actor=actor, worker_id=worker_id, reason=reason))
+        """Remove a worker from the fleet and end its pairing."""
+        await self.sessions.decide(commands.RemoveWorker(actor=actor, worker_id=worker_id, reason=reason))
         await self._unpair(worker_id, reason=reason, actor=actor)
 
-    def end_device(self, device_id: DeviceId, code: str) -> None:
-        """For the identity manager: who is no longer let in is cut."""
-        self.desk.end_device(str(device_id), code)
+    def end_session(self, device_id: DeviceId, code: str) -> None:
+        """Cut the session of a device that is no longer admitted: the identity manager calls this."""
+        self.sessions.end_session(str(device_id), code)
 
     def counts(self) -> dict[str, int]:
         return {state.value: count for state, count in self.ledger.counts().items()}
 
     def status(self) -> dict[str, Any]:
-        return {"enabled": self._settings.enabled, "connected": len(self.desk), "states": self.counts()}
+        return {"enabled": self._settings.enabled, "connected": len(self.sessions), "states": self.counts()}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Beside the calls of a daemon. What an earlier one left open is taken up by the first round of the reaper."""
+        """Serve workers while a daemon runs. The first round of the reaper handles what an earlier daemon left open."""
         if not self._settings.enabled:
             yield
             return
@@ -191,25 +197,25 @@ class WorkerParts:
             yield
         finally:
             self._runs = False
-            self.desk.end_all("daemon.stopping", "the daemon stops")
+            self.sessions.end_all("daemon.stopping", "the daemon stops")
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            await self.desk.batcher.settle()
+            await self.sessions.batcher.settle()
 
     async def _reap(self) -> None:
         while True:
             try:
-                await self.desk.reap()
-                self._calls.look_elsewhere()
+                await self.sessions.reap()
+                self._leases.settle_moved_leases()
             except PalyraError as error:
-                log.error("the fleet could not be looked after: %s", error)
+                log.error("a round of the fleet's reaper failed: %s", error)
             except Exception:
-                log.exception("the fleet could not be looked after")
+                log.exception("a round of the fleet's reaper failed")
             await asyncio.sleep(REAPER_INTERVAL_MS / MS_PER_SECOND)
 
     async def prune(self) -> None:
-        """Forgets everything that ended long ago, in rounds between which others get their turn."""
+        """Delete what ended long ago, in rounds, so that other transactions get their turn."""
         while await self.ledger.prune() >= MAX_PER_ROUND:
             pass
         still_open: list[WorkerLease] = []
@@ -223,16 +229,16 @@ class WorkerParts:
             try:
                 await self.prune()
             except (PalyraError, OSError) as error:
-                log.error("what ended long ago could not be forgotten: %s", error)
+                log.error("pruning the fleet failed: %s", error)
 
     async def _announce(self) -> None:
-        """Connected workers hear of new authorities."""
-        told = b""
+        """Send a new certificate bundle to the connected workers."""
+        sent = b""
         while True:
             await asyncio.sleep(1.0)
-            if not len(self.desk):
+            if not len(self.sessions):
                 continue
             bundle = self._identity().ca_bundle_pem()
-            if told and bundle != told:
-                self.desk.announce(bundle)
-            told = bundle
+            if sent and bundle != sent:
+                self.sessions.announce(bundle)
+            sent = bundle

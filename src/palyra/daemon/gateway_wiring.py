@@ -154,13 +154,13 @@ class Gateway(GatewayParts):
         return NodeTool(self.nodes.devices)
 
     def _worker_tier(self) -> Executor:
-        from palyra.executors.worker.executor import HostsOnWorkers, WorkerTier
+        from palyra.executors.worker.executor import WorkerExecutor, WorkerHosts
 
-        return WorkerTier(
+        return WorkerExecutor(
             lambda: self.workers,
             self.catalog,
             protected=self.settings.workspace.protected_names,
-            hosts=HostsOnWorkers(self.settings.sandbox, self.egress),
+            hosts=WorkerHosts(self.settings.sandbox, self.egress),
             check=self.wasm.require_runnable,
         )
 

@@ -27,7 +27,7 @@ from palyra.telemetry.metrics import UnreadMetrics
 from palyra.version import VERSION
 
 if TYPE_CHECKING:
-    from palyra.daemon.fleet_wiring import WorkerParts
+    from palyra.daemon.fleet_wiring import FleetServices
     from palyra.daemon.mcp_wiring import McpParts
     from palyra.daemon.node_wiring import NodeParts
     from palyra.executors.fetch.executor import FetchTool
@@ -250,10 +250,10 @@ class GatewayParts:
         )
 
     @cached_property
-    def workers(self) -> "WorkerParts":
-        from palyra.daemon.fleet_wiring import WorkerParts
+    def workers(self) -> "FleetServices":
+        from palyra.daemon.fleet_wiring import FleetServices
 
-        return WorkerParts(
+        return FleetServices(
             self.settings.workers,
             store=self.store,
             state=self.state,

@@ -17,7 +17,7 @@ from palyra.devicelink.agent.identity import HeldIdentity, held_certificate
 from palyra.devicelink.agent.joining import Joining
 from palyra.devicelink.limits import MAX_DEVICE_NAME_CHARS
 from palyra.devicelink.pairing.code import DeviceFacts, PairingCode, ServerAddress
-from palyra.executors.worker.leased_calls import WorkerCalls
+from palyra.executors.worker.leased_calls import LeasedCallSettings, WorkerCalls
 from palyra.fleet.agent.agent import End, WorkerAgent
 from palyra.fleet.agent.attesting import MeasuredBuild, WorkerFacts, measure
 from palyra.fleet.agent.link import LinkLost, WorkerLink
@@ -85,7 +85,7 @@ class WorkerHost:
         if record is None or not record.paired:
             raise NotPaired("this worker has not joined a daemon")
         self._folder.lock()
-        calls = WorkerCalls(self._settings, self._state, egress=egress, clock=self._clock)
+        calls = WorkerCalls(settings_of_calls(self._settings), self._state, egress=egress, clock=self._clock)
         try:
             measured = await asyncio.to_thread(measure, image_digest=self._settings.worker.image_digest_sha256)
             agent = self._agent(HeldIdentity(self._folder, record), calls, measured, egress)
@@ -208,4 +208,13 @@ async def _tell_daemon(identity: HeldIdentity) -> None:
     raise DaemonUnreachable(
         f"the daemon could not be told: {why}",
         hint="try again, or `palyra-workerd leave --forget` and have an operator remove the worker",
+    )
+
+
+def settings_of_calls(settings: Settings) -> LeasedCallSettings:
+    return LeasedCallSettings(
+        sandbox=settings.sandbox,
+        egress=settings.egress,
+        wasm=settings.wasm,
+        protected_names=settings.workspace.protected_names,
     )

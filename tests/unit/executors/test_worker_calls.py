@@ -14,8 +14,9 @@ from palyra.canonical import canonical_json
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
 from palyra.daemon.settings import Settings
+from palyra.daemon.worker_agent import settings_of_calls
 from palyra.errors import PalyraError
-from palyra.executors.worker.leased_calls import WorkerCalls, tier_capability, tool_capability
+from palyra.executors.worker.leased_calls import WorkerCalls
 from palyra.fleet.agent.lease import LeaseOffer
 from palyra.fleet.agent.scratch import Scratch, ScratchFolder
 from palyra.fleet.domain.lease import LeaseOutcome
@@ -43,7 +44,7 @@ def offer(tool: str, arguments: dict[str, Any], **changes: Any) -> LeaseOffer:
 @pytest.fixture
 async def calls(tmp_path: Path) -> AsyncIterator[WorkerCalls]:
     settings = Settings(sandbox=SandboxSettings(allow_interpreters=True))
-    made = WorkerCalls(settings, StateDir.open(tmp_path / "state"), egress=None, clock=SystemClock())
+    made = WorkerCalls(settings_of_calls(settings), StateDir.open(tmp_path / "state"), egress=None, clock=SystemClock())
     yield made
     await made.close()
 
@@ -60,17 +61,17 @@ def nothing(_stream: int, _data: bytes) -> None:
 
 
 async def test_what_is_attested_is_what_is_run(calls: WorkerCalls) -> None:
-    wanted = {tool_capability(name) for name in ("echo", "sleep", "fs.read", "fs.write", "process.run", "plugin.run")}
-    assert wanted | {tier_capability(tier) for tier in "abc"} <= set(calls.capabilities)
+    wanted = {f"tool.{name}" for name in ("echo", "sleep", "fs.read", "fs.write", "process.run", "plugin.run")}
+    assert wanted | {f"tier.{tier}" for tier in "abc"} <= set(calls.capabilities)
     for absent in ("process.start", "http.fetch", "node.invoke"):
-        assert tool_capability(absent) not in calls.capabilities
+        assert f"tool.{absent}" not in calls.capabilities
         with pytest.raises(PalyraError):
             calls.require_offered(offer(absent, {}))
 
 
 async def test_what_is_switched_off_is_not_offered(tmp_path: Path) -> None:
     settings = Settings(sandbox=SandboxSettings(enabled=False), wasm=WasmSettings(enabled=False))
-    made = WorkerCalls(settings, StateDir.open(tmp_path / "state"), egress=None, clock=SystemClock())
+    made = WorkerCalls(settings_of_calls(settings), StateDir.open(tmp_path / "state"), egress=None, clock=SystemClock())
     assert not {"tool.process.run", "tool.plugin.run", "tier.a", "tier.b", "tier.c"} & set(made.capabilities)
     await made.close()
 
@@ -120,7 +121,7 @@ async def test_a_program_runs_in_this_machines_own_sandbox_and_is_shown_as_it_ru
 
 async def test_a_program_has_no_network_whatever_the_machines_settings_are(tmp_path: Path, scratch: Scratch) -> None:
     settings = Settings(sandbox=SandboxSettings(allow_interpreters=True, egress="none"))
-    made = WorkerCalls(settings, StateDir.open(tmp_path / "state"), egress=None, clock=SystemClock())
+    made = WorkerCalls(settings_of_calls(settings), StateDir.open(tmp_path / "state"), egress=None, clock=SystemClock())
     try:
         asked = offer("process.run", {"command": "sh", "args": ["-c", "wc -l < /proc/net/dev"]})
         end = await made.perform(asked, scratch, 30_000, nothing)

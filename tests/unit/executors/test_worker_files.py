@@ -11,7 +11,7 @@ import pytest
 
 from palyra.errors import PalyraError
 from palyra.executors.worker import files as worker_files
-from palyra.executors.worker.files import TooMuchForWorker, gather, write_back
+from palyra.executors.worker.files import TooMuchForWorker, copy_to_workspace, gather_inputs
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.fleet.store.artifacts import ArtifactStore
 
@@ -27,13 +27,13 @@ def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     root.mkdir()
     for number in range(3):
         (root / str(number)).write_text("same")
-    assert len(gather(scope(root, "."), (), store, GO_ON)[1]) == 3 and store.stored_bytes() == 4
+    assert len(gather_inputs(scope(root, "."), (), store, GO_ON)[1]) == 3 and store.stored_bytes() == 4
     monkeypatch.setattr(worker_files, "MAX_ARTIFACTS", 2)
     with pytest.raises(TooMuchForWorker):
-        gather(scope(root, "."), (), store, GO_ON)
+        gather_inputs(scope(root, "."), (), store, GO_ON)
     monkeypatch.setattr(worker_files, "MAX_ARTIFACT_BYTES", 3)
     with pytest.raises(TooMuchForWorker):
-        gather(scope(root, "0"), (), store, GO_ON)
+        gather_inputs(scope(root, "0"), (), store, GO_ON)
 
 
 def test_a_file_that_goes_away_meanwhile_does_not_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def test_a_file_that_goes_away_meanwhile_does_not_go_along(tmp_path: Path, monke
         return opened(directory, path, **options)
 
     monkeypatch.setattr(worker_files, "open_regular", after_others)
-    assert [one.path for one in gather(scope(root, "."), (), store, GO_ON)[1]] == ["kept"]
+    assert [one.path for one in gather_inputs(scope(root, "."), (), store, GO_ON)[1]] == ["kept"]
 
 
 def test_a_call_that_was_stopped_stops_reading(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_call_that_was_stopped_stops_reading(tmp_path: Path) -> None:
     stopped = threading.Event()
     stopped.set()
     with pytest.raises(PalyraError):
-        gather(scope(tmp_path / "w", "."), (), ArtifactStore(tmp_path / "a"), stopped)
+        gather_inputs(scope(tmp_path / "w", "."), (), ArtifactStore(tmp_path / "a"), stopped)
 
 
 def test_folders_without_files_go_along_and_names_that_cannot_be_told_stay(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_folders_without_files_go_along_and_names_that_cannot_be_told_stay(tmp_p
     (root / os.fsdecode(b"\xfe")).mkdir()
 
     def told(*paths: str) -> tuple[tuple[str, ...], list[str]]:
-        found, files = gather(scope(root, *paths), (".git",), store, GO_ON)
+        found, files = gather_inputs(scope(root, *paths), (".git",), store, GO_ON)
         return found.folders, [one.path for one in files]
 
     assert told(".") == (("data/inner", "empty"), ["full/file"])
@@ -90,7 +90,7 @@ def test_nothing_is_written_outside(tmp_path: Path, path: str) -> None:
     digest = hashlib.sha256(b"x").hexdigest()
     store.add(iter((b"x",)), 1, digest)
     with pytest.raises(PalyraError):
-        write_back(scope(root, "."), (ArtifactRef(path=path, digest_sha256=digest, size=1),), (), store, GO_ON)
+        copy_to_workspace(scope(root, "."), (ArtifactRef(path=path, digest_sha256=digest, size=1),), (), store, GO_ON)
     assert list(outside.iterdir()) == [] and not (tmp_path / "x").exists()
 
 
@@ -102,4 +102,4 @@ def test_what_the_scope_does_not_cover_is_not_written(tmp_path: Path) -> None:
     made = (ArtifactRef(path="b/x", digest_sha256=digest, size=1),)
     for narrow in (scope(root, "a"), scope(root, ".", read_only=True)):
         with pytest.raises(PalyraError):
-            write_back(narrow, made, (), store, GO_ON)
+            copy_to_workspace(narrow, made, (), store, GO_ON)

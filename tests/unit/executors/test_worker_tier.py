@@ -10,9 +10,9 @@ from fakes.fleet_peers import a_lease
 from palyra.canonical import digest_of
 from palyra.errors import CallCancelled, Denied, RemoteError
 from palyra.executors.files.executor import builtin_catalog
-from palyra.executors.worker.executor import WorkerTier, needs_of
+from palyra.executors.worker.executor import WorkerExecutor, needs_of
 from palyra.fleet.domain.lease import LeaseOutcome
-from palyra.fleet.domain.lease_request import LeaseAsk, LeaseReport
+from palyra.fleet.domain.lease_request import LeaseReport, LeaseRequest
 from palyra.fleet.domain.settlement import CleanupProof, LeaseSettlement, SettledResult
 from palyra.fleet.domain.workspace_scope import ArtifactRef
 from palyra.fleet.store.artifacts import ArtifactStore
@@ -36,9 +36,8 @@ class Worker:
     def __init__(self, folder: Path) -> None:
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
-        self.artifacts = self
-        self.store = ArtifactStore(folder / "artifacts")
-        self.asked: list[LeaseAsk] = []
+        self.files = ArtifactStore(folder / "artifacts")
+        self.asked: list[LeaseRequest] = []
         self.outcome = LeaseOutcome.SUCCEEDED
         self.error: dict[str, Any] | None = None
         self.made: tuple[ArtifactRef, ...] = ()
@@ -47,7 +46,7 @@ class Worker:
     def calls(self) -> "Worker":
         return self
 
-    async def run(self, ask: LeaseAsk) -> LeaseReport:
+    async def run(self, ask: LeaseRequest) -> LeaseReport:
         self.asked.append(ask)
         lease = a_lease(tool=ask.tool, scope=ask.scope)
         cleanup = CleanupProof(
@@ -76,9 +75,8 @@ class Worker:
     def hosts(self, plan: ExecutionPlan) -> tuple[tuple[str, ...], int, int]:
         return (("example.com:443",), 10, 2) if plan.tool == "process.run" else ((), 0, 0)
 
-    def tier(self) -> WorkerTier:
-        parts: Any = self
-        return WorkerTier(lambda: parts, CATALOG, protected=(".env*",), hosts=self.hosts, check=self.check)
+    def tier(self) -> WorkerExecutor:
+        return WorkerExecutor(lambda: self, CATALOG, protected=(".env*",), hosts=self.hosts, check=self.check)
 
     def plan(self, tool: str, arguments: dict[str, Any], **changes: Any) -> ExecutionPlan:
         fields: dict[str, Any] = {"tier": ToolTier.BUILTIN, "obligations": Obligations(place="worker"), **changes}
@@ -89,7 +87,7 @@ class Worker:
 
     def put(self, content: bytes) -> str:
         digest = hashlib.sha256(content).hexdigest()
-        self.store.add(iter((content,)), len(content), digest)
+        self.files.add(iter((content,)), len(content), digest)
         return digest
 
 
@@ -123,7 +121,7 @@ async def test_a_program_gets_the_workspace_without_what_is_protected(worker: Wo
     await worker.tier().execute(worker.plan("process.run", {"command": "ls"}, tier=ToolTier.C))
     (ask,) = worker.asked
     assert [(one.path, one.executable) for one in ask.inputs] == [("run", True), ("src/a.txt", False)]
-    assert all(worker.store.has(one.digest_sha256) for one in ask.inputs)
+    assert all(worker.files.has(one.digest_sha256) for one in ask.inputs)
     assert ask.needs == {"tool.process.run", "tier.c"} and not ask.idempotent and not ask.scope.read_only
     assert (ask.hosts, ask.egress_bytes, ask.egress_tunnels) == (("example.com:443",), 10, 2)
 

@@ -1,12 +1,12 @@
 from fakes.fleet_peers import a_lease
 from palyra.errors import RemoteError
 from palyra.fleet.domain.lease import FencedResult
-from palyra.fleet.domain.lease_request import LeaseAsk
+from palyra.fleet.domain.lease_request import LeaseRequest
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.worker import WorkerLifecycleState, WorkerRecord
 from palyra.fleet.domain.workspace_scope import ArtifactRef
 from palyra.fleet.server import messages
-from palyra.fleet.server.messages import Told
+from palyra.fleet.server.messages import Outgoing
 from palyra.wire.worker.v1 import worker_pb2 as wire
 
 POLICY = WorkerFleetPolicy()
@@ -23,7 +23,7 @@ RECORD = WorkerRecord(
 )
 
 
-def on_the_wire(told: Told) -> wire.DaemonCommand:
+def on_the_wire(told: Outgoing) -> wire.DaemonCommand:
     """Every field has its place in the message, or this raises."""
     return wire.DaemonCommand(**{told.kind: told.fields})  # type: ignore[arg-type]
 
@@ -31,7 +31,7 @@ def on_the_wire(told: Told) -> wire.DaemonCommand:
 def test_an_offer_has_the_lease_and_what_was_asked() -> None:
     artifact = ArtifactRef(path="src/a", digest_sha256="ab" * 32, size=3, executable=True)
     lease = a_lease(inputs=(artifact,))
-    ask = LeaseAsk(
+    ask = LeaseRequest(
         run_id=lease.run_id,
         call_id=lease.call_id,
         principal=lease.principal,
@@ -52,10 +52,10 @@ def test_an_offer_has_the_lease_and_what_was_asked() -> None:
 
 
 def test_answers_are_empty_or_have_a_code() -> None:
-    assert on_the_wire(messages.settlement_answer("l", None)).settlement_answer.code == ""
-    refused = on_the_wire(messages.settlement_answer("l", FencedResult("void"))).settlement_answer
+    assert on_the_wire(messages.answer_settlement("l", None)).settlement_answer.code == ""
+    refused = on_the_wire(messages.answer_settlement("l", FencedResult("void"))).settlement_answer
     assert (refused.code, refused.message) == ("lease.fenced", "void")
-    remote = messages.attestation_answer(RemoteError("m", remote_code="x.y"), 5)
+    remote = messages.answer_attestation(RemoteError("m", remote_code="x.y"), 5)
     assert on_the_wire(remote).attestation_answer.code == "x.y"
 
 
@@ -64,15 +64,15 @@ def test_the_rest_fits_the_wire() -> None:
     assert (told.session, list(told.void_lease_ids), told.settle_grace_ms) == (3, ["l"], POLICY.settle_grace_ms)
     for each in (
         messages.challenge("n", POLICY),
-        messages.heartbeat_ack(1),
+        messages.acknowledge_heartbeat(1),
         messages.cancel(a_lease()),
-        messages.certificate_news(b"pem"),
-        messages.goodbye("c", "m"),
+        messages.announce_certificates(b"pem"),
+        messages.say_goodbye("c", "m"),
     ):
         assert on_the_wire(each).WhichOneof("command") == each.kind
 
 
 def test_what_is_asked_of_an_owed_lease_says_which_and_what_to_repeat() -> None:
     lease = a_lease()
-    sent = on_the_wire(messages.owed(lease)).owed
+    sent = on_the_wire(messages.ask_cleanup(lease)).owed
     assert (sent.lease_id, sent.fence, sent.nonce) == (lease.lease_id, lease.fence, lease.nonce)

@@ -42,7 +42,7 @@ async def test_a_grant_that_is_not_sound_is_not_heard(fleet: EgressFleet) -> Non
     device = await fleet.pair()
     for lease_id, timeout_ms in ((f"{1:026d}", 5), ("../../x", 5), (f"{2:026d}", 0)):
         grant = LeaseGrant(worker_id="w", lease_id=lease_id, fence=1, timeout_ms=timeout_ms, hosts=("a.example",))
-        fleet.desk.grant(str(device.device_id), grant)
+        fleet.grants.grant(str(device.device_id), grant)
     heard: asyncio.Queue[Orders] = asyncio.Queue()
     line = link(fleet, device)
     following = asyncio.create_task(line.follow(heard.put_nowait))

@@ -38,18 +38,18 @@ def grant(number: int) -> LeaseGrant:
 
 async def test_the_whole_list_comes_first_and_then_what_changes(fleet: EgressFleet) -> None:
     device, other = await fleet.pair(), await fleet.pair()
-    fleet.desk.grant(str(device.device_id), grant(1))
-    fleet.desk.grant(str(other.device_id), grant(2))
+    fleet.grants.grant(str(device.device_id), grant(1))
+    fleet.grants.grant(str(other.device_id), grant(2))
     call = follow(fleet, device)
     whole = await call.read()
     assert whole.whole and b"BEGIN CERTIFICATE" in whole.ca_bundle_pem
     assert [each.fence for each in whole.still_open] == [1]
     (told,) = whole.granted
     assert (told.lease_id, list(told.hosts), told.max_bytes) == (f"{1:026d}", ["a.example"], 7)
-    fleet.desk.grant(str(device.device_id), grant(3))
+    fleet.grants.grant(str(device.device_id), grant(3))
     more = await call.read()
     assert not more.whole and [each.fence for each in more.granted] == [3] and not more.ca_bundle_pem
-    fleet.desk.end(grant(1).lease_id)
+    fleet.grants.end(grant(1).lease_id)
     assert [each.fence for each in (await call.read()).ended] == [1]
     call.cancel()
 
@@ -61,7 +61,7 @@ async def test_a_newer_follower_ends_the_older_one(fleet: EgressFleet) -> None:
     second = follow(fleet, device)
     await second.read()
     assert await first.read() is grpc.aio.EOF
-    fleet.desk.grant(str(device.device_id), grant(1))
+    fleet.grants.grant(str(device.device_id), grant(1))
     assert [each.fence for each in (await second.read()).granted] == [1]
     second.cancel()
 
@@ -75,7 +75,7 @@ async def test_a_revoked_proxy_is_cut_though_nothing_is_said(fleet: EgressFleet)
         await asyncio.wait_for(call.read(), 60)
     assert cut.value.code() is grpc.StatusCode.UNAUTHENTICATED
     # The daemon's side of the stream ends a moment after its client's.
-    await eventually(lambda: not fleet.desk.grant(str(device.device_id), grant(1)))
+    await eventually(lambda: not fleet.grants.grant(str(device.device_id), grant(1)))
 
 
 async def test_one_that_does_not_read_is_given_up(fleet: EgressFleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ async def test_one_that_does_not_read_is_given_up(fleet: EgressFleet, monkeypatc
     call = follow(fleet, device)
     await call.read()
     for number in range(1, 6):
-        fleet.desk.grant(str(device.device_id), grant(number))
+        fleet.grants.grant(str(device.device_id), grant(number))
     while (more := await call.read()) is not grpc.aio.EOF:
         assert len(more.granted) <= 3
 

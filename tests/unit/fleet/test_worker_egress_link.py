@@ -83,12 +83,12 @@ async def test_a_daemon_that_comes_back_says_which_leases_are_left(tmp_path: Pat
     async with linked(tmp_path) as harness:
         egress_id = str(harness.device.device_id)
         for number in (1, 2, 3):
-            harness.fleet.desk.grant(egress_id, grant(number))
+            harness.fleet.grants.grant(egress_id, grant(number))
             await harness.knows(number)
         await harness.fleet.stop_listening()
         # While it is away nothing changes here.
-        harness.fleet.desk.end(grant(1).lease_id)
-        harness.fleet.desk.grant(egress_id, grant(4))
+        harness.fleet.grants.end(grant(1).lease_id)
+        harness.fleet.grants.grant(egress_id, grant(4))
         assert not harness.egress.book.of(grant(1).lease_id).is_over  # type: ignore[union-attr]
         await harness.fleet.listen()
         await harness.knows(4)
@@ -101,10 +101,10 @@ async def test_a_daemon_that_lost_its_memory_goes_by_the_ledger(
 ) -> None:
     async with linked(tmp_path) as harness:
         for number in (1, 2):
-            harness.fleet.desk.grant(str(harness.device.device_id), grant(number))
+            harness.fleet.grants.grant(str(harness.device.device_id), grant(number))
             await harness.knows(number)
         await harness.fleet.stop_listening()
-        harness.fleet.desk = type(harness.fleet.desk)()
+        harness.fleet.grants = type(harness.fleet.grants)()
         monkeypatch.setattr(harness.fleet, "_open_leases", lambda _: [LeaseRef(grant(2).lease_id, 2)])
         await harness.fleet.listen()
         await harness.knows(1, over=True)
@@ -121,7 +121,7 @@ async def test_the_certificate_is_renewed_for_the_same_key_and_the_streams_go_on
         assert before is not None and after is not None and after.key_pem is not None and before.key_pem is not None
         assert after.key_pem.reveal() == before.key_pem.reveal()
         assert after.certificate_pem != before.certificate_pem
-        harness.fleet.desk.grant(str(harness.device.device_id), grant(5))
+        harness.fleet.grants.grant(str(harness.device.device_id), grant(5))
         await harness.knows(5)
         # The daemon has seen the new one in use: the old one is no longer good.
         held = harness.fleet.nodes.identities.device(harness.device.device_id)
@@ -132,7 +132,7 @@ async def test_a_proxy_that_was_revoked_keeps_trying_and_opens_nothing_new(tmp_p
     async with linked(tmp_path) as harness:
         await harness.fleet.nodes.identities.revoke(harness.device.device_id, reason="test", actor="user:operator")
         await eventually(lambda: not harness.link.online.is_set())
-        assert not harness.fleet.desk.grant(str(harness.device.device_id), grant(6))
+        assert not harness.fleet.grants.grant(str(harness.device.device_id), grant(6))
         assert harness.egress.book.of(grant(6).lease_id) is None
 
 

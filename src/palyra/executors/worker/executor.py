@@ -1,13 +1,14 @@
-"""What a call may reach from a worker: hosts that policy allows now, told to that worker's proxy before the call runs.
+"""The worker executor: it runs an authorised call on a worker of the fleet and adds the worker's attestation.
 
-A proxy on another machine cannot put each connection to policy as the daemon's own does. So policy is asked once, here,
-for each host and port; names that only a pattern allows could not be asked about, and are not granted.
+The daemon grants the hosts of such a call to the worker's egress proxy before the call runs. A proxy on another machine
+cannot ask policy for each connection, so policy decides here once per host and port. A rule for a name pattern cannot
+be decided in advance and is not granted.
 """
 
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -18,7 +19,10 @@ from palyra.egress.domain.target import Target
 from palyra.errors import CallCancelled, ExitCode, PalyraError, RemoteError
 from palyra.executors.network.service import EgressParts
 from palyra.executors.process.executor import hosts_for
+from palyra.executors.worker.files import copy_to_workspace, gather_inputs, scope_of
 from palyra.fleet.domain.lease import LeaseOutcome
+from palyra.fleet.domain.lease_request import LeaseReport, LeaseRequest
+from palyra.fleet.store.artifacts import ArtifactStore
 from palyra.pipeline.attest import worker_receipt
 from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.domain.budget import BudgetKind
@@ -26,30 +30,28 @@ from palyra.pipeline.domain.call import CallTimedOut, ExecutionPlan, Outcome
 from palyra.pipeline.domain.spec import WORKER_EXECUTOR, ToolSpec, ToolTier
 from palyra.sandbox.settings import SandboxSettings
 
-if TYPE_CHECKING:
-    from palyra.daemon.fleet_wiring import WorkerParts
-    from palyra.fleet.domain.lease_request import LeaseAsk, LeaseReport
-
 _PROGRAMS = "process.run"
+# The hosts that a call may reach from a worker, its bytes and its tunnels.
+HostsOfCall = Callable[[ExecutionPlan], tuple[tuple[str, ...], int, int]]
 
 
-class HostsOnWorkers:
+class WorkerHosts:
     def __init__(self, settings: SandboxSettings, egress: EgressParts) -> None:
         self._settings = settings
         self._egress = egress
 
     def __call__(self, plan: ExecutionPlan) -> tuple[tuple[str, ...], int, int]:
-        """Rules, bytes and tunnels. The bytes count as used: what a worker moved, only its own proxy knows."""
+        """Return rules, bytes and tunnels. All bytes count as used: only the worker's proxy knows the true number."""
         if plan.tool != _PROGRAMS or plan.obligations.egress == "none":
             return (), 0, 0
-        asked = parse_rules(hosts_for(plan.arguments, self._settings.allowed_hosts))
-        exact = [HostRule(rule.host, port) for rule in asked if not rule.below for port in rule.ports]
+        wanted = parse_rules(hosts_for(plan.arguments, self._settings.allowed_hosts))
+        exact = [HostRule(rule.host, port) for rule in wanted if not rule.below for port in rule.ports]
         if not exact:
             return (), 0, 0
         grant = self._egress.grant_for(plan, tuple(map(str, exact)))
         self._egress.enter(plan, grant)
         try:
-            allowed = tuple(str(rule) for rule in exact if self._allows(grant, rule))
+            allowed = tuple(str(rule) for rule in exact if self._is_allowed(grant, rule))
         finally:
             self._egress.leave(grant)
         if not allowed:
@@ -57,7 +59,7 @@ class HostsOnWorkers:
         plan.usage.note(BudgetKind.EGRESS_BYTES, grant.max_bytes)
         return allowed, grant.max_bytes, grant.max_tunnels
 
-    def _allows(self, grant: EgressGrant, rule: HostRule) -> bool:
+    def _is_allowed(self, grant: EgressGrant, rule: HostRule) -> bool:
         try:
             self._egress.service.judge_target(grant, Target.of(rule.host, rule.port or 0, scheme="tcp"))
         except PalyraError:
@@ -65,65 +67,62 @@ class HostsOnWorkers:
         return True
 
 
-# The worker tier: a call that was decided on here, run by a worker of the fleet, with its word beside ours.
+class LeaseCalls(Protocol):
+    async def run(self, request: LeaseRequest) -> LeaseReport: ...
 
 
-class WorkerHosts(Protocol):
-    def __call__(self, plan: ExecutionPlan) -> tuple[tuple[str, ...], int, int]:
-        """The hosts that the call may reach from a worker, the bytes and the tunnels."""
+class WorkerFleet(Protocol):
+    @property
+    def files(self) -> ArtifactStore:
+        """The store of leases' files."""
+
+    def calls(self) -> LeaseCalls:
+        """Return the service that leases calls. Raise Unavailable without a daemon or with workers switched off."""
 
 
-class WorkerTier:
-    """``parts`` is made on first use: most commands never need a fleet."""
+class WorkerExecutor:
+    """``fleet`` is made on first use: most commands never need one."""
 
     name = WORKER_EXECUTOR
     keeps_deadline = True
 
     def __init__(
         self,
-        parts: "Callable[[], WorkerParts]",
+        fleet: Callable[[], WorkerFleet],
         catalog: Catalog,
         *,
         protected: tuple[str, ...],
-        hosts: WorkerHosts,
+        hosts: HostsOfCall,
         check: Callable[[ExecutionPlan], None],
     ) -> None:
-        """``check`` raises for a call that its own executor would refuse before it ran it."""
-        self._parts = parts
+        """``check`` raises for a call that its local executor would refuse before running it."""
+        self._fleet = fleet
         self._catalog = catalog
         self._protected = protected
         self._hosts = hosts
         self._check = check
 
     async def execute(self, plan: ExecutionPlan) -> Outcome:
-        from palyra.executors.worker.files import write_back
-
-        parts = self._parts()
-        calls = parts.calls()
+        fleet = self._fleet()
+        calls = fleet.calls()
         self._check(plan)
-        ask = await self._ask(plan)
+        request = await self._build_request(plan, fleet.files)
         if BudgetKind.WASM_FUEL in plan.granted:
-            # All of it counts as used: what a guest burned elsewhere, only its worker knows.
+            # All of it counts as used: only the worker knows what a guest burned there.
             plan.usage.note(BudgetKind.WASM_FUEL, plan.granted[BudgetKind.WASM_FUEL])
-        report = await calls.run(ask)
-        artifacts = report.settled.statement.artifacts
+        report = await calls.run(request)
+        artifacts, scope = report.settled.statement.artifacts, report.lease.scope
         if artifacts:
-            store, scope = parts.artifacts.store, report.lease.scope
-            await _in_thread(lambda stop: write_back(scope, artifacts, self._protected, store, stop))
+            await _run_in_thread(lambda stop: copy_to_workspace(scope, artifacts, self._protected, fleet.files, stop))
         return outcome_of(report, plan)
 
-    async def _ask(self, plan: ExecutionPlan) -> "LeaseAsk":
-        from palyra.executors.worker.files import gather, scope_of
-        from palyra.fleet.domain.lease_request import LeaseAsk
-
+    async def _build_request(self, plan: ExecutionPlan, files: ArtifactStore) -> LeaseRequest:
         spec = self._catalog.entry(plan.tool).spec
-        touched = spec.touches(plan.arguments).paths
-        read_only = bool(plan.obligations.read_only)
-        scope = scope_of(spec, touched, plan.workspace, read_only=read_only)
-        store = self._parts().artifacts.store
-        scope, inputs = await _in_thread(lambda stop: gather(scope, self._protected, store, stop))
+        paths = spec.touches(plan.arguments).paths
+        whole = scope_of(spec, paths, plan.workspace, read_only=bool(plan.obligations.read_only))
+        scope, inputs = await _run_in_thread(lambda stop: gather_inputs(whole, self._protected, files, stop))
         hosts, egress_bytes, tunnels = self._hosts(plan)
-        return LeaseAsk(
+        return LeaseRequest(
             run_id=plan.run_id,
             call_id=plan.call_id,
             principal=plan.principal,
@@ -131,7 +130,7 @@ class WorkerTier:
             arguments_json=canonical_json(dict(plan.arguments)),
             argument_digest=plan.argument_digest,
             tier=plan.tier.value,
-            obligations_json=_obligations(plan),
+            obligations_json=_encode_obligations(plan),
             needs=needs_of(spec, plan.tier),
             scope=scope,
             inputs=inputs,
@@ -146,16 +145,16 @@ class WorkerTier:
 
 
 def needs_of(spec: ToolSpec, tier: ToolTier) -> frozenset[str]:
-    """What a worker has to have attested that it can do."""
+    """Return the capabilities that a worker must have attested to get the call."""
     needs = {f"tool.{spec.name}"}
     if tier is not ToolTier.BUILTIN:
         needs.add(f"tier.{tier.value}")
     return frozenset(needs)
 
 
-def outcome_of(report: "LeaseReport", plan: ExecutionPlan) -> Outcome:
+def outcome_of(report: LeaseReport, plan: ExecutionPlan) -> Outcome:
     settled = report.settled
-    mine = worker_receipt(
+    own = worker_receipt(
         worker_id=report.lease.worker_id,
         lease_id=report.lease.lease_id,
         fence=report.lease.fence,
@@ -166,15 +165,14 @@ def outcome_of(report: "LeaseReport", plan: ExecutionPlan) -> Outcome:
     )
     return Outcome(
         result=settled.result,
-        receipt=(mine, *settled.attestation.receipt),
+        receipt=(own, *settled.attestation.receipt),
         error=_error_of(report, plan),
         worker_attestation=settled.envelope,
     )
 
 
-def _error_of(report: "LeaseReport", plan: ExecutionPlan) -> PalyraError | None:
-    """The worker's error in its own words, as every door would have shown it had the call run here."""
-    said: dict[str, Any] = report.settled.error or {}
+def _error_of(report: LeaseReport, plan: ExecutionPlan) -> PalyraError | None:
+    """Return the worker's error with its own code and message, as if the call had run here."""
     match report.settled.statement.outcome:
         case LeaseOutcome.SUCCEEDED:
             return None
@@ -183,29 +181,29 @@ def _error_of(report: "LeaseReport", plan: ExecutionPlan) -> PalyraError | None:
         case LeaseOutcome.CANCELLED:
             return CallCancelled(f"{plan.tool} was stopped on its worker")
         case _:
-            return _remote(said)
+            return _to_remote_error(report.settled.error or {})
 
 
-def _remote(said: dict[str, Any]) -> PalyraError:
-    code = str(said.get("code", "call.tool_failed"))
+def _to_remote_error(error: dict[str, Any]) -> PalyraError:
+    code = str(error.get("code", "call.tool_failed"))
     known = PalyraError.registry.get(code)
     return RemoteError(
-        str(said.get("message", "the call failed on its worker")),
+        str(error.get("message", "the call failed on its worker")),
         remote_code=code,
-        hint=str(said.get("hint", "")),
+        hint=str(error.get("hint", "")),
         exit_code=int(ExitCode.FAILED if known is None else known.exit_code),
     )
 
 
-def _obligations(plan: ExecutionPlan) -> bytes:
-    put = {name: value for name, value in msgspec.structs.asdict(plan.obligations).items() if value is not None}
-    # Where it runs is settled by now.
-    put.pop("place", None)
-    return canonical_json(put)
+def _encode_obligations(plan: ExecutionPlan) -> bytes:
+    fields = {name: value for name, value in msgspec.structs.asdict(plan.obligations).items() if value is not None}
+    # The place is decided by now.
+    fields.pop("place", None)
+    return canonical_json(fields)
 
 
-async def _in_thread(work: Callable[[threading.Event], Any]) -> Any:
-    """A cancelled call is told so and waited for: it leaves no thread behind."""
+async def _run_in_thread(work: Callable[[threading.Event], Any]) -> Any:
+    """Run blocking work. Cancelling the task sets the event and waits, so that no thread is left behind."""
     stop = threading.Event()
     running = asyncio.ensure_future(asyncio.to_thread(work, stop))
     try:

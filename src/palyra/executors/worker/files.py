@@ -1,7 +1,7 @@
-"""The files of a leased call: out of the workspace into the store of artifacts, and what came back into the workspace.
+"""The files of a leased call: copied from the workspace into the store of artifacts, and results copied back.
 
-What is sent is read through the same confinement as the file tools', links and protected names left out. What came back
-is written through it too: a protected name is refused here, whatever a worker says.
+Both directions use the confinement of the file tools. Links and protected names are not sent, and a protected name
+from a worker is refused.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class TooMuchForWorker(LimitExceeded):
 
 
 def scope_of(spec: ToolSpec, paths: tuple[str, ...], workspace: str, *, read_only: bool) -> WorkerWorkspaceScope:
-    """A tool that names what it touches gets that; one that runs programs gets the workspace; others get nothing."""
+    """Give a tool the paths that it names, a tool that runs programs the whole workspace, any other tool nothing."""
     capabilities = spec.metadata.capabilities
     writes = ToolCapability.FILESYSTEM_WRITE in capabilities and not read_only
     if ToolCapability.PROCESS_EXEC in capabilities:
@@ -51,11 +51,10 @@ def scope_of(spec: ToolSpec, paths: tuple[str, ...], workspace: str, *, read_onl
     return WorkerWorkspaceScope.parse(workspace, allowed, read_only=not writes)
 
 
-def gather(
+def gather_inputs(
     scope: WorkerWorkspaceScope, protected: tuple[str, ...], store: ArtifactStore, cancelled: threading.Event
 ) -> tuple[WorkerWorkspaceScope, tuple[ArtifactRef, ...]]:
-    """Blocking. Every regular file in the scope is in the store when this returns, and the scope names the folders that
-    are there without one."""
+    """Store every regular file of the scope, and add the folders without files to the scope. Blocking."""
     found: dict[tuple[str, ...], ArtifactRef] = {}
     folders: set[tuple[str, ...]] = set()
     total = 0
@@ -63,15 +62,15 @@ def gather(
         return scope, ()
     with open_workspace(Path(scope.root), protected, read_only=True) as workspace:
         for path in map(WorkspacePath.parse, scope.allowed_paths):
-            for names, opened in _entries(workspace, path, cancelled):
+            for names, opened in _list_entries(workspace, path, cancelled):
                 if opened is None:
                     folders.add(names)
                     continue
                 try:
                     with opened() as descriptor:
-                        ref = _stored("/".join(names), descriptor, store, cancelled)
+                        ref = _store_file("/".join(names), descriptor, store, cancelled)
                 except NotFound:
-                    # It went away between the reading of its folder and now.
+                    # The file was removed after its folder was listed.
                     continue
                 found[names] = ref
                 total += ref.size
@@ -79,7 +78,7 @@ def gather(
                     raise TooMuchForWorker(
                         f"more than {MAX_ARTIFACTS} files or {MAX_ARTIFACTS_BYTES} bytes would go to the worker"
                     )
-    # Folders with something in them come with that, and the workspace itself is always there.
+    # A file brings its folders along, and the workspace itself always exists.
     above = {(), *(names[:depth] for names in (*found, *folders) for depth in range(len(names)))}
     bare = tuple("/".join(names) for names in sorted(folders - above))
     if len(bare) > MAX_ARTIFACTS:
@@ -87,17 +86,17 @@ def gather(
     return scope.with_folders(bare), tuple(sorted(found.values(), key=lambda ref: ref.path))
 
 
-def _entries(
+def _list_entries(
     workspace: Workspace, path: WorkspacePath, cancelled: threading.Event
 ) -> Iterator[tuple[tuple[str, ...], Callable[[], AbstractContextManager[int]] | None]]:
-    """Files, each with what opens it, and folders."""
+    """Yield files, each with the function that opens it, and folders with None."""
     try:
         directory = workspace.open(path, OPEN_DIRECTORY)
     except NotFound:
-        yield _folder_above(workspace, path), None
+        yield _find_folder_above(workspace, path), None
         return
     except PalyraError:
-        # Not a folder: the one file that is meant.
+        # The path names a single file.
         if workspace.protected.match(path.names) is None:
             yield path.names, lambda: open_regular(workspace.descriptor, path.encoded(), shown=path.shown())
         return
@@ -124,8 +123,8 @@ def _entries(
                 )
 
 
-def _folder_above(workspace: Workspace, path: WorkspacePath) -> tuple[str, ...]:
-    """The last folder on the way that is there: a call may be about to write into it."""
+def _find_folder_above(workspace: Workspace, path: WorkspacePath) -> tuple[str, ...]:
+    """Return the deepest existing folder above the path: the call may write into it."""
     for depth in range(len(path.names) - 1, 0, -1):
         try:
             with held(workspace.open(WorkspacePath(path.names[:depth]), OPEN_DIRECTORY)):
@@ -136,7 +135,7 @@ def _folder_above(workspace: Workspace, path: WorkspacePath) -> tuple[str, ...]:
 
 
 def _is_text(names: tuple[str, ...]) -> bool:
-    """Whether the name can be said in JSON: what is not UTF-8 came here as lone surrogates, and stays here."""
+    """Tell whether JSON can carry the name. Names that are not UTF-8 contain lone surrogates and are not sent."""
     try:
         names[-1].encode()
     except UnicodeEncodeError:
@@ -144,22 +143,22 @@ def _is_text(names: tuple[str, ...]) -> bool:
     return True
 
 
-def _stored(name: str, descriptor: int, store: ArtifactStore, cancelled: threading.Event) -> ArtifactRef:
-    """Read twice: once for the digest, and again only if the store lacks it. What changed in between is refused."""
+def _store_file(name: str, descriptor: int, store: ArtifactStore, cancelled: threading.Event) -> ArtifactRef:
+    """Read the file for its digest, and again only if the store lacks it. A change in between is refused."""
     status = os.fstat(descriptor)
     if status.st_size > MAX_ARTIFACT_BYTES:
         raise TooMuchForWorker(f"{name} has more than {MAX_ARTIFACT_BYTES} bytes")
     summed = hashlib.sha256()
-    for part in _parts(descriptor, status.st_size, cancelled):
+    for part in _read_chunks(descriptor, status.st_size, cancelled):
         summed.update(part)
     digest = summed.hexdigest()
-    store.add(_parts(descriptor, status.st_size, cancelled), status.st_size, digest)
+    store.add(_read_chunks(descriptor, status.st_size, cancelled), status.st_size, digest)
     return ArtifactRef(
         path=name, digest_sha256=digest, size=status.st_size, executable=bool(status.st_mode & stat.S_IXUSR)
     )
 
 
-def _parts(descriptor: int, size: int, cancelled: threading.Event) -> Iterator[bytes]:
+def _read_chunks(descriptor: int, size: int, cancelled: threading.Event) -> Iterator[bytes]:
     offset = 0
     while offset < size:
         refuse_cancelled(cancelled)
@@ -170,14 +169,14 @@ def _parts(descriptor: int, size: int, cancelled: threading.Event) -> Iterator[b
         offset += len(part)
 
 
-def write_back(
+def copy_to_workspace(
     scope: WorkerWorkspaceScope,
     artifacts: tuple[ArtifactRef, ...],
     protected: tuple[str, ...],
     store: ArtifactStore,
     cancelled: threading.Event,
 ) -> None:
-    """Blocking. Each file is replaced as a whole or not at all; the first that cannot be ends it."""
+    """Replace each file as a whole, and stop at the first failure. Blocking."""
     with open_workspace(Path(scope.root), protected, read_only=scope.read_only) as workspace:
         for artifact in artifacts:
             scope.require(artifact.path, write=True)

@@ -1,9 +1,10 @@
-"""Leased calls on a worker: the same executors as a daemon's, in the scratch workspace of the lease.
+"""Leased calls on a worker: the daemon's executors in the scratch workspace of the lease.
 
-What is decided is decided at the daemon. Here a call runs in this machine's own tier, under its own settings made
-stricter by the lease, with no network but through the worker's egress proxy.
+The daemon decides. The worker runs the call in this machine's tiers, under its own settings as restricted by the lease.
+The only network is the worker's egress proxy.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ import msgspec
 
 from palyra.clock import Clock
 from palyra.config.state_dir import StateDir
-from palyra.daemon.settings import Settings
+from palyra.egress.settings import EgressSettings
 from palyra.errors import PalyraError
 from palyra.executors import builtin
 from palyra.executors.files.executor import FILES_EXECUTOR, FilesExecutor, builtin_catalog
@@ -29,48 +30,51 @@ from palyra.sandbox.domain.profile import AppearingProtected, SandboxProfile
 from palyra.sandbox.layers.bubblewrap import gather_host
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.running_process import StreamName
+from palyra.sandbox.settings import SandboxSettings
 from palyra.wasm.runtime import WasmRuntime
+from palyra.wasm.settings import WasmSettings
 from palyra.workspace.protected import ProtectedNames
 
 SANDBOX: Final = "sandbox"
 PROCESS_RUN: Final = "process.run"
-# Where a call came from, for what asks: the daemon knows the true channel.
+# The channel of leased calls here; the daemon has recorded the true one.
 CHANNEL: Final = "worker"
 _FILES: Final = "fs."
 _STREAMS: Final = {StreamName.STDOUT: 1, StreamName.STDERR: 2}
 
 
-def tool_capability(tool: str) -> str:
-    return f"tool.{tool}"
-
-
-def tier_capability(tier: str) -> str:
-    return f"tier.{tier}"
+class LeasedCallSettings(msgspec.Struct, frozen=True, kw_only=True):
+    sandbox: SandboxSettings
+    egress: EgressSettings
+    wasm: WasmSettings
+    protected_names: tuple[str, ...]
 
 
 class WorkerCalls:
-    """Made before there is an event loop; what needs one is made with the first call that does."""
+    """Created without an event loop; the first call that needs a runner or a runtime creates it."""
 
-    def __init__(self, settings: Settings, state: StateDir, *, egress: EgressOfLease | None, clock: Clock) -> None:
+    def __init__(
+        self, settings: LeasedCallSettings, state: StateDir, *, egress: EgressOfLease | None, clock: Clock
+    ) -> None:
         self._settings = settings
         self._state = state
         self._egress = egress
         self._clock = clock
         self._catalog = builtin_catalog(settings.sandbox, settings.egress, settings.wasm)
-        self._protected = settings.workspace.protected_names
+        self._protected = settings.protected_names
         self._protected_names = ProtectedNames(self._protected)
         self._builtin = builtin.BuiltinExecutor()
         self._files = FilesExecutor(self._protected)
         self._plugins = WasmPluginRunnerPolicy.of(settings.wasm)
         self._runner: ProcessRunner | None = None
         self._runtime: WasmRuntime | None = None
-        self._tiers = _tiers(settings)
+        self._tiers = _find_tiers(settings)
         self._specs = {str(spec.name): spec for spec in self._catalog.specs() if self._is_leased(spec)}
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What this machine attests that it runs."""
-        return (*map(tool_capability, sorted(self._specs)), *map(tier_capability, sorted(self._tiers)))
+        """The tools and tiers that this machine attests."""
+        return (*(f"tool.{tool}" for tool in sorted(self._specs)), *(f"tier.{tier}" for tier in sorted(self._tiers)))
 
     def require_offered(self, offer: LeaseOffer) -> None:
         spec = self._specs.get(offer.tool)
@@ -84,7 +88,7 @@ class WorkerCalls:
         entry = self._catalog.entry(offer.tool)
         accepted = accept_arguments(spec, entry.input_check, dict(offer.arguments))
         if accepted.digest != offer.argument_digest:
-            raise BadOffer("the arguments would be completed to others than those that the lease names")
+            raise BadOffer("the completed arguments differ from those that the lease names")
         if offer.tool == PROCESS_RUN and offer.arguments.get("background"):
             raise ToolNotOffered("a lease ends with its call: nothing goes on in the background")
         writes = ToolCapability.FILESYSTEM_WRITE in spec.metadata.capabilities and offer.tool.startswith(_FILES)
@@ -112,7 +116,7 @@ class WorkerCalls:
             channel=CHANNEL,
             approved=True,
         )
-        executor = self._executor(entry.spec, offer, sink)
+        executor = self._choose_executor(entry.spec, offer, sink)
         ended = await execute(executor, entry, plan, redact=lambda value: value, clock=self._clock)
         return CallEnd(
             outcome=LeaseOutcome(ended.state.value),
@@ -133,25 +137,27 @@ class WorkerCalls:
             await runtime.close()
 
     def _is_leased(self, spec: ToolSpec) -> bool:
-        """Tools that need nothing but their arguments and the lease's files."""
+        """Tell whether the tool needs nothing but its arguments and the files of the lease."""
         if spec.executor in (builtin.EXECUTOR, FILES_EXECUTOR):
             return True
         if str(spec.name) == PROCESS_RUN:
             return self._settings.sandbox.enabled
         return str(spec.name) == PLUGIN_RUN and self._settings.wasm.enabled
 
-    def _executor(self, spec: ToolSpec, offer: LeaseOffer, sink: OutputSink) -> Executor:
+    def _choose_executor(self, spec: ToolSpec, offer: LeaseOffer, sink: OutputSink) -> Executor:
         match spec.executor:
             case builtin.EXECUTOR:
                 return self._builtin
             case "files":
                 return self._files
             case "process":
-                return _LeasedProcess(self._processes(), self._settings, self._protected, offer, self._egress, sink)
+                return _LeasedProcess(
+                    self._open_runner(), self._settings.sandbox, self._protected, offer, self._egress, sink
+                )
             case _:
-                return _LeasedPlugin(self._plugin_runtime, self._plugins, self._protected)
+                return _LeasedPlugin(self._open_runtime, self._plugins, self._protected)
 
-    def _processes(self) -> ProcessRunner:
+    def _open_runner(self) -> ProcessRunner:
         if self._runner is None:
             scratch = self._state.path(SANDBOX)
             scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -161,14 +167,14 @@ class WorkerCalls:
                     enabled=settings.enabled,
                     max_running=settings.max_running,
                     max_waiting=settings.max_waiting,
-                    # A sandbox built ahead would hold a lease's workspace after its end.
+                    # A prewarmed sandbox would hold the workspace of a lease after its end.
                     warm=False,
                     scratch=str(scratch),
                 )
             )
         return self._runner
 
-    def _plugin_runtime(self) -> WasmRuntime:
+    def _open_runtime(self) -> WasmRuntime:
         if self._runtime is None:
             self._runtime = make_runtime(self._settings.wasm, self._state, most_limits(self._settings.wasm))
         return self._runtime
@@ -181,7 +187,7 @@ class _LeasedProcess:
     def __init__(
         self,
         runner: ProcessRunner,
-        settings: Settings,
+        settings: SandboxSettings,
         protected: tuple[str, ...],
         offer: LeaseOffer,
         egress: EgressOfLease | None,
@@ -195,11 +201,11 @@ class _LeasedProcess:
         self._egress = egress
 
     async def execute(self, plan: ExecutionPlan) -> Outcome:
-        """Hosts are those that the daemon told the worker's proxy for this lease; without a proxy there are none."""
+        """Allow the hosts that the daemon granted to the worker's proxy for this lease; without a proxy, no host."""
         offer, egress = self._offer, self._egress
         hosts = () if egress is None else await egress.hosts(offer.lease_id, offer.fence)
-        settings = msgspec.structs.replace(self._settings.sandbox, egress="strict", allowed_hosts=hosts)
-        profile = _fitted(profile_for(plan, settings, self._protected, watched=True))
+        settings = msgspec.structs.replace(self._settings, egress="strict", allowed_hosts=hosts)
+        profile = _keep_protected(profile_for(plan, settings, self._protected, watched=True))
         door = egress.door(offer.lease_id, offer.fence) if egress is not None and hosts else None
         done = await self._tools.perform(plan, profile, door)
         return Outcome(result=done.result, receipt=done.receipt, error=done.error)
@@ -217,9 +223,7 @@ class _LeasedPlugin:
         self._protected = protected
 
     async def execute(self, plan: ExecutionPlan) -> Outcome:
-        """A module among the lease's files: which one may be run, the daemon has decided."""
-        import asyncio
-
+        """Run a module from the files of the lease; the daemon has decided which."""
         self._policy.require_enabled()
         if "path" not in plan.arguments:
             raise NoModule("a leased plugin is a file of its lease")
@@ -228,8 +232,8 @@ class _LeasedPlugin:
         return await run_plugin(self._runtime(), compiled, plan, self._policy)
 
 
-def _fitted(profile: SandboxProfile) -> SandboxProfile:
-    """What appeared under a protected name stays in the scratch workspace, is not sent back, and goes with it."""
+def _keep_protected(profile: SandboxProfile) -> SandboxProfile:
+    """Keep new protected names where they are: they are not sent back and vanish with the scratch workspace."""
     if profile.appearing_protected is not AppearingProtected.MOVE_ASIDE:
         return profile
     return msgspec.structs.replace(profile, appearing_protected=AppearingProtected.KEEP)
@@ -240,8 +244,8 @@ def _tier_of(offer: LeaseOffer, spec: ToolSpec) -> ToolTier:
     return spec.tier if named in ("", ToolTier.BUILTIN.value) else ToolTier(named)
 
 
-def _tiers(settings: Settings) -> frozenset[str]:
-    """The tiers that this machine has, tried rather than believed."""
+def _find_tiers(settings: LeasedCallSettings) -> frozenset[str]:
+    """Return the tiers of this machine, each tried for real."""
     found: set[Any] = {ToolTier.A.value} if settings.wasm.enabled else set()
     if settings.sandbox.enabled:
         found.add(ToolTier.B.value)

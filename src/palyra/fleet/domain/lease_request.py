@@ -20,7 +20,7 @@ class LeaseNotTaken(Failed):
     http_status = 502
 
 
-class LeaseAsk(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """``needs`` are capabilities. ``hosts`` and ``egress_bytes`` are what the worker's proxy lets the call reach."""
 
     run_id: str

@@ -11,7 +11,7 @@ from palyra.errors import Denied, PalyraError
 from palyra.fleet import limits
 from palyra.fleet.domain.commands import FleetCommand, FleetDecision, ReportViolation
 from palyra.fleet.egress.leases import LeaseGrant, LeaseRef, Orders
-from palyra.fleet.server.lease_grants import LeaseDesk
+from palyra.fleet.server.lease_grants import LeaseGrants
 from palyra.identity.device import DeviceKind, actor_of
 from palyra.identity.records import IssuedCertificate, PeerIdentity
 from palyra.wire.egress.v1 import egress_pb2
@@ -144,7 +144,7 @@ class OpenLeases(Protocol):
 class LeaseGrantService(LeaseGrantServiceServicer):
     """The daemon gives ``desk`` every lease before it is offered and when it ends."""
 
-    def __init__(self, gate: LeaseGate, desk: LeaseDesk, open_leases: OpenLeases) -> None:
+    def __init__(self, gate: LeaseGate, desk: LeaseGrants, open_leases: OpenLeases) -> None:
         self._gate = gate
         self._desk = desk
         self._open_leases = open_leases

@@ -21,7 +21,7 @@ from palyra.fleet.domain.signed_statement import SignedStatement
 from palyra.fleet.domain.worker import TRANSITIONS, StaleSession, WorkerEvent, WorkerLifecycleState, WorkerRecord
 from palyra.fleet.limits import BEATS_GATHER_SHARE, NONCE_HEX_CHARS
 from palyra.fleet.server import messages
-from palyra.fleet.server.messages import DeviceKeyOf, DeviceKeys, Line
+from palyra.fleet.server.messages import CommandStream, DeviceKeyOf, DeviceKeys
 from palyra.fleet.store.batching import CommandBatcher
 from palyra.fleet.store.port import Beat, BeatAnswer, FleetLedger
 from palyra.identity.device import DeviceKind, actor_of
@@ -53,32 +53,38 @@ class Session:
 
     __slots__ = (
         "caught_up",
+        "confirmed",
         "key",
-        "line",
         "named",
         "number",
         "refused",
         "sent",
-        "shown",
         "slots",
+        "stream",
         "worker_id",
         "worker_name",
     )
 
     def __init__(
-        self, worker_id: str, worker_name: str, number: int, line: Line, key: DeviceKeyOf, named: frozenset[str]
+        self,
+        worker_id: str,
+        worker_name: str,
+        number: int,
+        stream: CommandStream,
+        key: DeviceKeyOf,
+        named: frozenset[str],
     ) -> None:
         self.worker_id = worker_id
         self.worker_name = worker_name
         self.number = number
-        self.line = line
+        self.stream = stream
         self.key = key
         # The leases that the worker had when it connected.
         self.named = named
         # What it did not have then was offered again or taken back.
         self.caught_up = False
         # The open leases that it has shown to have since.
-        self.shown: frozenset[str] = frozenset()
+        self.confirmed: frozenset[str] = frozenset()
         self.slots = -1
         self.refused = 0
         # What had been sent at its last heartbeat: more than that tells it as well that somebody is here.
@@ -93,22 +99,22 @@ class _Presented(msgspec.Struct, frozen=True):
     egress_id: str = ""
 
 
-class LeaseWatch(Protocol):
+class LeaseObserver(Protocol):
     """Who waits for leases, and for places."""
 
-    def began(self, lease: WorkerLease, egress_id: str) -> None:
+    def on_granted(self, lease: WorkerLease, egress_id: str) -> None:
         """``egress_id`` is the proxy of its worker, if that has one."""
 
-    def ended(self, lease: WorkerLease) -> None: ...
+    def on_ended(self, lease: WorkerLease) -> None: ...
 
-    def connected(self, session: Session, leases: Iterable[WorkerLease]) -> None:
+    def on_connected(self, session: Session, leases: Iterable[WorkerLease]) -> None:
         """The worker has attested itself on this connection and has these leases open."""
 
-    def room(self) -> None:
+    def dispatch_waiting(self) -> None:
         """There may be a free place now."""
 
 
-class FleetDesk:
+class FleetSessions:
     def __init__(
         self,
         *,
@@ -124,11 +130,11 @@ class FleetDesk:
         self.index = PlacementIndex(policy)
         self.batcher = CommandBatcher(
             ledger,
-            self._decided,
-            self._beaten,
+            self._apply_decision,
+            self._end_stale_sessions,
             beats_gather_seconds=policy.heartbeat_interval_ms / MS_PER_SECOND * BEATS_GATHER_SHARE,
         )
-        self.watch: LeaseWatch | None = None
+        self.watch: LeaseObserver | None = None
         self._clock = clock
         self._instance = instance
         self._keys = keys
@@ -141,7 +147,9 @@ class FleetDesk:
     def session(self, worker_id: str) -> Session | None:
         return self._sessions.get(worker_id)
 
-    async def open(self, worker_id: str, hello: Hello, line: Line, key: DeviceKeyOf) -> tuple[Session, WorkerRecord]:
+    async def open(
+        self, worker_id: str, hello: Hello, stream: CommandStream, key: DeviceKeyOf
+    ) -> tuple[Session, WorkerRecord]:
         """Raises what the ledger refuses, and for a worker that has just gone into quarantine."""
         decision = await self.batcher.decide(
             commands.OpenSession(
@@ -155,19 +163,19 @@ class FleetDesk:
                 named=hello.open_lease_ids,
             )
         )
-        record = _required(decision)
+        record = _require_record(decision)
         if not record.connected:
             raise WorkerQuarantined(f"the worker is {record.state.value}: {record.reason[:100]}", device=worker_id)
         present = self._sessions.get(worker_id)
         if present is not None and present.number > record.session:
             raise StaleSession("another connection of this worker took over", worker_id=worker_id)
-        session = Session(worker_id, record.name, record.session, line, key, hello.open_lease_ids)
+        session = Session(worker_id, record.name, record.session, stream, key, hello.open_lease_ids)
         self._sessions[worker_id] = session
         for lease_id in sorted(hello.open_lease_ids & {*record.open_leases, *record.owes}):
             self._note_taken(worker_id, lease_id)
         return session, record
 
-    def void(self, record: WorkerRecord, named: Iterable[str]) -> list[str]:
+    def find_void_leases(self, record: WorkerRecord, named: Iterable[str]) -> list[str]:
         return sorted(set(named) - set(record.open_leases))
 
     async def close(self, session: Session) -> None:
@@ -190,18 +198,18 @@ class FleetDesk:
             )
         )
 
-    def attested(self, session: Session, decision: FleetDecision) -> None:
+    def follow_attestation(self, session: Session, decision: FleetDecision) -> None:
         """After the worker was told so: it takes, declines and disclaims leases only from then on."""
         if decision.refusal is not None or decision.worker is None:
             return
         if not session.caught_up and self.watch:
             session.caught_up = True
             if decision.worker.open_leases:
-                self.watch.connected(session, self.ledger.leases(session.worker_id))
+                self.watch.on_connected(session, self.ledger.leases(session.worker_id))
         for lease_id in decision.worker.owes:
-            self._ask_for(session, lease_id)
+            self._ask_for_cleanup(session, lease_id)
 
-    def _ask_for(self, session: Session, lease_id: str) -> None:
+    def _ask_for_cleanup(self, session: Session, lease_id: str) -> None:
         """What nothing shows that the worker has may never have reached it: only the worker can say."""
         try:
             lease = self.ledger.lease(lease_id)
@@ -209,16 +217,16 @@ class FleetDesk:
             # It ended too long ago for anybody to know its nonce.
             return
         if not lease.taken_ms:
-            session.line.send(messages.owed(lease))
+            session.stream.send(messages.ask_cleanup(lease))
 
-    def has(self, worker_id: str, lease: WorkerLease) -> None:
+    def confirm_lease(self, worker_id: str, lease: WorkerLease) -> None:
         """The worker shows by what it does that it has this lease. It is noted once, and held against a disclaimer."""
         session = self._sessions.get(worker_id)
-        if lease.taken_ms or (session is not None and lease.lease_id in session.shown):
+        if lease.taken_ms or (session is not None and lease.lease_id in session.confirmed):
             return
         self._note_taken(worker_id, lease.lease_id)
         if session is not None and lease.is_open:
-            session.shown |= {lease.lease_id}
+            session.confirmed |= {lease.lease_id}
 
     def _note_taken(self, worker_id: str, lease_id: str) -> None:
         actor = actor_of(DeviceKind.WORKER, worker_id)
@@ -243,9 +251,9 @@ class FleetDesk:
                 )
             )
 
-    def reports(self, session: Session) -> None:
+    def reset_workspace_count(self, session: Session) -> None:
         """The worker reports the end of a lease: workspaces that it counted before that may be gone since."""
-        self.batcher.recount(session.worker_id)
+        self.batcher.reset_workspace_count(session.worker_id)
 
     async def decide(self, command: commands.FleetCommand) -> FleetDecision:
         """The decision; raises its refusal."""
@@ -254,19 +262,19 @@ class FleetDesk:
             raise decision.refusal
         return decision
 
-    def end_device(self, worker_id: str, code: str) -> None:
+    def end_session(self, worker_id: str, code: str) -> None:
         """The worker's identity is not good any more, or the daemon stops."""
         session = self._sessions.get(worker_id)
         if session is not None:
-            session.line.end(code, "")
+            session.stream.end(code, "")
 
     def end_all(self, code: str, message: str) -> None:
         for session in list(self._sessions.values()):
-            session.line.end(code, message)
+            session.stream.end(code, message)
 
     def announce(self, ca_bundle_pem: bytes) -> None:
         for session in self._sessions.values():
-            session.line.send(messages.certificate_news(ca_bundle_pem))
+            session.stream.send(messages.announce_certificates(ca_bundle_pem))
 
     async def reap(self) -> int:
         """One round: everything that is due because time passed. How many commands that were."""
@@ -277,36 +285,36 @@ class FleetDesk:
         for future in decided:
             await future
         if self.watch is not None:
-            self.watch.room()
+            self.watch.dispatch_waiting()
         return len(found)
 
-    def _decided(self, command: commands.FleetCommand, decision: FleetDecision) -> None:
+    def _apply_decision(self, command: commands.FleetCommand, decision: FleetDecision) -> None:
         if decision.refusal is not None:
             self._on_refused(decision.refusal.code)
         if decision.worker is not None:
-            self._follow(command, decision.worker)
+            self._follow_record(command, decision.worker)
         watch = self.watch
         for change in decision.leases:
             if change.was is None and watch is not None:
-                watch.began(change.lease, decision.worker.egress_id if decision.worker else "")
+                watch.on_granted(change.lease, decision.worker.egress_id if decision.worker else "")
             elif change.was is change.lease.state:
                 continue
             elif not change.lease.is_open and watch is not None:
-                self._forget_shown(change.lease)
-                watch.ended(change.lease)
+                self._forget_confirmed(change.lease)
+                watch.on_ended(change.lease)
             elif change.lease.state is LeaseState.CANCELLING:
                 session = self._sessions.get(change.lease.worker_id)
                 if session is not None:
-                    session.line.send(messages.cancel(change.lease))
+                    session.stream.send(messages.cancel(change.lease))
         if watch is not None and (decision.worker_changed or decision.leases):
-            watch.room()
+            watch.dispatch_waiting()
 
-    def _forget_shown(self, lease: WorkerLease) -> None:
+    def _forget_confirmed(self, lease: WorkerLease) -> None:
         session = self._sessions.get(lease.worker_id)
-        if session is not None and lease.lease_id in session.shown:
-            session.shown -= {lease.lease_id}
+        if session is not None and lease.lease_id in session.confirmed:
+            session.confirmed -= {lease.lease_id}
 
-    def _follow(self, command: commands.FleetCommand, record: WorkerRecord) -> None:
+    def _follow_record(self, command: commands.FleetCommand, record: WorkerRecord) -> None:
         """The record as the ledger has it now: the index, the stream and an open challenge follow it."""
         session = self._sessions.get(record.worker_id)
         if session is None:
@@ -316,21 +324,21 @@ class FleetDesk:
             return
         self.index.put(record)
         if isinstance(command, commands.Challenge) and record.nonce:
-            session.line.send(messages.challenge(record.nonce, self.policy))
+            session.stream.send(messages.challenge(record.nonce, self.policy))
 
     def _cut(self, session: Session, record: WorkerRecord) -> None:
         del self._sessions[session.worker_id]
         self.index.forget(session.worker_id)
         code = _WHY_CUT.get(record.state, _STALE) if record.session == session.number else _STALE
-        session.line.end(code, record.reason)
+        session.stream.end(code, record.reason)
 
-    def _beaten(self, answer: BeatAnswer) -> None:
+    def _end_stale_sessions(self, answer: BeatAnswer) -> None:
         for beat in answer.stale:
             session = self._sessions.get(beat.worker_id)
             if session is not None and session.number == beat.session:
                 del self._sessions[beat.worker_id]
                 self.index.forget(beat.worker_id)
-                session.line.end(_STALE, "the worker was given up, or is connected elsewhere")
+                session.stream.end(_STALE, "the worker was given up, or is connected elsewhere")
         for beat in answer.suspect:
             self.batcher.submit(
                 commands.ReportWorkspaces(
@@ -339,7 +347,7 @@ class FleetDesk:
             )
 
 
-def challengeable(record: WorkerRecord) -> bool:
+def is_challengeable(record: WorkerRecord) -> bool:
     return bool(record.nonce) and (record.state, WorkerEvent.ATTEST) in TRANSITIONS
 
 
@@ -347,7 +355,7 @@ def new_nonce() -> str:
     return secrets.token_hex(NONCE_HEX_CHARS // 2)
 
 
-def _required(decision: FleetDecision) -> WorkerRecord:
+def _require_record(decision: FleetDecision) -> WorkerRecord:
     if decision.refusal is not None:
         raise decision.refusal
     if decision.worker is None:

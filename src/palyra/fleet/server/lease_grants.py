@@ -41,7 +41,7 @@ class OrderQueue:
         return orders
 
 
-class LeaseDesk:
+class LeaseGrants:
     """Grants in force, by proxy. Who follows has a queue; the newest follower of an identity is the one."""
 
     def __init__(self) -> None:

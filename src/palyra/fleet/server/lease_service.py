@@ -10,7 +10,7 @@ from palyra.errors import Denied, LimitExceeded, Unavailable
 from palyra.fleet.domain import commands
 from palyra.fleet.domain.commands import FleetDecision
 from palyra.fleet.domain.lease import LOST_STATES, GrantId, LeaseId, LeaseState, WorkerApprovalGrant, WorkerLease
-from palyra.fleet.domain.lease_request import LeaseAsk, LeaseLost, LeaseNotTaken, LeaseReport
+from palyra.fleet.domain.lease_request import LeaseLost, LeaseNotTaken, LeaseReport, LeaseRequest
 from palyra.fleet.domain.leasing import CapabilityLacking
 from palyra.fleet.domain.manager import ACTOR
 from palyra.fleet.domain.placement import NoWorker, WaitingLine
@@ -26,7 +26,7 @@ from palyra.fleet.limits import (
     MAX_PLACEMENTS,
 )
 from palyra.fleet.server import messages
-from palyra.fleet.server.fleet_service import FleetDesk, Session, new_nonce
+from palyra.fleet.server.fleet_service import FleetSessions, Session, new_nonce
 from palyra.fleet.server.messages import DeviceKeyOf, FleetMetrics
 
 # Standard output and standard error.
@@ -98,7 +98,7 @@ class Pace:
 _TRY_ANOTHER = (WorkerNotReady, WorkerFull, UnknownWorker, CapabilityLacking)
 
 
-class EgressDesk(Protocol):
+class LeaseGrants(Protocol):
     """What the proxies of workers are told about leases."""
 
     def grant(self, egress_id: str, grant: LeaseGrant) -> bool: ...
@@ -106,10 +106,10 @@ class EgressDesk(Protocol):
     def end(self, lease_id: str) -> None: ...
 
 
-class _Flight:
+class PendingLease:
     """A lease that somebody here waits for."""
 
-    def __init__(self, ask: LeaseAsk) -> None:
+    def __init__(self, ask: LeaseRequest) -> None:
         self.ask = ask
         self.lease: WorkerLease | None = None
         self.key: DeviceKeyOf | None = None
@@ -118,32 +118,32 @@ class _Flight:
         self.end: asyncio.Future[tuple[WorkerLease, SettledResult | None]] = asyncio.get_running_loop().create_future()
 
 
-class _Place:
+class _WaitingCall:
     def __init__(self, needs: frozenset[str]) -> None:
         self.needs = needs
         self.worker: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
 
-class LeaseCalls:
+class LeaseService:
     def __init__(
         self,
-        desk: FleetDesk,
+        sessions: FleetSessions,
         *,
         clock: Clock,
-        egress: EgressDesk,
+        egress: LeaseGrants,
         metrics: FleetMetrics,
         forget_output: Callable[[str], None],
     ) -> None:
-        self._desk = desk
+        self._sessions = sessions
         self._forget_output = forget_output
         self._clock = clock
         self._egress = egress
         self._metrics = metrics
-        self._flights: dict[str, _Flight] = {}
+        self._pending: dict[str, PendingLease] = {}
         self._results: dict[str, SettledResult] = {}
-        self._line: WaitingLine[_Place] = WaitingLine()
+        self._line: WaitingLine[_WaitingCall] = WaitingLine()
         self._ends = Pace()
-        desk.watch = self
+        sessions.watch = self
 
     @property
     def waiting(self) -> int:
@@ -152,7 +152,7 @@ class LeaseCalls:
     @property
     def in_flight(self) -> int:
         """Leases that calls here wait for."""
-        return len(self._flights)
+        return len(self._pending)
 
     @property
     def busy(self) -> bool:
@@ -161,12 +161,12 @@ class LeaseCalls:
 
     def lease_of(self, lease_id: str) -> WorkerLease:
         """As it was granted, for what is bound to it; raises UnknownLease."""
-        flight = self._flights.get(lease_id)
-        if flight is not None and flight.lease is not None and not flight.end.done():
-            return flight.lease
-        return self._desk.ledger.lease(lease_id)
+        pending = self._pending.get(lease_id)
+        if pending is not None and pending.lease is not None and not pending.end.done():
+            return pending.lease
+        return self._sessions.ledger.lease(lease_id)
 
-    async def run(self, ask: LeaseAsk) -> LeaseReport:
+    async def run(self, ask: LeaseRequest) -> LeaseReport:
         """What a worker did. Raises where none could be had, or where the one that was had is lost."""
         deadline = self._clock.monotonic() + ask.timeout_ms / MS_PER_SECOND
         now_ms = self._clock.now_ms()
@@ -183,28 +183,28 @@ class LeaseCalls:
             approval_id=ask.approval_id,
         )
         while True:
-            flight = await self._leased(ask, grant_id, grant, deadline)
-            lease, settled = await self._ended(flight)
-            if settled is not None and flight.key is not None:
+            pending = await self._acquire_lease(ask, grant_id, grant, deadline)
+            lease, settled = await self._wait_for_end(pending)
+            if settled is not None and pending.key is not None:
                 return LeaseReport(
                     lease=lease,
                     settled=settled,
-                    key_id=flight.key.key_id,
-                    key_der=flight.key.public_der(),
-                    worker_name=flight.worker_name,
+                    key_id=pending.key.key_id,
+                    key_der=pending.key.public_der(),
+                    worker_name=pending.worker_name,
                 )
-            grant_id, grant = await self._again(lease), None
+            grant_id, grant = await self._grant_retry(lease), None
 
-    async def _leased(
-        self, ask: LeaseAsk, grant_id: str, grant: WorkerApprovalGrant | None, deadline: float
-    ) -> _Flight:
+    async def _acquire_lease(
+        self, ask: LeaseRequest, grant_id: str, grant: WorkerApprovalGrant | None, deadline: float
+    ) -> PendingLease:
         refusal: Exception = NoWorker("no worker took the call")
         for _ in range(MAX_PLACEMENTS):
-            worker_id = await self._placed(ask, deadline)
+            worker_id = await self._choose_worker(ask, deadline)
             lease_id = str(LeaseId.new())
-            flight = self._flights[lease_id] = _Flight(ask)
+            pending = self._pending[lease_id] = PendingLease(ask)
             left_ms = max(1, round((deadline - self._clock.monotonic()) * MS_PER_SECOND))
-            deciding = self._desk.batcher.submit(
+            deciding = self._sessions.batcher.submit(
                 commands.LeaseWork(
                     actor=ACTOR,
                     worker_id=worker_id,
@@ -225,39 +225,39 @@ class LeaseCalls:
                     grant=grant,
                 )
             )
-            deciding.add_done_callback(partial(self._answered, worker_id, lease_id))
+            deciding.add_done_callback(partial(self._release_place, worker_id, lease_id))
             try:
                 decision = await asyncio.shield(deciding)
             except asyncio.CancelledError:
                 # Should it be granted all the same, its worker is told to stop at once.
-                flight.abandoned = True
+                pending.abandoned = True
                 raise
             if decision.refusal is None:
-                return flight
+                return pending
             refusal = decision.refusal
             if not isinstance(refusal, _TRY_ANOTHER):
                 raise refusal
             if decision.worker is None or not decision.worker.connected:
-                self._desk.index.forget(worker_id)
+                self._sessions.index.forget(worker_id)
         raise refusal
 
-    def _answered(self, worker_id: str, lease_id: str, decided: "asyncio.Future[FleetDecision]") -> None:
-        self._desk.index.answered(worker_id)
+    def _release_place(self, worker_id: str, lease_id: str, decided: "asyncio.Future[FleetDecision]") -> None:
+        self._sessions.index.answered(worker_id)
         if decided.cancelled() or decided.exception() is not None or decided.result().refusal is not None:
             # Nobody waits for it any more, whether or not its caller still does.
-            self._flights.pop(lease_id, None)
+            self._pending.pop(lease_id, None)
 
-    async def _placed(self, ask: LeaseAsk, deadline: float) -> str:
-        index = self._desk.index
+    async def _choose_worker(self, ask: LeaseRequest, deadline: float) -> str:
+        index = self._sessions.index
         if not self._line:
             try:
                 return index.choose(ask.needs, self._clock.now_ms())
             except NoWorker:
                 if not index.can_ever(ask.needs):
                     raise
-        place = _Place(ask.needs)
+        place = _WaitingCall(ask.needs)
         self._line.add(ask.run_id, place)
-        self.room()
+        self.dispatch_waiting()
         taken = False
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
@@ -273,16 +273,16 @@ class LeaseCalls:
             elif not taken:
                 # Given to whom it could not reach any more: the next one gets it.
                 index.answered(place.worker.result())
-                self.room()
+                self.dispatch_waiting()
 
-    def room(self) -> None:
+    def dispatch_waiting(self) -> None:
         """Whoever waits longest and fits gets the free place."""
-        index, now_ms = self._desk.index, self._clock.now_ms()
+        index, now_ms = self._sessions.index, self._clock.now_ms()
         chosen = ""
         # Whole lines wait for the same: what nobody can be given is looked for once.
         in_vain: set[frozenset[str]] = set()
 
-        def fits(place: _Place) -> bool:
+        def fits(place: _WaitingCall) -> bool:
             nonlocal chosen
             if place.needs in in_vain:
                 return False
@@ -299,28 +299,28 @@ class LeaseCalls:
             else:
                 place.worker.set_result(chosen)
 
-    async def _ended(self, flight: _Flight) -> tuple[WorkerLease, SettledResult | None]:
-        lease = flight.lease
+    async def _wait_for_end(self, pending: PendingLease) -> tuple[WorkerLease, SettledResult | None]:
+        lease = pending.lease
         if lease is None:
             raise LeaseLost("the lease was granted and not begun")
         try:
-            return await asyncio.shield(flight.end)
+            return await asyncio.shield(pending.end)
         except asyncio.CancelledError:
-            await self._stop(lease, flight)
+            await self._cancel_lease(lease, pending)
             raise
         finally:
-            self._flights.pop(lease.lease_id, None)
+            self._pending.pop(lease.lease_id, None)
 
-    async def _stop(self, lease: WorkerLease, flight: _Flight) -> None:
-        self._desk.batcher.submit(
+    async def _cancel_lease(self, lease: WorkerLease, pending: PendingLease) -> None:
+        self._sessions.batcher.submit(
             commands.CancelLease(actor=ACTOR, lease_id=lease.lease_id, reason="the call was stopped")
         )
-        await asyncio.wait([flight.end], timeout=CANCEL_SECONDS)
+        await asyncio.wait([pending.end], timeout=CANCEL_SECONDS)
 
-    async def _again(self, lease: WorkerLease) -> str:
+    async def _grant_retry(self, lease: WorkerLease) -> str:
         """A grant for another try, where that can do no harm; raises how the call ended where not."""
         grant_id = str(GrantId.new())
-        decision = await self._desk.batcher.decide(
+        decision = await self._sessions.batcher.decide(
             commands.RetryLease(actor=ACTOR, lease_id=lease.lease_id, grant_id=grant_id, valid_ms=GRANT_VALID_MS)
         )
         refusal = decision.refusal
@@ -334,32 +334,32 @@ class LeaseCalls:
         how = "its deadline passed" if lease.state is LeaseState.EXPIRED else f"it was given up ({lease.reason[:100]})"
         raise LeaseLost(f"the worker did not report: {how}; {refusal.message}", **facts)
 
-    def bring(self, lease_id: str, settled: SettledResult) -> None:
+    def stage_result(self, lease_id: str, settled: SettledResult) -> None:
         """What a worker reports, before the ledger has said whether it counts."""
-        if lease_id in self._flights:
+        if lease_id in self._pending:
             self._results[lease_id] = settled
 
-    def drop(self, lease_id: str) -> None:
+    def discard_result(self, lease_id: str) -> None:
         self._results.pop(lease_id, None)
 
-    def began(self, lease: WorkerLease, egress_id: str) -> None:
+    def on_granted(self, lease: WorkerLease, egress_id: str) -> None:
         """The lease is on disk: first its worker's proxy is told of it, then the worker."""
-        flight = self._flights.get(lease.lease_id)
-        session = self._desk.session(lease.worker_id)
-        if flight is None:
+        pending = self._pending.get(lease.lease_id)
+        session = self._sessions.session(lease.worker_id)
+        if pending is None:
             return
-        flight.lease = lease
+        pending.lease = lease
         if session is not None:
-            flight.key, flight.worker_name = session.key, session.worker_name
-            self._offer(session, lease, flight, egress_id)
-        if flight.abandoned:
-            self._flights.pop(lease.lease_id, None)
-            self._desk.batcher.submit(
+            pending.key, pending.worker_name = session.key, session.worker_name
+            self._offer(session, lease, pending, egress_id)
+        if pending.abandoned:
+            self._pending.pop(lease.lease_id, None)
+            self._sessions.batcher.submit(
                 commands.CancelLease(actor=ACTOR, lease_id=lease.lease_id, reason="the call was stopped")
             )
 
-    def _offer(self, session: Session, lease: WorkerLease, flight: _Flight, egress_id: str) -> None:
-        ask, now_ms = flight.ask, self._clock.now_ms()
+    def _offer(self, session: Session, lease: WorkerLease, pending: PendingLease, egress_id: str) -> None:
+        ask, now_ms = pending.ask, self._clock.now_ms()
         if egress_id:
             self._egress.grant(
                 egress_id,
@@ -377,9 +377,9 @@ class LeaseCalls:
                     timeout_ms=max(1, lease.deadline_ms - now_ms),
                 ),
             )
-        session.line.send(messages.offer(lease, ask, now_ms))
+        session.stream.send(messages.offer(lease, ask, now_ms))
 
-    def ended(self, lease: WorkerLease) -> None:
+    def on_ended(self, lease: WorkerLease) -> None:
         self._ends.count(self._clock.monotonic())
         self._egress.end(lease.lease_id)
         self._forget_output(lease.lease_id)
@@ -388,27 +388,27 @@ class LeaseCalls:
         brought = self._results.pop(lease.lease_id, None)
         # What was brought counts only if the ledger says so: it may have fenced the lease because of it.
         settled = brought if lease.state is LeaseState.SETTLED else None
-        flight = self._flights.get(lease.lease_id)
-        if flight is not None and not flight.end.done():
-            flight.lease = flight.lease or lease
-            flight.end.set_result((lease, settled))
+        pending = self._pending.get(lease.lease_id)
+        if pending is not None and not pending.end.done():
+            pending.lease = pending.lease or lease
+            pending.end.set_result((lease, settled))
 
-    def connected(self, session: Session, leases: Iterable[WorkerLease]) -> None:
+    def on_connected(self, session: Session, leases: Iterable[WorkerLease]) -> None:
         """A worker is back. What it does not know of never reached it: that is offered again, or taken back. Only where
         it showed before that it has the lease, nobody knows what it did: that ends by its deadline."""
         for lease in leases:
-            flight = self._flights.get(lease.lease_id)
-            if flight is not None:
-                flight.key, flight.worker_name = session.key, session.worker_name
+            pending = self._pending.get(lease.lease_id)
+            if pending is not None:
+                pending.key, pending.worker_name = session.key, session.worker_name
             if lease.lease_id in session.named:
                 if lease.state is LeaseState.CANCELLING:
-                    session.line.send(messages.cancel(lease))
+                    session.stream.send(messages.cancel(lease))
             elif lease.taken_ms:
                 continue
-            elif flight is not None and lease.state is LeaseState.OPEN:
-                self._offer(session, lease, flight, self._desk.ledger.worker(lease.worker_id).egress_id)
+            elif pending is not None and lease.state is LeaseState.OPEN:
+                self._offer(session, lease, pending, self._sessions.ledger.worker(lease.worker_id).egress_id)
             else:
-                self._desk.batcher.submit(
+                self._sessions.batcher.submit(
                     commands.DeclineLease(
                         actor=ACTOR,
                         worker_id=lease.worker_id,
@@ -419,11 +419,11 @@ class LeaseCalls:
                     )
                 )
 
-    def look_elsewhere(self) -> None:
+    def settle_moved_leases(self) -> None:
         """Leases whose worker went over to another daemon end there: the ledger tells."""
-        for lease_id, flight in list(self._flights.items()):
-            if flight.lease is None or self._desk.session(flight.lease.worker_id) is not None:
+        for lease_id, pending in list(self._pending.items()):
+            if pending.lease is None or self._sessions.session(pending.lease.worker_id) is not None:
                 continue
-            lease = self._desk.ledger.lease(lease_id)
+            lease = self._sessions.ledger.lease(lease_id)
             if lease.state in LOST_STATES or not lease.is_open:
-                self.ended(lease)
+                self.on_ended(lease)

@@ -7,7 +7,7 @@ import msgspec
 
 from palyra.errors import PalyraError, RemoteError
 from palyra.fleet.domain.lease import WorkerLease
-from palyra.fleet.domain.lease_request import LeaseAsk
+from palyra.fleet.domain.lease_request import LeaseRequest
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.signed_statement import DeviceVerifier
 from palyra.fleet.domain.worker import WorkerRecord
@@ -16,15 +16,15 @@ from palyra.identity.device import DeviceKind
 from palyra.identity.records import IssuedCertificate, PeerIdentity
 
 
-class Told(msgspec.Struct, frozen=True):
+class Outgoing(msgspec.Struct, frozen=True):
     """One ``DaemonCommand``: which of its kinds, and the fields of that."""
 
     kind: str
     fields: dict[str, Any]
 
 
-def welcome(record: WorkerRecord, policy: WorkerFleetPolicy, void: Iterable[str], ca_bundle_pem: bytes) -> Told:
-    return Told(
+def welcome(record: WorkerRecord, policy: WorkerFleetPolicy, void: Iterable[str], ca_bundle_pem: bytes) -> Outgoing:
+    return Outgoing(
         "welcome",
         {
             "protocol_version": PROTOCOL_VERSION,
@@ -40,20 +40,20 @@ def welcome(record: WorkerRecord, policy: WorkerFleetPolicy, void: Iterable[str]
     )
 
 
-def challenge(nonce: str, policy: WorkerFleetPolicy) -> Told:
-    return Told("challenge", {"nonce": nonce, "valid_ms": policy.nonce_life_ms})
+def challenge(nonce: str, policy: WorkerFleetPolicy) -> Outgoing:
+    return Outgoing("challenge", {"nonce": nonce, "valid_ms": policy.nonce_life_ms})
 
 
-def attestation_answer(refusal: PalyraError | None, next_within_ms: int) -> Told:
-    return Told("attestation_answer", {**_answer(refusal), "next_within_ms": next_within_ms})
+def answer_attestation(refusal: PalyraError | None, next_within_ms: int) -> Outgoing:
+    return Outgoing("attestation_answer", {**_answer_fields(refusal), "next_within_ms": next_within_ms})
 
 
-def heartbeat_ack(sequence: int) -> Told:
-    return Told("heartbeat_ack", {"sequence": sequence})
+def acknowledge_heartbeat(sequence: int) -> Outgoing:
+    return Outgoing("heartbeat_ack", {"sequence": sequence})
 
 
-def offer(lease: WorkerLease, ask: LeaseAsk, now_ms: int) -> Told:
-    return Told(
+def offer(lease: WorkerLease, ask: LeaseRequest, now_ms: int) -> Outgoing:
+    return Outgoing(
         "lease",
         {
             "lease_id": lease.lease_id,
@@ -75,33 +75,33 @@ def offer(lease: WorkerLease, ask: LeaseAsk, now_ms: int) -> Told:
     )
 
 
-def cancel(lease: WorkerLease) -> Told:
-    return Told("cancel", {"lease_id": lease.lease_id, "fence": lease.fence, "reason": lease.reason})
+def cancel(lease: WorkerLease) -> Outgoing:
+    return Outgoing("cancel", {"lease_id": lease.lease_id, "fence": lease.fence, "reason": lease.reason})
 
 
-def settlement_answer(lease_id: str, refusal: PalyraError | None) -> Told:
-    return Told("settlement_answer", {"lease_id": lease_id, **_answer(refusal)})
+def answer_settlement(lease_id: str, refusal: PalyraError | None) -> Outgoing:
+    return Outgoing("settlement_answer", {"lease_id": lease_id, **_answer_fields(refusal)})
 
 
-def owed(lease: WorkerLease) -> Told:
-    return Told("owed", {"lease_id": lease.lease_id, "fence": lease.fence, "nonce": lease.nonce})
+def ask_cleanup(lease: WorkerLease) -> Outgoing:
+    return Outgoing("owed", {"lease_id": lease.lease_id, "fence": lease.fence, "nonce": lease.nonce})
 
 
-def certificate_news(ca_bundle_pem: bytes) -> Told:
-    return Told("certificate_news", {"ca_bundle_pem": ca_bundle_pem, "renew_now": True})
+def announce_certificates(ca_bundle_pem: bytes) -> Outgoing:
+    return Outgoing("certificate_news", {"ca_bundle_pem": ca_bundle_pem, "renew_now": True})
 
 
-def goodbye(code: str, message: str) -> Told:
-    return Told("goodbye", {"code": code, "message": message})
+def say_goodbye(code: str, message: str) -> Outgoing:
+    return Outgoing("goodbye", {"code": code, "message": message})
 
 
-def code_of(error: PalyraError) -> str:
+def error_code(error: PalyraError) -> str:
     return error.remote_code if isinstance(error, RemoteError) else error.code
 
 
-def _answer(refusal: PalyraError | None) -> dict[str, str]:
+def _answer_fields(refusal: PalyraError | None) -> dict[str, str]:
     """An empty code accepts."""
-    return {"code": "", "message": ""} if refusal is None else {"code": code_of(refusal), "message": refusal.message}
+    return {"code": "", "message": ""} if refusal is None else {"code": error_code(refusal), "message": refusal.message}
 
 
 # What the fleet's service needs of the listener's gate, of identities and of metrics, declared by the consumer.
@@ -160,16 +160,16 @@ class FleetMetrics(Protocol):
     def worker_refused(self, code: str) -> None: ...
 
 
-class Line(Protocol):
+class CommandStream(Protocol):
     """The way down to one connected worker. None of it waits."""
 
     @property
     def sent(self) -> int:
         """How often something was sent."""
 
-    def send(self, told: Told) -> None: ...
+    def send(self, told: Outgoing) -> None: ...
 
-    def send_along(self, told: Told) -> None:
+    def send_along(self, told: Outgoing) -> None:
         """With whatever is sent next: for what nobody waits for. A message costs more than what is in it."""
 
     def end(self, code: str, message: str) -> None:

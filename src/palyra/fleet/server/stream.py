@@ -13,7 +13,7 @@ import msgspec
 from palyra.errors import InvalidInput, LimitExceeded, PalyraError
 from palyra.fleet import limits
 from palyra.fleet.server import messages
-from palyra.fleet.server.messages import Told, code_of
+from palyra.fleet.server.messages import Outgoing, error_code
 from palyra.wire.worker.v1 import worker_pb2 as wire
 
 CLOSED: Final = "worker.closed"
@@ -45,16 +45,16 @@ class WorkerStream:
         self._gone = False
         self.sent = 0
 
-    def send(self, told: Told) -> None:
+    def send(self, told: Outgoing) -> None:
         if self._keep(told):
             self.sent += 1
             if self._writing is None:
                 self._writing = asyncio.create_task(self._write(), name="worker stream down")
 
-    def send_along(self, told: Told) -> None:
+    def send_along(self, told: Outgoing) -> None:
         self._keep(told)
 
-    def _keep(self, told: Told) -> bool:
+    def _keep(self, told: Outgoing) -> bool:
         if self._gone:
             return False
         if len(self._waiting) >= limits.MAX_WAITING_COMMANDS:
@@ -120,13 +120,13 @@ class WorkerStream:
 
     async def _say_goodbye(self, ending: WorkerStreamEnd) -> None:
         """After what waits, as far as a worker that reads no more lets us."""
-        self._waiting.append(_wire(messages.goodbye(ending.code, ending.message)))
+        self._waiting.append(_wire(messages.say_goodbye(ending.code, ending.message)))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write(), name="worker stream down")
         await asyncio.wait((self._writing,), timeout=limits.GOODBYE_SECONDS)
 
 
-def _wire(told: Told) -> Any:
+def _wire(told: Outgoing) -> Any:
     fields: dict[str, Any] = {told.kind: told.fields}
     return wire.DaemonCommand(**fields)
 
@@ -150,7 +150,7 @@ async def abort_with(context: Any, error: PalyraError) -> NoReturn:
         status = grpc.StatusCode.RESOURCE_EXHAUSTED
     else:
         status = grpc.StatusCode.FAILED_PRECONDITION
-    await context.abort(status, f"{code_of(error)}: {error.message}", ((CODE_KEY, code_of(error)),))
+    await context.abort(status, f"{error_code(error)}: {error.message}", ((CODE_KEY, error_code(error)),))
     raise AssertionError("abort does not return")
 
 

@@ -21,11 +21,11 @@ from palyra.fleet.domain.settlement import (
 )
 from palyra.fleet.domain.signed_statement import MalformedStatement, SignedStatement
 from palyra.fleet.server import messages
-from palyra.fleet.server.fleet_service import FleetDesk, Hello, Session, challengeable
-from palyra.fleet.server.lease_service import LeaseCalls, OutputTails
+from palyra.fleet.server.fleet_service import FleetSessions, Hello, Session, is_challengeable
+from palyra.fleet.server.lease_service import LeaseService, OutputTails
 from palyra.fleet.server.messages import DeviceKeys, Gate
 from palyra.fleet.server.stream import CLOSED, Hear, WorkerStream, WorkerStreamEnd, abort_with, turn_away
-from palyra.fleet.store.artifacts import ArtifactDesk
+from palyra.fleet.store.artifacts import LeaseArtifacts
 from palyra.identity.device import DeviceKind, actor_of
 from palyra.signing.dsse import BadSignature
 from palyra.wire.worker.v1 import worker_pb2 as wire
@@ -42,13 +42,15 @@ class TooManyRefusals(LimitExceeded):
 
 
 class WorkerEvents:
-    def __init__(self, desk: FleetDesk, calls: LeaseCalls, artifacts: ArtifactDesk, output: OutputTails) -> None:
-        self._desk = desk
-        self._calls = calls
+    def __init__(
+        self, sessions: FleetSessions, leases: LeaseService, artifacts: LeaseArtifacts, output: OutputTails
+    ) -> None:
+        self._sessions = sessions
+        self._leases = leases
         self._artifacts = artifacts
         self._output = output
 
-    async def hear(self, session: Session, sequence: int, said: tuple[Any, ...]) -> str | None:
+    async def on_message(self, session: Session, sequence: int, said: tuple[Any, ...]) -> str | None:
         """All of one message. What it takes the ledger to answer is asked together, and answered before the next."""
         asked: list[Coroutine[Any, Any, None]] = []
         beat: Any = None
@@ -56,11 +58,11 @@ class WorkerEvents:
             match event.WhichOneof("event"):
                 case "heartbeat":
                     beat = event.heartbeat
-                    self._desk.beat(session, beat.workspaces, beat.slots)
+                    self._sessions.beat(session, beat.workspaces, beat.slots)
                 case "output":
-                    self._print(session, event.output)
+                    self._add_output(session, event.output)
                 case "accepted":
-                    self._accept(session, event.accepted)
+                    self._note_accepted(session, event.accepted)
                 case "attestation":
                     asked.append(self._attest(session, event.attestation))
                 case "declined":
@@ -68,11 +70,11 @@ class WorkerEvents:
                 case "disclaimer":
                     asked.append(self._disclaim(session, event.disclaimer))
                 case "settlement":
-                    self._desk.reports(session)
+                    self._sessions.reset_workspace_count(session)
                     asked.append(self._settle(session, event.settlement))
                 case "leaving":
                     return LEFT
-        if beat is not None and not (asked and self._calls.busy):
+        if beat is not None and not (asked and self._leases.busy):
             self._acknowledge(session, sequence, beat.slots)
         if len(asked) == 1:
             await asked[0]
@@ -85,21 +87,21 @@ class WorkerEvents:
     def _acknowledge(self, session: Session, sequence: int, slots: int) -> None:
         """An answer to anything tells a worker that somebody is here. In busy times a heartbeat has one of its own only
         where nothing else was sent since the last, and for a worker that winds down and waits for what is kept."""
-        line = session.line
-        if line.sent == session.sent or not slots or not self._calls.busy:
-            line.send(messages.heartbeat_ack(sequence))
-        session.sent = line.sent
+        stream = session.stream
+        if stream.sent == session.sent or not slots or not self._leases.busy:
+            stream.send(messages.acknowledge_heartbeat(sequence))
+        session.sent = stream.sent
 
     async def _attest(self, session: Session, sent: Any) -> None:
-        decision = await self._desk.attest(session, SignedStatement(sent.payload, sent.signature))
+        decision = await self._sessions.attest(session, SignedStatement(sent.payload, sent.signature))
         if decision.refusal is not None:
             session.refused += 1
-        next_ms = self._desk.policy.challenge_after_ms()
-        session.line.send(messages.attestation_answer(decision.refusal, next_ms))
-        self._desk.attested(session, decision)
+        next_ms = self._sessions.policy.challenge_after_ms()
+        session.stream.send(messages.answer_attestation(decision.refusal, next_ms))
+        self._sessions.follow_attestation(session, decision)
 
     async def _decline(self, session: Session, sent: Any) -> None:
-        decision = await self._desk.batcher.decide(
+        decision = await self._sessions.batcher.decide(
             commands.DeclineLease(
                 actor=session.actor,
                 worker_id=session.worker_id,
@@ -121,7 +123,7 @@ class WorkerEvents:
         except _LIES as error:
             lie = error
         lease_id = sent.lease_id[:64]
-        decision = await self._desk.batcher.decide(
+        decision = await self._sessions.batcher.decide(
             commands.DisclaimLease(
                 actor=session.actor,
                 worker_id=session.worker_id,
@@ -133,7 +135,7 @@ class WorkerEvents:
         )
         if decision.refusal is not None:
             session.refused += 1
-        session.line.send(messages.settlement_answer(lease_id, decision.refusal))
+        session.stream.send(messages.answer_settlement(lease_id, decision.refusal))
 
     async def _settle(self, session: Session, sent: Any) -> None:
         lease_id = sent.lease_id[:64]
@@ -144,22 +146,22 @@ class WorkerEvents:
                 signed, sent.result_json, sent.attestation_json, sent.error_json, session.key
             )
             assert settled is not None
-            lease = self._calls.lease_of(lease_id)
+            lease = self._leases.lease_of(lease_id)
             if lease.worker_id == session.worker_id:
                 require_of_lease(settled, lease)
-                if settled.statement.artifacts and self._desk.ledger.lease(lease_id).is_open:
-                    self._desk.has(session.worker_id, lease)
+                if settled.statement.artifacts and self._sessions.ledger.lease(lease_id).is_open:
+                    self._sessions.confirm_lease(session.worker_id, lease)
                     await self._artifacts.require_all(lease, settled.statement.artifacts)
-                self._calls.bring(lease_id, settled)
+                self._leases.stage_result(lease_id, settled)
         except _LIES as lie:
             settled, refusal = None, lie
         except PalyraError as error:
             # Something is missing; the worker can say it again, or otherwise.
             session.refused += 1
-            session.line.send(messages.settlement_answer(lease_id, error))
+            session.stream.send(messages.answer_settlement(lease_id, error))
             return
         try:
-            decision = await self._desk.batcher.decide(
+            decision = await self._sessions.batcher.decide(
                 commands.SettleLease(
                     actor=session.actor,
                     worker_id=session.worker_id,
@@ -171,33 +173,33 @@ class WorkerEvents:
                 )
             )
         finally:
-            self._calls.drop(lease_id)
-        answer = messages.settlement_answer(lease_id, decision.refusal)
+            self._leases.discard_result(lease_id)
+        answer = messages.answer_settlement(lease_id, decision.refusal)
         if decision.refusal is not None:
             session.refused += 1
-        elif self._calls.busy:
+        elif self._leases.busy:
             # The worker only forgets the lease over it, and has been told so with its next lease or heartbeat.
-            session.line.send_along(answer)
+            session.stream.send_along(answer)
             return
-        session.line.send(answer)
+        session.stream.send(answer)
 
-    def _held(self, session: Session, sent: Any) -> WorkerLease:
+    def _require_held(self, session: Session, sent: Any) -> WorkerLease:
         """The lease of which this worker speaks under its fencing number. Whoever does that has it."""
-        lease = self._calls.lease_of(sent.lease_id[:64])
+        lease = self._leases.lease_of(sent.lease_id[:64])
         if lease.worker_id != session.worker_id or lease.fence != sent.fence:
             raise Denied("a lease that this worker never held")
-        self._desk.has(session.worker_id, lease)
+        self._sessions.confirm_lease(session.worker_id, lease)
         return lease
 
-    def _accept(self, session: Session, sent: Any) -> None:
+    def _note_accepted(self, session: Session, sent: Any) -> None:
         try:
-            self._held(session, sent)
+            self._require_held(session, sent)
         except PalyraError:
             session.refused += 1
 
-    def _print(self, session: Session, sent: Any) -> None:
+    def _add_output(self, session: Session, sent: Any) -> None:
         try:
-            lease = self._held(session, sent)
+            lease = self._require_held(session, sent)
             if not lease.is_open:
                 raise Denied("output of a lease that is over")
             self._output.add(lease.lease_id, sent.stream, sent.offset, sent.data)
@@ -226,7 +228,7 @@ class HelloFirst(InvalidInput):
     hint = "a worker's first message on a stream has its hello and nothing before it"
 
 
-class TooMuchTold(LimitExceeded):
+class TooMuchAtOnce(LimitExceeded):
     code = "worker.too_much_told"
     hint = "name the leases that there are, and send fewer events at once"
 
@@ -241,14 +243,14 @@ class WorkerService(WorkerServiceServicer):
         self,
         *,
         gate: Gate,
-        desk: FleetDesk,
+        sessions: FleetSessions,
         events: WorkerEvents,
-        artifacts: ArtifactDesk,
+        artifacts: LeaseArtifacts,
         keys: DeviceKeys,
         leave: Leave,
     ) -> None:
         self._gate = gate
-        self._desk = desk
+        self._sessions = sessions
         self._events = events
         self._artifacts = artifacts
         self._keys = keys
@@ -257,15 +259,15 @@ class WorkerService(WorkerServiceServicer):
     async def Work(self, _messages: Any, context: Any) -> None:  # noqa: N802
         fingerprint = await self._gate.fingerprint(context, _WORK)
         stream = WorkerStream(context)
-        opened = await self._opened(context, fingerprint, stream)
+        opened = await self._open_session(context, fingerprint, stream)
         if opened is None:
             return
-        session, hear = opened
+        session, on_message = opened
         ending = WorkerStreamEnd(CLOSED)
         try:
-            ending = await stream.run(hear)
+            ending = await stream.run(on_message)
         finally:
-            await asyncio.shield(self._desk.close(session))
+            await asyncio.shield(self._sessions.close(session))
         if isinstance(ending.refusal, Denied):
             await self._gate.refuse(context, ending.refusal, _WORK, fingerprint)
         if ending.refusal is not None:
@@ -273,56 +275,59 @@ class WorkerService(WorkerServiceServicer):
         if ending.cut:
             await turn_away(context, ending.code)
 
-    async def _opened(self, context: Any, fingerprint: str, stream: WorkerStream) -> tuple[Session, Hear] | None:
+    async def _open_session(self, context: Any, fingerprint: str, stream: WorkerStream) -> tuple[Session, Hear] | None:
         """The session that the first message opens. Of that message, and of what answers it, a thousand streams that
         wait for hours keep nothing."""
-        first = await _first(context)
+        first = await _read_first(context)
         if first is None:
             return None
         peer = await self._gate.admit_message(context, fingerprint, WORKERS, first.device_id, _WORK)
         try:
-            hello = _hello(first)
+            hello = _read_hello(first)
             key = self._keys.of_certificate(context.auth_context()["x509_pem_cert"][0])
-            session, record = await self._desk.open(str(peer.device_id), hello, stream, key)
+            session, record = await self._sessions.open(str(peer.device_id), hello, stream, key)
         except Denied as refusal:
             await self._gate.refuse(context, refusal, _WORK, fingerprint)
         except PalyraError as error:
             await abort_with(context, error)
         try:
             await self._gate.identities.used(peer)
-            void, bundle = self._desk.void(record, hello.open_lease_ids), self._gate.identities.ca_bundle_pem()
-            stream.send(messages.welcome(record, self._desk.policy, void, bundle))
-            if challengeable(record):
-                stream.send(messages.challenge(record.nonce, self._desk.policy))
+            void, bundle = (
+                self._sessions.find_void_leases(record, hello.open_lease_ids),
+                self._gate.identities.ca_bundle_pem(),
+            )
+            stream.send(messages.welcome(record, self._sessions.policy, void, bundle))
+            if is_challengeable(record):
+                stream.send(messages.challenge(record.nonce, self._sessions.policy))
         except BaseException:
-            await asyncio.shield(self._desk.close(session))
+            await asyncio.shield(self._sessions.close(session))
             raise
-        return session, self._hearing(session, fingerprint, tuple(first.events[1:]))
+        return session, self._make_handler(session, fingerprint, tuple(first.events[1:]))
 
-    def _hearing(self, session: Session, fingerprint: str, rest: tuple[Any, ...]) -> Hear:
+    def _make_handler(self, session: Session, fingerprint: str, rest: tuple[Any, ...]) -> Hear:
         """``rest`` is what came in the same message as the hello: it is heard too."""
         check, events = self._gate.check, self._events
 
-        async def hear(batch: Any) -> str | None:
+        async def on_message(batch: Any) -> str | None:
             nonlocal rest
             check(fingerprint, WORKERS, batch.device_id)
             if len(batch.events) > limits.MAX_EVENTS_PER_BATCH:
-                raise TooMuchTold(f"a message has at most {limits.MAX_EVENTS_PER_BATCH} events")
+                raise TooMuchAtOnce(f"a message has at most {limits.MAX_EVENTS_PER_BATCH} events")
             said, rest = (*rest, *batch.events), ()
-            return await events.hear(session, batch.sequence, said)
+            return await events.on_message(session, batch.sequence, said)
 
-        return hear
+        return on_message
 
     async def FindMissingArtifacts(self, request: Any, context: Any) -> Any:  # noqa: N802
         peer = await self._gate.admit(context, WORKERS, request.device_id, _FIND)
         try:
             if len(request.digests_sha256) > limits.MAX_DIGESTS_ASKED:
-                raise TooMuchTold(f"at most {limits.MAX_DIGESTS_ASKED} digests are answered at once")
+                raise TooMuchAtOnce(f"at most {limits.MAX_DIGESTS_ASKED} digests are answered at once")
             missing = await self._artifacts.missing(
                 str(peer.device_id), request.lease_id, request.fence, list(request.digests_sha256)
             )
         except PalyraError as error:
-            await self._refused(error, context, _FIND, peer.fingerprint)
+            await self._refuse(error, context, _FIND, peer.fingerprint)
         return wire.FindMissingArtifactsResponse(digests_sha256=missing)
 
     async def UploadArtifact(self, parts: Any, context: Any) -> Any:  # noqa: N802
@@ -339,7 +344,7 @@ class WorkerService(WorkerServiceServicer):
                 while (part := await context.read()) is not grpc.aio.EOF:
                     await incoming.write(part.chunk.offset, part.chunk.data)
         except PalyraError as error:
-            await self._refused(error, context, _UPLOAD, fingerprint)
+            await self._refuse(error, context, _UPLOAD, fingerprint)
         return wire.UploadArtifactResponse(digest_sha256=head.digest_sha256)
 
     async def DownloadArtifact(self, request: Any, context: Any) -> None:  # noqa: N802
@@ -350,7 +355,7 @@ class WorkerService(WorkerServiceServicer):
             ):
                 await context.write(wire.ArtifactChunk(offset=offset, data=data))
         except PalyraError as error:
-            await self._refused(error, context, _DOWNLOAD, peer.fingerprint)
+            await self._refuse(error, context, _DOWNLOAD, peer.fingerprint)
 
     async def RenewCertificate(self, request: Any, context: Any) -> Any:  # noqa: N802
         peer = await self._gate.admit_renewal(context, WORKERS, request.device_id, _RENEW)
@@ -373,14 +378,14 @@ class WorkerService(WorkerServiceServicer):
             await abort_with(context, error)
         return wire.LeaveFleetResponse()
 
-    async def _refused(self, error: PalyraError, context: Any, method: str, fingerprint: str) -> None:
+    async def _refuse(self, error: PalyraError, context: Any, method: str, fingerprint: str) -> None:
         """Who reaches for another's files is recorded."""
         if isinstance(error, WrongWorker | StaleFence):
             await self._gate.note(error, method, fingerprint)
         await abort_with(context, error)
 
 
-async def _first(context: Any) -> Any:
+async def _read_first(context: Any) -> Any:
     try:
         async with asyncio.timeout(limits.HELLO_SECONDS):
             first = await context.read()
@@ -389,14 +394,14 @@ async def _first(context: Any) -> Any:
     return None if first is grpc.aio.EOF else first
 
 
-def _hello(first: Any) -> Hello:
+def _read_hello(first: Any) -> Hello:
     if not first.events or first.events[0].WhichOneof("event") != "hello":
         raise HelloFirst("the first message has no hello")
     said = first.events[0].hello
     if said.protocol_version != limits.PROTOCOL_VERSION:
         raise UnknownProtocol(f"protocol version {said.protocol_version} is not known here")
     if len(said.open_lease_ids) > limits.MAX_OPEN_LEASES_NAMED:
-        raise TooMuchTold(f"more than {limits.MAX_OPEN_LEASES_NAMED} open leases were named")
+        raise TooMuchAtOnce(f"more than {limits.MAX_OPEN_LEASES_NAMED} open leases were named")
     return Hello(
         name=said.display_name,
         boot_id=said.boot_id[:64],

@@ -233,7 +233,7 @@ class Receiving:
         await asyncio.to_thread(self._incoming.write, data)
 
 
-class ArtifactDesk:
+class LeaseArtifacts:
     """``lease_of`` is the lease as the ledger has it. ``on_reached`` hears of each worker that reaches for its lease's
     files, and so has the lease."""
 

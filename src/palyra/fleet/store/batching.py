@@ -60,7 +60,7 @@ class CommandBatcher:
             loop = asyncio.get_running_loop()
             self._gathering = loop.call_later(self._gather_seconds, self._beats_gathered)
 
-    def recount(self, worker_id: str) -> None:
+    def reset_workspace_count(self, worker_id: str) -> None:
         """The worker was heard of; how many workspaces it had then is not held against what it holds later."""
         beat = self._beats.get(worker_id)
         if beat is not None and beat.workspaces:

@@ -5,7 +5,7 @@ import pytest
 from palyra.egress.domain.rules import BadHostRule
 from palyra.fleet import limits
 from palyra.fleet.egress.leases import LeaseGrant, LeaseRef
-from palyra.fleet.server.lease_grants import LeaseDesk, OrderQueue
+from palyra.fleet.server.lease_grants import LeaseGrants, OrderQueue
 
 
 def grant(lease_id: str, **more: object) -> LeaseGrant:
@@ -13,37 +13,37 @@ def grant(lease_id: str, **more: object) -> LeaseGrant:
 
 
 def test_a_proxy_is_told_of_its_own_leases_only() -> None:
-    desk = LeaseDesk()
+    grants = LeaseGrants()
     changes: list[str] = []
-    assert not desk.grant("e1", grant("a"))
-    assert not desk.grant("e2", grant("b"))
-    whole, queue = desk.attach("e1", [LeaseRef("older", 1)])
+    assert not grants.grant("e1", grant("a"))
+    assert not grants.grant("e2", grant("b"))
+    whole, queue = grants.attach("e1", [LeaseRef("older", 1)])
     assert whole.whole and [each.lease_id for each in whole.granted] == ["a"]
     assert [each.lease_id for each in whole.still_open] == ["a", "older"]
-    _, other = desk.attach("e2", [])
+    _, other = grants.attach("e2", [])
     queue.changed, other.changed = lambda: changes.append("e1"), lambda: changes.append("e2")
     assert queue.take() is None
-    assert desk.grant("e1", grant("c")) and not desk.grant("e3", grant("d"))
-    desk.end("a")
-    desk.end("nobody knows it")
+    assert grants.grant("e1", grant("c")) and not grants.grant("e3", grant("d"))
+    grants.end("a")
+    grants.end("nobody knows it")
     told = queue.take()
     assert told is not None and not told.whole
     assert [each.lease_id for each in told.granted] == ["c"] and told.ended == (LeaseRef("a", 1),)
     # A thousand other proxies are not woken for it.
-    assert changes == ["e1", "e1"] and len(desk) == 3
+    assert changes == ["e1", "e1"] and len(grants) == 3
 
 
 def test_the_newest_follower_is_the_one() -> None:
-    desk = LeaseDesk()
-    _, old = desk.attach("e1", [])
+    grants = LeaseGrants()
+    _, old = grants.attach("e1", [])
     woken: list[int] = []
     old.changed = lambda: woken.append(1)
-    _, new = desk.attach("e1", [])
-    assert woken and desk.is_followed_by("e1", new) and not desk.is_followed_by("e1", old)
-    desk.detach("e1", old)
-    assert desk.grant("e1", grant("a")) and old.take() is None
-    desk.detach("e1", new)
-    assert not desk.grant("e1", grant("b"))
+    _, new = grants.attach("e1", [])
+    assert woken and grants.is_followed_by("e1", new) and not grants.is_followed_by("e1", old)
+    grants.detach("e1", old)
+    assert grants.grant("e1", grant("a")) and old.take() is None
+    grants.detach("e1", new)
+    assert not grants.grant("e1", grant("b"))
 
 
 def test_one_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_one_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_grant_with_no_host_rule_is_refused_before_anybody_is_told() -> None:
-    desk = LeaseDesk()
+    grants = LeaseGrants()
     with pytest.raises(BadHostRule):
-        desk.grant("e1", grant("a", hosts=("*",)))
-    assert len(desk) == 0
+        grants.grant("e1", grant("a", hosts=("*",)))
+    assert len(grants) == 0
