@@ -1,6 +1,6 @@
 """Find private words in the names that src and tests define: modules, classes, functions, parameters and variables.
 
-A name is split into its words (``WaitingRoom`` and ``waiting_room`` are the same two). Each finding is printed as
+A name is split into its words (``WaitingRoom`` and ``approval_waiters`` are the same two). Each finding is printed as
 ``FILE:LINE: NAME: BETTER``; the exit status is 1 if there is one. ``--count`` prints how often each word occurs and
 exits with 0. Arguments name files or folders; without any, src and tests are checked.
 """

@@ -33,7 +33,7 @@ from palyra.executors.fetch.executor import FetchExecutor
 from palyra.executors.fetch.result import build_result
 from palyra.limits import MAX_TOOL_OUTPUT_BYTES
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.call import ExecutionPlan, Outcome
+from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
 from palyra.secret import Secret
 
 PUBLIC = "93.184.216.34"
@@ -187,7 +187,9 @@ class FetchHarness:
         assert fetch.answer is not None
         return build_result(fetch.answer, request.format, request.max_bytes, MAX_TOOL_OUTPUT_BYTES)
 
-    async def execute(self, url: str, *, call_timeout_ms: int = 30_000, **arguments: Any) -> tuple[Outcome, int]:
+    async def execute(
+        self, url: str, *, call_timeout_ms: int = 30_000, **arguments: Any
+    ) -> tuple[ExecutorOutcome, int]:
         """Through the executor; the outcome and the bytes that were charged."""
         executor = FetchExecutor(self.client, lambda _plan, _request: self.frame)
         plan = plan_of({"url": url, **arguments}, call_timeout_ms)

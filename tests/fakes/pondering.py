@@ -5,7 +5,7 @@ from typing import Any
 
 from fakes.gateway_harness import GatewayHarness
 from palyra.ids import ToolName
-from palyra.pipeline.domain.call import ExecutionPlan, Outcome
+from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.domain.spec import ToolSpec
 
 TOOL = "ponder"
@@ -22,9 +22,9 @@ class Pondering:
         self._think = think
         self.plans: list[ExecutionPlan] = []
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         self.plans.append(plan)
-        return Outcome(result={"thought": await self._think(plan)})
+        return ExecutorOutcome(result={"thought": await self._think(plan)})
 
 
 def give_tool(harness: GatewayHarness, think: Callable[[ExecutionPlan], Awaitable[Any]], **spec: Any) -> Pondering:

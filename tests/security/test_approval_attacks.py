@@ -14,9 +14,9 @@ from palyra.errors import PalyraError
 from palyra.executors.files.executor import FilesExecutor
 from palyra.pipeline.domain.approval import AlreadyDecided, ApprovalExpired, ApprovalScope, ApprovalState, SelfApproval
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.call import CallState, ExecutionPlan, Outcome
+from palyra.pipeline.domain.call import CallState, ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.store.approval_tables import list_approvals
-from palyra.pipeline.store.call_tables import recent_calls_of_run
+from palyra.pipeline.store.call_tables import list_recent_calls
 from palyra.server.http.app import create_app
 
 WRITE = {"path": "a.txt", "content": "hello"}
@@ -237,7 +237,7 @@ async def test_a_yes_to_many_calls_is_no_yes_to_what_one_of_them_reaches(
     seen: list[bool] = []
     execute = FilesExecutor.execute
 
-    async def watched(self: FilesExecutor, plan: ExecutionPlan) -> Outcome:
+    async def watched(self: FilesExecutor, plan: ExecutionPlan) -> ExecutorOutcome:
         seen.append(plan.approved)
         return await execute(self, plan)
 
@@ -268,8 +268,8 @@ async def test_no_refused_call_gets_into_somebody_elses_run(tmp_path: Path) -> N
             forged = await harness.call(tool, arguments, principal="agent:thief", run_id=run_id)
             assert forged.state is CallState.REFUSED and forged.run_id == ""
         assert harness.kinds(run=str(run_id)) == before
-        assert recent_calls_of_run(harness.gateway.store, str(run_id), None, 10) == [own]
-        assert recent_calls_of_run(harness.gateway.store, str(run_id), "agent:victim", 1) == [own]
+        assert list_recent_calls(harness.gateway.store, str(run_id), None, 10) == [own]
+        assert list_recent_calls(harness.gateway.store, str(run_id), "agent:victim", 1) == [own]
 
 
 @pytest.mark.promise("P-budget-exact")

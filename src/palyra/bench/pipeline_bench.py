@@ -16,8 +16,8 @@ from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway, running_gateway
 from palyra.daemon.settings import Settings
 from palyra.ids import Principal, RunId
-from palyra.pipeline.domain.call import ToolRequestContext, policy_request_for
-from palyra.pipeline.domain.spec import Touches
+from palyra.pipeline.domain.call import ToolRequestContext, build_policy_request
+from palyra.pipeline.domain.spec import AccessedResources
 from palyra.pipeline.intake import CallRequest, accept_arguments
 from palyra.policy.decision import Decision
 from palyra.signing.tool_attestation import ToolAttestation, attest
@@ -107,7 +107,9 @@ class _BareParts:
         context = ToolRequestContext(
             principal=Principal.parse("agent:bench"), actor="user:operator", channel="cli", run="r"
         )
-        question = policy_request_for(self._gateway.broker.config, context, self._entry.spec, arguments, Touches())
+        question = build_policy_request(
+            self._gateway.broker.config, context, self._entry.spec, arguments, AccessedResources()
+        )
         decision = self._gateway.policy.decide(question)
         await asyncio.to_thread(self._commit, 3)
         self._sign(decision, arguments.digest)

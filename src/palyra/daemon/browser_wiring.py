@@ -11,7 +11,7 @@ from palyra.daemon.settings import Settings
 from palyra.executors.browser.policy_questions import BrowserQuestions, ceiling_of
 from palyra.executors.browser.session_registry import SessionBook
 from palyra.executors.browser.spec import ACT, browser_specs
-from palyra.pipeline.domain.call import tool_entity
+from palyra.pipeline.domain.call import build_tool_entity
 from palyra.pipeline.domain.spec import ToolSpec
 from palyra.policy.decision import PolicyPort
 from palyra.policy.entities import Entity, EntityDirectory
@@ -42,7 +42,7 @@ class BrowserTier:
         )
 
     def _file_entity(self, directory: EntityDirectory, tool: str) -> Entity:
-        return tool_entity(directory, self._file_specs(tool))
+        return build_tool_entity(directory, self._file_specs(tool))
 
     def join(
         self,
@@ -91,7 +91,7 @@ class BrowserTier:
                 self._settings.browser,
                 self._secrets(),
                 self._settings.workspace.protected_names,
-                tool_entity(self._directory, act),
+                build_tool_entity(self._directory, act),
             ),
         )
 

@@ -126,8 +126,8 @@ class Gateway(GatewayParts):
                 instance=self.instance,
                 observer=watch_calls(self.metrics, self.catalog),
                 redact=self.redactor.result,
-                freshen=lambda: self.skills_in_use.freshen(),
-                readied=lambda plan: self.wasm.readied(plan) if plan.skill else None,
+                refresh=lambda: self.skills_in_use.refresh(),
+                wait_until_ready=lambda plan: self.wasm.wait_until_ready(plan) if plan.skill else None,
             )
             if settings.mcp.servers:
                 # Their tools are in the catalog.
@@ -206,7 +206,7 @@ async def running_gateway(
         )
         failure: Exception | None = None
         gateway.workers.join(gateway.nodes, gateway.metrics)
-        expiry = expire_approvals(gateway.store, gateway.clock, gateway.broker.waiting_room, actor=ACTOR)
+        expiry = expire_approvals(gateway.store, gateway.clock, gateway.broker.approval_waiters, actor=ACTOR)
         async with gateway.nodes.running(), gateway.workers.running(), asyncio.TaskGroup() as beside:
             tasks = [
                 beside.create_task(gateway.policy.watch(), name="policy watch"),

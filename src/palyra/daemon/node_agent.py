@@ -16,7 +16,7 @@ from palyra.devicelink.agent.identity import held_certificate
 from palyra.devicelink.agent.joining import Joining
 from palyra.devicelink.limits import MAX_DEVICE_NAME_CHARS
 from palyra.devicelink.pairing.code import DeviceFacts, PairingCode, ServerAddress
-from palyra.executors.process.executor import shown
+from palyra.executors.process.executor import render_outcome
 from palyra.identity.device import DeviceKind
 from palyra.nodes.agent import offered
 from palyra.nodes.agent.agent import HostDriver, HostFacts
@@ -64,7 +64,7 @@ class SandboxedCommands:
                     scratch=str(scratch),
                 )
             )
-        return shown(await self._runner.run_constrained_process(profile, command))
+        return render_outcome(await self._runner.run_constrained_process(profile, command))
 
     async def close(self) -> None:
         if self._runner is not None:
@@ -192,7 +192,7 @@ def status_of(state_dir: StateDir) -> dict[str, Any]:
     running = folder.is_locked()
     if record is None:
         return {"paired": False, "running": running}
-    shown: dict[str, Any] = {
+    render_outcome: dict[str, Any] = {
         "paired": record.paired,
         "running": running,
         "name": record.device_name,
@@ -200,11 +200,11 @@ def status_of(state_dir: StateDir) -> dict[str, Any]:
         "told": folder.told,
     }
     if not record.paired:
-        return {**shown, "state": "pairing" if record.pairing else "not paired"}
+        return {**render_outcome, "state": "pairing" if record.pairing else "not paired"}
     held = held_certificate(record.certificate_pem, record.generation)
     status = folder.read_status()
     return {
-        **shown,
+        **render_outcome,
         "device_id": record.device_id,
         "generation": held.generation,
         "renews_at_ms": held.renew_at_ms,

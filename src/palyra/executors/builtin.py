@@ -3,7 +3,7 @@
 import asyncio
 
 from palyra.ids import ToolName
-from palyra.pipeline.domain.call import ExecutionPlan, Outcome
+from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.domain.spec import ToolSpec, ToolTier
 
 EXECUTOR = "builtin"
@@ -60,11 +60,11 @@ class BuiltinExecutor:
     name = EXECUTOR
     keeps_deadline = False
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         if plan.tool == "sleep":
             await asyncio.sleep(plan.arguments["seconds"])
-            return Outcome(result={"seconds": plan.arguments["seconds"]}, receipt=(_NO_EFFECTS,))
-        return Outcome(result={"text": plan.arguments["text"]}, receipt=(_NO_EFFECTS,))
+            return ExecutorOutcome(result={"seconds": plan.arguments["seconds"]}, receipt=(_NO_EFFECTS,))
+        return ExecutorOutcome(result={"text": plan.arguments["text"]}, receipt=(_NO_EFFECTS,))
 
 
 _NO_EFFECTS = {"layer": "code", "asked": "no effects", "got": "runs in the daemon and opens nothing"}

@@ -19,7 +19,7 @@ _SHAPING: Final = frozenset("\u200c\u200d\ufe0e\ufe0f")
 _LINE_ENDS: Final = re.compile("\r\n|\r|\u2028|\u2029|\x85")
 
 
-def visible(text: str) -> tuple[str, int]:
+def remove_hidden(text: str) -> tuple[str, int]:
     """The text, and how many characters were taken out of it. Line ends become line feeds and do not count."""
     text = _LINE_ENDS.sub("\n", text)
     taken = 0
@@ -40,7 +40,7 @@ def visible(text: str) -> tuple[str, int]:
     return _HIDDEN.sub(replace, text), taken
 
 
-def one_line(text: str, most: int) -> str:
+def to_one_line(text: str, most: int) -> str:
     """A stranger's short text on one line, cut to ``most`` characters."""
-    clean = " ".join(visible(text[: most * 2])[0].split())
+    clean = " ".join(remove_hidden(text[: most * 2])[0].split())
     return clean if len(clean) <= most else clean[: most - 1] + "…"

@@ -192,11 +192,11 @@ class IdentityManager:
         """Who a certificate belongs to, if it is good now. From memory; looks for other processes' changes at most
         every ``RECHECK_SECONDS``."""
         if self._clock.monotonic() >= self._recheck_at:
-            self._freshen()
+            self._refresh()
         known = self._known.find(fingerprint)
         if known is None:
             # Another process may have issued it a moment ago.
-            self._freshen()
+            self._refresh()
             known = self._known.find(fingerprint)
             if known is None:
                 raise UnknownCertificate("no device has this certificate", fingerprint=fingerprint)
@@ -264,7 +264,7 @@ class IdentityManager:
 
     async def tend(self, *, actor: str) -> None:
         """One turn of ``keep``."""
-        self._freshen()
+        self._refresh()
         if self._known.revision != self._opened_revision:
             await self._authorities.open()
             self._opened_revision = self._known.revision
@@ -294,11 +294,11 @@ class IdentityManager:
             except KeyNeeded:
                 await self._authorities.open()
                 continue
-            self._freshen()
+            self._refresh()
             return done
         raise AuthorityUnavailable("the authority changes faster than it can be opened")
 
-    def _freshen(self) -> None:
+    def _refresh(self) -> None:
         self._recheck_at = self._clock.monotonic() + RECHECK_SECONDS
         for device in self._known.refresh():
             refusal = refusal_of_device(device.state, device.device_id)

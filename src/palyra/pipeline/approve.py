@@ -11,12 +11,12 @@ from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import NeedsApproval, Unavailable
 from palyra.ids import ApprovalId
 from palyra.pipeline import reserve, settle
-from palyra.pipeline.authorize import Asked
+from palyra.pipeline.authorize import AuthorizedCall
 from palyra.pipeline.domain.approval import Approval, ApprovalBinding, ApprovalState
 from palyra.pipeline.domain.call import CallDenied, CallRecord, CallState, ToolCallConfig
-from palyra.pipeline.reserve import Started, Waiting
+from palyra.pipeline.reserve import PendingCall, StartedCall
 from palyra.pipeline.store import approval_tables
-from palyra.pipeline.store.approval_tables import expire_due, next_expiry_ms, read_approval
+from palyra.pipeline.store.approval_tables import expire_due, read_approval, read_next_expiry_ms
 from palyra.policy.decision import PolicyPort
 from palyra.store.port import Store
 
@@ -47,7 +47,7 @@ class Waiter:
         self.bell.set()
 
 
-class WaitingRoom:
+class ApprovalWaiters:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._bells: dict[str, set[asyncio.Event]] = {}
@@ -96,7 +96,7 @@ class WaitingRoom:
                 continue
 
 
-def asks_for(approval: Approval) -> ApprovalNeeded:
+def build_approval_error(approval: Approval) -> ApprovalNeeded:
     return ApprovalNeeded(
         f"{approval.binding.tool} needs a person's approval",
         hint=f"approve it with: palyra approvals approve {approval.id} - then make the same call again",
@@ -117,13 +117,13 @@ OTHERS_LOOK_SECONDS = 30.0
 RETRY_SECONDS = 1.0
 
 
-async def expire_approvals(store: Store, clock: Clock, room: WaitingRoom, *, actor: str) -> None:
+async def expire_approvals(store: Store, clock: Clock, room: ApprovalWaiters, *, actor: str) -> None:
     """Whoever waits in the room for an approval is told that it is over. Ends only by being cancelled."""
     while True:
         # Before the look at the table: a request that comes after it wakes us.
         room.changed.clear()
         try:
-            due_ms = await asyncio.to_thread(next_expiry_ms, store)
+            due_ms = await asyncio.to_thread(read_next_expiry_ms, store)
             if due_ms is None or due_ms > clock.now_ms():
                 await _due_or_changed(room.changed, due_ms, clock)
                 continue
@@ -158,7 +158,7 @@ async def _due_or_changed(changed: asyncio.Event, due_ms: int | None, clock: Clo
 
 class ApprovalWait:
     def __init__(
-        self, config: ToolCallConfig, *, policy: PolicyPort, store: Store, clock: Clock, room: WaitingRoom
+        self, config: ToolCallConfig, *, policy: PolicyPort, store: Store, clock: Clock, room: ApprovalWaiters
     ) -> None:
         self._workspace = config.workspace
         self._ttl_ms = config.approval_ttl_ms
@@ -170,7 +170,7 @@ class ApprovalWait:
         # Whose caller waits, by the call's id. One that is to be judged again stays, and keeps its place.
         self.waiting: dict[str, Waiter] = {}
 
-    def question(self, asked: Asked) -> Approval:
+    def question(self, asked: AuthorizedCall) -> Approval:
         """What a person is asked about this call."""
         now = self._clock.now_ms()
         return Approval(
@@ -192,13 +192,15 @@ class ApprovalWait:
             expires_ms=now + self._ttl_ms,
         )
 
-    async def start_or_wait(self, asked: Asked, question: Approval, until: float) -> Started | CallRecord | None:
+    async def start_or_wait(
+        self, asked: AuthorizedCall, question: Approval, until: float
+    ) -> StartedCall | CallRecord | None:
         """Starts the call under an approval that covers it, or waits for one.
 
         Returns None when other policies came while it waited: the call has to be judged by those."""
         while True:
             begun = await self._store.transact(lambda tx: reserve.start_approved_or_wait(tx, asked, question))
-            if isinstance(begun, Started):
+            if isinstance(begun, StartedCall):
                 return begun
             self._room.ring(begun.approval.id)
             left = until - self._clock.monotonic()
@@ -220,7 +222,7 @@ class ApprovalWait:
             if decided.state is not ApprovalState.APPROVED:
                 return await self._answer_undecided(begun, decided)
 
-    async def _outdated(self, waiter: Waiter, asked: Asked, approval: Approval) -> bool:
+    async def _outdated(self, waiter: Waiter, asked: AuthorizedCall, approval: Approval) -> bool:
         """Whether other policies came while it waited. Then nobody can say yes to the request, so it goes."""
         if self._policy.bundle_digest == approval.binding.bundle_digest:
             return waiter.outdated
@@ -229,9 +231,9 @@ class ApprovalWait:
         self._room.ring(approval.id)
         return True
 
-    async def _answer_undecided(self, begun: Waiting, approval: Approval) -> CallRecord:
+    async def _answer_undecided(self, begun: PendingCall, approval: Approval) -> CallRecord:
         if approval.state is ApprovalState.PENDING:
-            return msgspec.structs.replace(begun.record, error=asks_for(approval).as_dict())
+            return msgspec.structs.replace(begun.record, error=build_approval_error(approval).as_dict())
         error = CallDenied(
             f"the request for approval was {approval.state.value}"
             + (f": {approval.reason}" if approval.reason else ""),
@@ -241,4 +243,4 @@ class ApprovalWait:
         denied = msgspec.structs.replace(
             begun.record, state=CallState.DENIED, error=error.as_dict(), ended_ms=self._clock.now_ms()
         )
-        return await self._store.transact(lambda tx: settle.note_refused(tx, denied))
+        return await self._store.transact(lambda tx: settle.record_refusal(tx, denied))

@@ -17,7 +17,7 @@ from palyra.errors import PalyraError
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import CallRecord
 from palyra.pipeline.domain.spec import WORKER_EXECUTOR
-from palyra.pipeline.execute import Ended, to_the_end
+from palyra.pipeline.execute import ExecutionResult, shield_until_done
 from palyra.pipeline.intake import MAX_QUICK_BYTES
 from palyra.signing.dsse import Signer, Verifier
 from palyra.signing.tool_attestation import (
@@ -34,7 +34,7 @@ LAYER: Final = "worker_lease"
 _BOUND: Final = ("call_id", "run_id", "principal", "tool", "argument_digest", "outcome")
 
 
-def worker_receipt(
+def build_worker_receipt(
     *,
     worker_id: str,
     lease_id: str,
@@ -101,7 +101,7 @@ _AFTERWARDS: Final = frozenset(("failed", "timed_out", "cancelled"))
 # Attests how a call ended: the record of it, and the signed statement about it.
 
 
-class Attested(msgspec.Struct, frozen=True, kw_only=True):
+class AttestedCall(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a call's end with its signed statement, and what the journal says besides."""
 
     record: CallRecord
@@ -110,14 +110,14 @@ class Attested(msgspec.Struct, frozen=True, kw_only=True):
     execution_sha256: str
 
 
-async def attest_end(started: CallRecord, executor: str, ended: Ended, signer: Signer) -> Attested:
+async def attest(started: CallRecord, executor: str, ended: ExecutionResult, signer: Signer) -> AttestedCall:
     """Digests and signs a large result in a thread."""
     if ended.result_bytes <= MAX_QUICK_BYTES:
-        return conclude(started, executor, ended, signer)
-    return await to_the_end(asyncio.to_thread(conclude, started, executor, ended, signer))
+        return attest_result(started, executor, ended, signer)
+    return await shield_until_done(asyncio.to_thread(attest_result, started, executor, ended, signer))
 
 
-def conclude(started: CallRecord, executor: str, ended: Ended, signer: Signer) -> Attested:
+def attest_result(started: CallRecord, executor: str, ended: ExecutionResult, signer: Signer) -> AttestedCall:
     decision = started.decision or {}
     output_digest = digest_of(ended.result)
     started_ms = started.started_ms or 0
@@ -149,4 +149,4 @@ def conclude(started: CallRecord, executor: str, ended: Ended, signer: Signer) -
         attestation=envelope.to_dict(),
         worker_attestation=ended.worker_attestation,
     )
-    return Attested(record=record, used=ended.used, output_digest=output_digest, execution_sha256=digest)
+    return AttestedCall(record=record, used=ended.used, output_digest=output_digest, execution_sha256=digest)

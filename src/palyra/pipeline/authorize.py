@@ -13,14 +13,15 @@ from palyra.pipeline.domain.call import (
     ExecutionPlan,
     ToolCallConfig,
     ToolRequestContext,
+    build_policy_request,
+    build_tool_entity,
     compile_plan,
     decide_tool_call,
-    decision_view,
-    policy_request_for,
-    tool_entity,
+    render_decision,
 )
 from palyra.pipeline.domain.spec import (
     WORKER_EXECUTOR,
+    AccessedResources,
     Arguments,
     Asker,
     BrowserOfCall,
@@ -28,7 +29,6 @@ from palyra.pipeline.domain.spec import (
     SkillOfTool,
     ToolSpec,
     ToolTier,
-    Touches,
 )
 from palyra.pipeline.intake import AcceptedCall, CallRequest
 from palyra.policy.decision import Decision, Outcome, PolicyPort, strictest
@@ -40,7 +40,7 @@ from palyra.policy.request import APPROVED, ARGUMENT_BYTES, RUN, PolicyRequest
 NODE_INVOKE: Final = "node.invoke"
 
 
-def device_request_for(config: ToolCallConfig, context: ToolRequestContext, device: DeviceOfCall) -> PolicyRequest:
+def build_device_request(config: ToolCallConfig, context: ToolRequestContext, device: DeviceOfCall) -> PolicyRequest:
     """``device`` in the context is the device that asks, where one does; the resource is the one that is asked."""
     directory = config.directory
     channel = directory.channel(context.channel)
@@ -70,7 +70,7 @@ SKILL_EXECUTE: Final = "skill.execute"
 _FROM_MILD_TO_STRICT: Final = (Outcome.ALLOW, Outcome.NEEDS_APPROVAL, Outcome.DENY)
 
 
-def skill_request_for(
+def build_skill_request(
     config: ToolCallConfig, context: ToolRequestContext, skill: SkillOfTool, arguments: Arguments
 ) -> PolicyRequest:
     directory = config.directory
@@ -96,7 +96,7 @@ def skill_request_for(
     )
 
 
-def together(first: Decision, second: Decision) -> Decision:
+def combine_decisions(first: Decision, second: Decision) -> Decision:
     """Both have to allow: the stricter outcome speaks, and what either obliges to holds."""
     if first.outcome is second.outcome:
         stricter = first
@@ -122,7 +122,7 @@ FLEET: Final = Entity(uid=EntityRef("Worker", "fleet"), attrs={"status": "availa
 Answered = tuple[tuple[Decision, PolicyRequest], ...]
 
 
-def worker_request_for(config: ToolCallConfig, context: ToolRequestContext, tool: Entity) -> PolicyRequest:
+def build_worker_request(config: ToolCallConfig, context: ToolRequestContext, tool: Entity) -> PolicyRequest:
     """Asked in addition for a call that is to run on a worker."""
     directory = config.directory
     channel = directory.channel(context.channel)
@@ -143,24 +143,24 @@ def _asker(config: ToolCallConfig, context: ToolRequestContext, spec: ToolSpec) 
         run=context.run,
         directory=config.directory,
         workspace=config.workspace,
-        tool=tool_entity(config.directory, spec),
+        tool=build_tool_entity(config.directory, spec),
     )
 
 
-def decide_whole(
+def decide_call(
     config: ToolCallConfig,
     policy: PolicyPort,
     context: ToolRequestContext,
     spec: ToolSpec,
     arguments: Arguments,
-    touches: Touches,
+    touches: AccessedResources,
     *,
     on_worker: bool,
 ) -> tuple[Decision, Answered, bool]:
     """The decision, each question with its own answer, and whether the call runs on a worker: because its caller
     wishes it, or because policy demands it. Raises when it would act in a browser session that is not there."""
     browser = BrowserOfCall() if spec.browser is None else spec.browser(_asker(config, context, spec), arguments.value)
-    question = policy_request_for(config, context, spec, arguments, touches, browser.session)
+    question = build_policy_request(config, context, spec, arguments, touches, browser.session)
     decision = decide_tool_call(policy, question)
     decided = [(decision, question)]
 
@@ -168,31 +168,31 @@ def decide_whole(
         nonlocal decision
         answer = policy.decide(further)
         decided.append((answer, further))
-        decision = together(decision, answer)
+        decision = combine_decisions(decision, answer)
 
     if spec.skill is not None:
-        ask(skill_request_for(config, context, spec.skill, arguments))
+        ask(build_skill_request(config, context, spec.skill, arguments))
     if spec.device is not None:
-        ask(device_request_for(config, context, spec.device(arguments.value)))
+        ask(build_device_request(config, context, spec.device(arguments.value)))
     for further in browser.questions:
         ask(further)
     on_worker = on_worker or decision.obligations.place is not None
     if on_worker:
-        ask(worker_request_for(config, context, question.resource))
+        ask(build_worker_request(config, context, question.resource))
     return decision, tuple(decided), on_worker
 
 
 # From a call as a door hands it in to what was asked for: in whose frame, what policy says, and under which plan.
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class AuthorizedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that passed intake and was decided on, with the plan for it or the reason why there is none."""
 
     record: CallRecord
     context: ToolRequestContext
     entry: CatalogEntry
     arguments: Arguments
-    touches: Touches
+    touches: AccessedResources
     plan: ExecutionPlan | None
     denial: PalyraError | None
     decision: dict[str, Any]
@@ -204,13 +204,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     executor: str
 
 
-class Asking:
+class Authorizer:
     def __init__(self, config: ToolCallConfig, policy: PolicyPort, instance: str) -> None:
         self._config = config
         self._policy = policy
         self._instance = instance
 
-    def authorize(self, record: CallRecord, request: CallRequest, accepted: AcceptedCall) -> Asked:
+    def authorize(self, record: CallRecord, request: CallRequest, accepted: AcceptedCall) -> AuthorizedCall:
         spec, arguments = accepted.entry.spec, accepted.arguments
         context = ToolRequestContext(
             principal=request.principal,
@@ -220,7 +220,7 @@ class Asking:
             session=request.session,
             device=request.device,
         )
-        decision, decided, on_worker = decide_whole(
+        decision, decided, on_worker = decide_call(
             self._config,
             self._policy,
             context,
@@ -229,7 +229,7 @@ class Asking:
             accepted.touches,
             on_worker=request.tier is ToolTier.WORKER,
         )
-        shown = decision_view(decision)
+        shown = render_decision(decision)
         plan: ExecutionPlan | None = None
         denial: PalyraError | None = None
         if decision.outcome is Verdict.DENY:
@@ -254,7 +254,7 @@ class Asking:
                 )
             except Unavailable as error:
                 denial = error
-        return Asked(
+        return AuthorizedCall(
             record=msgspec.structs.replace(record, decision=shown),
             context=context,
             entry=accepted.entry,

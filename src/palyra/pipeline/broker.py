@@ -14,9 +14,9 @@ import msgspec
 from palyra.clock import Clock
 from palyra.errors import Denied, InvalidInput, LimitExceeded, Unavailable
 from palyra.pipeline import reserve
-from palyra.pipeline.approve import ApprovalWait, WaitingRoom
-from palyra.pipeline.attest import Attested, attest_end
-from palyra.pipeline.authorize import Asked, Asking
+from palyra.pipeline.approve import ApprovalWait, ApprovalWaiters
+from palyra.pipeline.attest import AttestedCall, attest
+from palyra.pipeline.authorize import AuthorizedCall, Authorizer
 from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.domain.approval import Approval
 from palyra.pipeline.domain.call import (
@@ -29,10 +29,10 @@ from palyra.pipeline.domain.call import (
     TooManyCalls,
 )
 from palyra.pipeline.domain.spec import SKILL_TOOLS
-from palyra.pipeline.execute import Ended, Executor, RunningCalls, execute, with_grants
+from palyra.pipeline.execute import ExecutionResult, Executor, RunningCalls, apply_grants, execute
 from palyra.pipeline.intake import CallRequest, accept_call, open_record
-from palyra.pipeline.reserve import Started
-from palyra.pipeline.settle import Settlement
+from palyra.pipeline.reserve import StartedCall
+from palyra.pipeline.settle import CallSettlement
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.decision import PolicyPort
 from palyra.signing.dsse import Signer
@@ -51,7 +51,7 @@ class Pipeline(Protocol):
         """Stops a call that runs, or the waiting for a person."""
 
 
-async def attended(pipeline: Pipeline, request: CallRequest) -> CallRecord:
+async def cancel_with_caller(pipeline: Pipeline, request: CallRequest) -> CallRecord:
     """``request`` has its id already. Cancelled, this cancels the call."""
     assert request.call_id is not None
     # A task of its own: cut off in the middle of its start, a call would stay on record as running.
@@ -97,28 +97,30 @@ class Broker:
         instance: str,
         observer: CallObserver,
         redact: Callable[[Any], Any] = lambda value: value,
-        freshen: Callable[[], Awaitable[None]] | None = None,
-        readied: Callable[[ExecutionPlan], Awaitable[None] | None] = lambda plan: None,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+        wait_until_ready: Callable[[ExecutionPlan], Awaitable[None] | None] = lambda plan: None,
     ) -> None:
-        """``redact`` takes known secrets out of what a call returns: neither the agent nor a table sees them.
+        """Build the pipeline over its services.
 
-        ``freshen`` brings the catalog up to date with the skills in use, whoever changed them. ``readied`` blocks until
-        the executor can take the plan. It does not count against the call's deadline."""
+        ``redact`` removes known secrets from what a call returns. ``refresh`` brings the catalog up to date with the
+        skills in use. ``wait_until_ready`` blocks until the executor can take the plan. It does not count against the
+        call's deadline.
+        """
         self.config = config
         self.catalog = catalog
         self._executors = executors
-        self._asking = Asking(config, policy, instance)
+        self._asking = Authorizer(config, policy, instance)
         self._store = store
         self._signer = signer
         self._clock = clock
         self._observer = observer
         self._redact = redact
-        self._freshen = freshen
-        self._readied = readied
-        self._settlement = Settlement(store, clock)
+        self._refresh = refresh
+        self._wait_until_ready = wait_until_ready
+        self._settlement = CallSettlement(store, clock)
         self._running = RunningCalls()
-        self.waiting_room = WaitingRoom(store)
-        self._approval_wait = ApprovalWait(config, policy=policy, store=store, clock=clock, room=self.waiting_room)
+        self.approval_waiters = ApprovalWaiters(store)
+        self._approval_wait = ApprovalWait(config, policy=policy, store=store, clock=clock, room=self.approval_waiters)
         # Calls whose start is being written, and those among them whose caller waits for a person.
         self._beginning: set[str] = set()
         self._waiting = self._approval_wait.waiting
@@ -148,7 +150,7 @@ class Broker:
         Returns None when it waited for a person and other policies came meanwhile: it has to be judged by those. It is
         ``known`` then: the request is on record, and the call keeps its place."""
         if request.tool.startswith(SKILL_TOOLS):
-            await self.freshen_catalog()
+            await self.refresh_catalog()
         try:
             accepted = await accept_call(self.catalog, request)
             record = msgspec.structs.replace(record, argument_digest=accepted.arguments.digest)
@@ -157,8 +159,8 @@ class Broker:
             return await self._settlement.refuse(record, error)
         if asked.plan is None:
             return await self._settlement.deny(asked)
-        if (readied := self._readied(asked.plan)) is not None:
-            await readied
+        if (wait_until_ready := self._wait_until_ready(asked.plan)) is not None:
+            await wait_until_ready
         if self._busy() >= self.config.max_concurrent_calls and not known:
             return await self._settlement.refuse(record, TooManyCalls(f"{self._busy()} calls are running"))
         question = self._approve(asked)
@@ -166,48 +168,48 @@ class Broker:
             started = await self._reserve(asked, question, until, known=known)
         except (LimitExceeded, InvalidInput) as error:
             return await self._settlement.refuse(record, error, asked)
-        if not isinstance(started, Started):
+        if not isinstance(started, StartedCall):
             return started
         self._waiting.pop(record.call_id, None)
         return await self._running.run(record.call_id, self._run(asked, asked.plan, started))
 
-    async def _run(self, asked: Asked, plan: ExecutionPlan, started: Started) -> CallRecord:
+    async def _run(self, asked: AuthorizedCall, plan: ExecutionPlan, started: StartedCall) -> CallRecord:
         """Takes a call whose start is on disk to its end."""
         ended = await self._execute(asked, plan, started)
         attested = await self._attest(asked, started, ended)
         return await self._settlement.settle(started, attested)
 
-    def _approve(self, asked: Asked) -> Approval | None:
+    def _approve(self, asked: AuthorizedCall) -> Approval | None:
         """Returns the question for a person, where policy wants one."""
         return None if asked.decision["outcome"] == Verdict.ALLOW.value else self._approval_wait.question(asked)
 
     async def _reserve(
-        self, asked: Asked, question: Approval | None, until: float, *, known: bool
-    ) -> Started | CallRecord | None:
+        self, asked: AuthorizedCall, question: Approval | None, until: float, *, known: bool
+    ) -> StartedCall | CallRecord | None:
         """Starts the call, or waits for the person. An approval is used up in the transaction that starts the call."""
         self._beginning.add(asked.record.call_id)
         try:
             if question is None:
-                return await self._store.transact(lambda tx: reserve.start(tx, asked, known=known))
+                return await self._store.transact(lambda tx: reserve.start_call(tx, asked, known=known))
             return await self._approval_wait.start_or_wait(asked, question, until)
         finally:
             self._beginning.discard(asked.record.call_id)
 
-    async def _execute(self, asked: Asked, plan: ExecutionPlan, started: Started) -> Ended:
+    async def _execute(self, asked: AuthorizedCall, plan: ExecutionPlan, started: StartedCall) -> ExecutionResult:
         approval = {"approved": started.approved, "approval_id": started.record.approval_id or ""}
-        granted = with_grants(plan, started.granted, **approval)
+        granted = apply_grants(plan, started.granted, **approval)
         executor = self._executors[asked.executor]
         return await execute(executor, asked.entry, granted, redact=self._redact, clock=self._clock)
 
-    async def _attest(self, asked: Asked, started: Started, ended: Ended) -> Attested:
-        return await attest_end(started.record, asked.executor, ended, self._signer)
+    async def _attest(self, asked: AuthorizedCall, started: StartedCall, ended: ExecutionResult) -> AttestedCall:
+        return await attest(started.record, asked.executor, ended, self._signer)
 
     def _busy(self) -> int:
         return len(self._running) + len(self._beginning - self._waiting.keys())
 
-    async def freshen_catalog(self) -> None:
-        if self._freshen is not None:
-            await self._freshen()
+    async def refresh_catalog(self) -> None:
+        if self._refresh is not None:
+            await self._refresh()
 
     async def cancel(self, call_id: str) -> None:
         """Stops a running call and returns when its end is on record. Ends the waiting for a person. Leaves a call
@@ -221,7 +223,7 @@ class Broker:
         for waiter in self._waiting.values():
             waiter.judge_again()
 
-    def goes_on(self, record: CallRecord) -> bool:
+    def is_unfinished(self, record: CallRecord) -> bool:
         """Whether more is to come of this call: it runs, or its caller still waits here for a person."""
         return record.state is CallState.RUNNING or record.call_id in self._waiting
 
@@ -231,5 +233,5 @@ class Broker:
     async def stop(self, grace_seconds: float) -> None:
         """Takes no more calls, lets the running ones finish for a while, then cancels them."""
         self._accepting = False
-        self.waiting_room.close()
+        self.approval_waiters.close()
         await self._running.stop(grace_seconds)

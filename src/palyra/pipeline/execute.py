@@ -12,7 +12,14 @@ from palyra.errors import CallCancelled, InternalError, PalyraError
 from palyra.json_schema import SchemaMismatch
 from palyra.pipeline.catalog import CatalogEntry
 from palyra.pipeline.domain.budget import BudgetKind, Usage
-from palyra.pipeline.domain.call import CallState, CallTimedOut, ExecutionPlan, Outcome, OutputRefused, OutputTooLarge
+from palyra.pipeline.domain.call import (
+    CallState,
+    CallTimedOut,
+    ExecutionPlan,
+    ExecutorOutcome,
+    OutputRefused,
+    OutputTooLarge,
+)
 
 log = logging.getLogger("palyra.broker")
 R = TypeVar("R")
@@ -32,10 +39,10 @@ class Executor(Protocol):
     def keeps_deadline(self) -> bool:
         """Whether it ends a call at its deadline itself, with what there is by then. It is still watched."""
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome: ...
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome: ...
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionResult(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a plan, with known secrets taken out. ``used`` is what the run is charged."""
 
     state: CallState
@@ -51,7 +58,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 async def execute(
     executor: Executor, entry: CatalogEntry, plan: ExecutionPlan, *, redact: Callable[[Any], Any], clock: Clock
-) -> Ended:
+) -> ExecutionResult:
     """Never raises: a deadline, a cancellation and a fault are ends too."""
     state, result, result_bytes = CallState.SUCCEEDED, None, 0
     error: PalyraError | None = None
@@ -84,7 +91,7 @@ async def execute(
     used |= plan.usage.take()
     elapsed = round((clock.monotonic() - since) * 1000)
     used[BudgetKind.WALL_MS] = min(elapsed, plan.timeout_ms)
-    return Ended(
+    return ExecutionResult(
         state=state,
         result=result,
         error=None if error is None else redact(error.as_dict()),
@@ -134,7 +141,7 @@ class RunningCalls:
             await asyncio.wait(late)
 
 
-async def to_the_end(handed_over: Awaitable[R]) -> R:
+async def shield_until_done(handed_over: Awaitable[R]) -> R:
     """What was handed over to be written, waited for whatever happens. A call is stopped while it runs: while its start
     or its end is being written, it is too late for that."""
     writing = asyncio.ensure_future(handed_over)
@@ -155,7 +162,7 @@ def _state_after(error: PalyraError) -> CallState:
     return CallState.CANCELLED if isinstance(error, CallCancelled) else CallState.FAILED
 
 
-def with_grants(plan: ExecutionPlan, granted: dict[BudgetKind, int], **known: Any) -> ExecutionPlan:
+def apply_grants(plan: ExecutionPlan, granted: dict[BudgetKind, int], **known: Any) -> ExecutionPlan:
     """The plan within what the run grants this call, with nothing used of it yet."""
     return msgspec.structs.replace(
         plan, timeout_ms=granted[BudgetKind.WALL_MS], granted=granted, usage=Usage(), **known

@@ -13,7 +13,7 @@ from palyra.json_schema import SchemaCheck, SchemaMismatch
 from palyra.limits import KIB
 from palyra.pipeline.catalog import Catalog, CatalogEntry
 from palyra.pipeline.domain.call import CallRecord, CallState
-from palyra.pipeline.domain.spec import Arguments, ToolSpec, ToolTier, Touches
+from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolSpec, ToolTier
 from palyra.strict_json import parse_strict
 
 # Intake: raw text becomes arguments with one canonical form and one digest, or a refusal that says where.
@@ -44,7 +44,7 @@ class AcceptedCall(msgspec.Struct, frozen=True, kw_only=True):
 
     entry: CatalogEntry
     arguments: Arguments
-    touches: Touches
+    touches: AccessedResources
 
 
 def accept_arguments(spec: ToolSpec, check: SchemaCheck, raw: bytes | str | dict[str, Any]) -> Arguments:
@@ -71,7 +71,7 @@ def accept_arguments(spec: ToolSpec, check: SchemaCheck, raw: bytes | str | dict
     return Arguments(value=value, canonical=canonical, digest=hashlib.sha256(canonical).hexdigest())
 
 
-def may_take_long(raw: bytes | str | dict[str, Any]) -> bool:
+def is_large(raw: bytes | str | dict[str, Any]) -> bool:
     """Whether taking it in may keep whoever waits for it for more than some milliseconds."""
     if not isinstance(raw, dict):
         return len(raw) > MAX_QUICK_BYTES
@@ -137,7 +137,7 @@ def open_record(request: CallRequest, now_ms: int) -> CallRecord:
 async def accept_call(catalog: Catalog, request: CallRequest) -> AcceptedCall:
     """Reads large arguments in a thread: half a million small values take half a second."""
     entry = catalog.entry(request.tool)
-    if may_take_long(request.arguments):
+    if is_large(request.arguments):
         arguments = await asyncio.to_thread(accept_arguments, entry.spec, entry.input_check, request.arguments)
     else:
         arguments = accept_arguments(entry.spec, entry.input_check, request.arguments)

@@ -19,7 +19,7 @@ from palyra.pipeline.domain.approval import (
     SelfApproval,
     UnknownApproval,
 )
-from palyra.pipeline.domain.call import UnknownTool, tool_entity
+from palyra.pipeline.domain.call import UnknownTool, build_tool_entity
 from palyra.policy.decision import Decision, Outcome, PolicyPort
 from palyra.policy.entities import GATEWAY, Entity, EntityDirectory
 from palyra.policy.request import PolicyRequest
@@ -320,7 +320,7 @@ class ApiService:
         return self.in_force(approval.binding.tool).changed_since(approval.binding)
 
     def _tool_of(self, approval: Approval) -> Entity:
-        return tool_entity(self._directory, self.broker.catalog.entry(approval.binding.tool).spec)
+        return build_tool_entity(self._directory, self.broker.catalog.entry(approval.binding.tool).spec)
 
     def require_visible(self, caller: Caller, approval: Approval) -> None:
         if not caller.operates and approval.binding.principal != str(caller.principal):

@@ -49,28 +49,30 @@ async def exchanged(*pieces: bytes, method: str = "GET", ends: bool = True) -> t
     client, server = Memory(), Memory(*pieces, ends=ends)
     events: list[EgressEvent] = []
     exchange = InjectedExchange(client, server, TARGET, report=events.append, keep_alive=True)
-    goes_on = await exchange.run(forward(method), PLAN, VALUES, None)
+    is_unfinished = await exchange.run(forward(method), PLAN, VALUES, None)
     assert (
         server.written == f"{method} /x?q=1 HTTP/1.1\r\nHost: api.example.com\r\nX-Key: secret-value\r\n\r\n".encode()
     )
     assert "secret-value" not in repr(events)
-    return exchange, client, goes_on
+    return exchange, client, is_unfinished
 
 
 async def test_a_counted_body_keeps_its_length() -> None:
-    exchange, client, goes_on = await exchanged(b"HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n<sec", b"ret-value>")
+    exchange, client, is_unfinished = await exchanged(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n<sec", b"ret-value>"
+    )
     assert client.written.endswith(b"\r\n\r\n<************>")
-    assert (goes_on, exchange.reusable) == (True, True)
+    assert (is_unfinished, exchange.reusable) == (True, True)
 
 
 async def test_chunks_are_made_anew() -> None:
-    _, client, goes_on = await exchanged(
+    _, client, is_unfinished = await exchanged(
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"3\r\nsec\r\n",
         b"9\r\nret-value\r\n0\r\nX: y\r\n\r\n",
     )
     assert client.written.endswith(b"\r\n\r\nc\r\n************\r\n0\r\n\r\n")
-    assert goes_on
+    assert is_unfinished
 
 
 async def test_the_head_is_scanned_too() -> None:
@@ -80,9 +82,9 @@ async def test_the_head_is_scanned_too() -> None:
 
 
 async def test_a_body_until_the_end_closes_the_client_too() -> None:
-    exchange, client, goes_on = await exchanged(b"HTTP/1.1 200 OK\r\n\r\nabc")
+    exchange, client, is_unfinished = await exchanged(b"HTTP/1.1 200 OK\r\n\r\nabc")
     assert b"Connection: close" in client.written
-    assert (goes_on, exchange.reusable) == (False, False)
+    assert (is_unfinished, exchange.reusable) == (False, False)
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,12 @@ async def test_what_was_decided_on_is_what_runs(tmp_path: Path) -> None:
     """A plan made for one archive does not run another one, though it has the same name."""
     async with open_harness(tmp_path) as harness:
         old = await put_in_use(harness)
-        await harness.gateway.broker.freshen_catalog()
+        await harness.gateway.broker.refresh_catalog()
         new = await put_in_use(harness, "1.1.0", module=status_module("(i32.const 2)"))
         skills = harness.gateway.wasm._skills
         with pytest.raises(NotRunnable):
             skills.tool(TOOL, old.digest)
-        await skills.freshen()
+        await skills.refresh()
         assert skills.tool(TOOL, new.digest).module.version == "1.1.0"
         with pytest.raises(NotRunnable):
             skills.tool(TOOL, old.digest)

@@ -11,7 +11,7 @@ from palyra.egress.domain.rules import parse_rules
 from palyra.executors.network.grant import call_of, grant_of
 from palyra.ids import Principal
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.spec import Touches
+from palyra.pipeline.domain.spec import AccessedResources
 from palyra.policy.entities import Entity, EntityRef
 
 
@@ -39,7 +39,7 @@ async def test_policies_see_the_call_that_was_made(tmp_path: Path) -> None:
     async with open_harness(tmp_path, settings(8080, bindings=[binding(8080)])) as harness:
         plan = plan_of(harness, approved=True)
         spec = harness.gateway.catalog.entry(plan.tool).spec
-        touched = Touches(hosts=("api.test:8080",), secrets=(OWN,))
+        touched = AccessedResources(hosts=("api.test:8080",), secrets=(OWN,))
         call = call_of(plan, spec, harness.gateway.directory, touched=touched)
         assert (call.principal, call.channel, call.approved) == (Principal.parse("agent:bot"), "cli", True)
         assert (call.hosts, call.secrets, call.skill) == (touched.hosts, touched.secrets, None)

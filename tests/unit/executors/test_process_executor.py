@@ -14,7 +14,7 @@ from fakes.eventually import eventually
 from fakes.processes import marked, new_mark
 from palyra.errors import PalyraError
 from palyra.executors.process import executor, spec
-from palyra.executors.process.executor import Done, ProcessTools, TooManyBackground, UnknownHandle
+from palyra.executors.process.executor import ProcessResult, ProcessTools, TooManyBackground, UnknownHandle
 from palyra.json_schema import SchemaCheck
 from palyra.sandbox.domain.outcome import InvalidCommand, ProcessTimedOut, SpawnFailed
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile, SandboxTier
@@ -36,7 +36,9 @@ class GatewayHarness:
         self.runner = ProcessRunner(RunnerSettings(scratch=str(self.scratch)))
         self.tools = ProcessTools(self.runner)
 
-    async def call(self, tool: str, run: str = "run", limits: SandboxLimits | None = None, **arguments: Any) -> Done:
+    async def call(
+        self, tool: str, run: str = "run", limits: SandboxLimits | None = None, **arguments: Any
+    ) -> ProcessResult:
         profile = SandboxProfile(
             workspace_root=str(self.workspace),
             tier=SandboxTier.B,

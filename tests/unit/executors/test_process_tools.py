@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from palyra.executors.process import executor as process_tools
-from palyra.executors.process.executor import RESULT_BYTES, ProcessExecutor, process_specs, profile_for
+from palyra.executors.process.executor import RESULT_BYTES, ProcessExecutor, build_process_specs, compile_profile
 from palyra.json_schema import SchemaCheck
 from palyra.pipeline.domain.call import ExecutionPlan
 from palyra.pipeline.domain.spec import ToolCapability, ToolTier
@@ -35,7 +35,7 @@ def plan(workspace: str = "/work", tool: str = "process.run", **changes: Any) ->
 
 
 def test_running_programs_is_sensitive_and_looking_at_ones_own_is_not() -> None:
-    specs = {str(spec.name): spec for spec in process_specs(SandboxSettings())}
+    specs = {str(spec.name): spec for spec in build_process_specs(SandboxSettings())}
     assert set(specs) == {"process.run", "process.start", "process.logs", "process.stop"}
     assert {name for name, spec in specs.items() if spec.metadata.sensitive} == {"process.run", "process.start"}
     for spec in specs.values():
@@ -45,7 +45,7 @@ def test_running_programs_is_sensitive_and_looking_at_ones_own_is_not() -> None:
 
 def test_capabilities_follow_the_settings() -> None:
     def of(**settings: Any) -> frozenset[ToolCapability]:
-        return process_specs(SandboxSettings(**settings))[0].metadata.capabilities
+        return build_process_specs(SandboxSettings(**settings))[0].metadata.capabilities
 
     assert ToolCapability.NETWORK not in of() and ToolCapability.NETWORK in of(egress="none")
     assert ToolCapability.NETWORK in of(allowed_hosts=("example.com",))
@@ -53,7 +53,7 @@ def test_capabilities_follow_the_settings() -> None:
 
 
 def test_what_a_call_touches() -> None:
-    touches = process_specs(SandboxSettings())[0].touches
+    touches = build_process_specs(SandboxSettings())[0].touches
     found = touches({"command": "ls", "cwd": "sub", "requested_egress_hosts": ["example.com"]})
     assert found.paths == ("sub",) and found.hosts == ("example.com",)
     assert touches({"command": "ls"}).paths == ()
@@ -71,14 +71,14 @@ def test_the_settings_become_the_profile() -> None:
         open_files=70,
         file_bytes=700,
     )
-    made = profile_for(plan(), settings, NAMES)
+    made = compile_profile(plan(), settings, NAMES)
     assert made.workspace_root == "/work" and made.tier is SandboxTier.C and made.protected_names == NAMES
     assert made.env == (("A", "1"), ("B", "2")) and made.tool_roots == ("/opt/tools",)
     assert made.egress is EgressEnforcementMode.PREFLIGHT and made.allowed_egress_hosts == ("example.com",)
     assert made.appearing_protected is AppearingProtected.FAIL and made.allowed_executables == ("ls",)
     assert (made.limits.pids, made.limits.open_files, made.limits.file_bytes) == (7, 70, 700)
     assert made.limits.timeout_ms == 5_000 and not made.allow_interpreters
-    assert profile_for(plan(), SandboxSettings(), NAMES).allowed_executables is None
+    assert compile_profile(plan(), SandboxSettings(), NAMES).allowed_executables is None
 
 
 @pytest.mark.parametrize(
@@ -91,16 +91,16 @@ def test_the_settings_become_the_profile() -> None:
     ],
 )
 def test_obligations_only_make_limits_stricter(obliged: dict[str, Any], field: str, value: int) -> None:
-    made = profile_for(plan(obligations=Obligations(**obliged)), SandboxSettings(), NAMES)
+    made = compile_profile(plan(obligations=Obligations(**obliged)), SandboxSettings(), NAMES)
     assert getattr(made.limits, field) == value
 
 
 def test_obligations_on_tier_network_and_workspace() -> None:
     obliged = plan(obligations=Obligations(read_only=True, egress="strict"), tier=ToolTier.B)
-    made = profile_for(obliged, SandboxSettings(egress="none"), NAMES)
+    made = compile_profile(obliged, SandboxSettings(egress="none"), NAMES)
     assert made.tier is SandboxTier.B and made.read_only and made.egress is EgressEnforcementMode.STRICT
     weaker = plan(obligations=Obligations(read_only=False, egress="none"))
-    kept = profile_for(weaker, SandboxSettings(read_only=True), NAMES)
+    kept = compile_profile(weaker, SandboxSettings(read_only=True), NAMES)
     assert kept.read_only and kept.egress is EgressEnforcementMode.STRICT
 
 
@@ -123,7 +123,7 @@ async def test_whatever_is_printed_fits_into_what_may_be_returned(tmp_path: Path
     assert isinstance(outcome.error, QuotaExceeded) and outcome.receipt
     size = len(msgspec.json.encode(outcome.result))
     assert RESULT_BYTES // 2 < size <= may_return
-    SchemaCheck(process_specs(SandboxSettings())[0].output_schema).require(outcome.result)
+    SchemaCheck(build_process_specs(SandboxSettings())[0].output_schema).require(outcome.result)
 
 
 async def test_an_executor_that_never_ran_anything_closes(tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ async def test_an_executor_that_never_ran_anything_closes(tmp_path: Path) -> Non
 
 def test_watched_output_need_not_fit_into_the_result() -> None:
     settings = SandboxSettings(max_output_bytes=16 << 20)
-    watched = profile_for(plan(), settings, NAMES, watched=True).limits
+    watched = compile_profile(plan(), settings, NAMES, watched=True).limits
     assert watched.max_output_bytes == 16 << 20
-    assert watched.kept_output_bytes == profile_for(plan(), settings, NAMES).limits.max_output_bytes
+    assert watched.kept_output_bytes == compile_profile(plan(), settings, NAMES).limits.max_output_bytes
     obliged = plan(obligations=Obligations(max_output_bytes=5000))
-    assert profile_for(obliged, settings, NAMES, watched=True).limits.max_output_bytes == 5000
+    assert compile_profile(obliged, settings, NAMES, watched=True).limits.max_output_bytes == 5000
 
 
 @pytest.mark.parametrize(("one_command", "warm", "keepers"), [(True, False, 1), (False, True, READY_KEEPERS)])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.executors.untrusted_text import one_line, visible
+from palyra.executors.untrusted_text import remove_hidden, to_one_line
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ from palyra.executors.untrusted_text import one_line, visible
     ],
 )
 def test_what_is_taken_out(text: str, seen: str, taken: int) -> None:
-    assert visible(text) == (seen, taken)
+    assert remove_hidden(text) == (seen, taken)
 
 
 @given(st.text())
 def test_no_control_or_direction_is_left(text: str) -> None:
-    seen, taken = visible(text)
+    seen, taken = remove_hidden(text)
     assert taken >= 0
     for character in seen:
         assert character in "\t\n" or unicodedata.category(character) not in ("Cc", "Cs")
@@ -40,6 +40,6 @@ def test_no_control_or_direction_is_left(text: str) -> None:
 
 
 def test_one_line() -> None:
-    assert one_line(" a\n b\u202e\tc ", 10) == "a b c"
-    assert one_line("x" * 100, 10) == "x" * 9 + "…"
-    assert len(one_line("é" * 1_000_000, 10)) == 10
+    assert to_one_line(" a\n b\u202e\tc ", 10) == "a b c"
+    assert to_one_line("x" * 100, 10) == "x" * 9 + "…"
+    assert len(to_one_line("é" * 1_000_000, 10)) == 10

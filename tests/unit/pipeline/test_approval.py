@@ -19,8 +19,8 @@ from palyra.pipeline.domain.approval import (
     ScopeIncomplete,
     SelfApproval,
     Verdict,
-    covers,
     decide_approval,
+    match_scope,
 )
 
 BINDING = ApprovalBinding(
@@ -118,30 +118,30 @@ def test_session_scope_needs_a_session() -> None:
 def test_every_scope_binds_all_but_the_arguments(scope: ApprovalScope, change: dict[str, str]) -> None:
     pattern = {"path": "docs/*"} if scope is ApprovalScope.PATTERN else None
     approved = decide_approval(an_approval(), approve(scope=scope, pattern=pattern), 10)
-    assert covers(approved, BINDING, ARGUMENTS, "s1", 20) is scope
-    assert covers(approved, msgspec.structs.replace(BINDING, **change), ARGUMENTS, "s1", 20) is None
+    assert match_scope(approved, BINDING, ARGUMENTS, "s1", 20) is scope
+    assert match_scope(approved, msgspec.structs.replace(BINDING, **change), ARGUMENTS, "s1", 20) is None
 
 
 @pytest.mark.promise("P-approval-exact")
 def test_what_each_scope_covers() -> None:
     other = msgspec.structs.replace(BINDING, argument_digest="d" * 64)
     once = decide_approval(an_approval(), approve(), 10)
-    assert covers(once, other, ARGUMENTS, "s1", 20) is None
+    assert match_scope(once, other, ARGUMENTS, "s1", 20) is None
     session = decide_approval(an_approval(), approve(scope=ApprovalScope.SESSION), 10)
-    assert covers(session, BINDING, ARGUMENTS, "s2", 20) is None
-    assert covers(session, other, ARGUMENTS, "s1", 20) is None
+    assert match_scope(session, BINDING, ARGUMENTS, "s2", 20) is None
+    assert match_scope(session, other, ARGUMENTS, "s1", 20) is None
     pattern = decide_approval(an_approval(), approve(scope=ApprovalScope.PATTERN, pattern={"path": "docs/*"}), 10)
-    assert covers(pattern, other, {"path": "docs/b.md", "content": "y"}, "", 20) is ApprovalScope.PATTERN
-    assert covers(pattern, other, {"path": "src/b.md", "content": "y"}, "", 20) is None
+    assert match_scope(pattern, other, {"path": "docs/b.md", "content": "y"}, "", 20) is ApprovalScope.PATTERN
+    assert match_scope(pattern, other, {"path": "src/b.md", "content": "y"}, "", 20) is None
     timeboxed = decide_approval(an_approval(), approve(scope=ApprovalScope.TIMEBOXED, expires_ms=50), 10)
-    assert covers(timeboxed, other, {}, "", 49) is ApprovalScope.TIMEBOXED
-    assert covers(timeboxed, other, {}, "", 50) is None
+    assert match_scope(timeboxed, other, {}, "", 49) is ApprovalScope.TIMEBOXED
+    assert match_scope(timeboxed, other, {}, "", 50) is None
 
 
 def test_only_an_approved_request_covers() -> None:
     for state in set(ApprovalState) - {ApprovalState.APPROVED}:
         approval = an_approval(state=state, scope=ApprovalScope.TIMEBOXED)
-        assert covers(approval, BINDING, ARGUMENTS, "s1", 20) is None
+        assert match_scope(approval, BINDING, ARGUMENTS, "s1", 20) is None
 
 
 def test_the_meaning_of_a_pattern_names_what_stays_free() -> None:

@@ -73,14 +73,14 @@ async def test_a_table_that_cannot_be_read_for_a_moment_does_not_end_the_daemon(
 ) -> None:
     """Such as when a flood has taken every descriptor that a new connection to the database would need."""
     monkeypatch.setattr(approve, "RETRY_SECONDS", 0.01)
-    look, failures = approve.next_expiry_ms, [RuntimeError("odd"), JournalBusy("unable to open database file")]
+    look, failures = approve.read_next_expiry_ms, [RuntimeError("odd"), JournalBusy("unable to open database file")]
 
     def failing(store: Any) -> int | None:
         if failures:
             raise failures.pop()
         return look(store)
 
-    monkeypatch.setattr(approve, "next_expiry_ms", failing)
+    monkeypatch.setattr(approve, "read_next_expiry_ms", failing)
     async with open_harness(tmp_path, {"approvals": {"ttl_seconds": 1}}) as harness:
         asked = await harness.call("fs.write", WRITE)
         await ended(harness, asked.approval_id)

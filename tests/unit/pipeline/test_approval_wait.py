@@ -103,12 +103,12 @@ async def test_who_looks_on_sees_no_end_while_a_call_is_judged_again(tmp_path: P
             (event.kind, event.seq, event.call)
             for event in harness.gateway.store.events_since(0, 1000, kind="call.requested")
         ]
-        seen = [harness.gateway.broker.goes_on(read_call(harness.gateway.store, call_id, None))]
+        seen = [harness.gateway.broker.is_unfinished(read_call(harness.gateway.store, call_id, None))]
         await put_in_force(harness, ASK_STILL)
         while len(harness.events(kind="approval.requested")) < 2:
-            seen.append(harness.gateway.broker.goes_on(read_call(harness.gateway.store, call_id, None)))
+            seen.append(harness.gateway.broker.is_unfinished(read_call(harness.gateway.store, call_id, None)))
             await asyncio.sleep(0)
-        assert all(seen) and harness.gateway.broker.goes_on(read_call(harness.gateway.store, call_id, None))
+        assert all(seen) and harness.gateway.broker.is_unfinished(read_call(harness.gateway.store, call_id, None))
         await harness.gateway.broker.cancel(call_id)
         assert (await caller).state is CallState.NEEDS_APPROVAL
 

@@ -5,7 +5,7 @@ from palyra.errors import PalyraError
 from palyra.executors.builtin import ECHO, SLEEP
 from palyra.json_schema import SchemaCheck
 from palyra.pipeline.domain.spec import ToolSpec
-from palyra.pipeline.intake import accept_arguments, may_take_long
+from palyra.pipeline.intake import accept_arguments, is_large
 
 
 def accept(raw: object, spec: ToolSpec = ECHO) -> object:
@@ -63,4 +63,4 @@ def test_a_number_has_one_spelling() -> None:
     ],
 )
 def test_what_may_take_long_is_known_before_it_is_taken_in(raw, long):
-    assert may_take_long(raw) is long
+    assert is_large(raw) is long

@@ -6,7 +6,7 @@ from fakes.gateway_harness import open_harness
 from fakes.skill_harness import PUBLISHER, entries, key, manifest
 from fakes.wasm_guests import wasm
 from fakes.wasm_skills import ECHO_SKILL
-from palyra.pipeline.authorize import Asking
+from palyra.pipeline.authorize import Authorizer
 from palyra.pipeline.domain.spec import ToolTier
 from palyra.skills.package.artifact import pack_artifact
 from palyra.skills.trust.signature import sign_artifact
@@ -17,7 +17,7 @@ async def asked(tmp_path: Path, tool: str, arguments: dict[str, object], **more:
     async with open_harness(tmp_path) as harness:
         seen = []
         asking = harness.gateway.broker._asking
-        assert isinstance(asking, Asking)
+        assert isinstance(asking, Authorizer)
 
         class Noting:
             def authorize(self, *given):

@@ -15,7 +15,7 @@ from palyra.executors.node import executor as node_tool
 from palyra.executors.node.executor import DeviceCalls
 from palyra.identity.device import DeviceId
 from palyra.ids import CallId, Principal
-from palyra.pipeline.broker import attended
+from palyra.pipeline.broker import cancel_with_caller
 from palyra.pipeline.domain.call import CallState, ExecutionPlan
 from palyra.pipeline.intake import CallRequest
 from palyra.pipeline.store.call_tables import read_call
@@ -33,7 +33,7 @@ async def for_ever(_plan: ExecutionPlan) -> None:
 async def test_whoever_leaves_takes_a_running_call_along(tmp_path: Path) -> None:
     async with open_harness(tmp_path, SETTINGS) as harness:
         executor, asked = give_tool(harness, for_ever), request(TOOL, {})
-        caller = asyncio.create_task(attended(harness.gateway.broker, asked))
+        caller = asyncio.create_task(cancel_with_caller(harness.gateway.broker, asked))
         await eventually(lambda: bool(executor.plans))
         for _ in range(3):
             caller.cancel()
@@ -47,7 +47,7 @@ async def test_a_scope_that_cancels_without_end_is_no_reason_to_leave_sooner(tmp
     async with open_harness(tmp_path, SETTINGS) as harness:
         executor, asked = give_tool(harness, for_ever), request(TOOL, {})
         async with anyio.create_task_group() as group:
-            group.start_soon(attended, harness.gateway.broker, asked)
+            group.start_soon(cancel_with_caller, harness.gateway.broker, asked)
             await eventually(lambda: bool(executor.plans))
             group.cancel_scope.cancel()
         assert read_call(harness.gateway.store, str(asked.call_id), None).state is CallState.CANCELLED
@@ -58,7 +58,7 @@ async def test_cut_off_at_its_start_a_call_does_not_stay_on_record_as_running(tm
         go_on, asked = threading.Event(), request("sleep", {"seconds": 60}, run_id=await harness.open_run())
         # The disk is slow: the start is on its way when the caller leaves.
         slow = harness.gateway.store.submit(lambda _tx: go_on.wait(60))
-        caller = asyncio.create_task(attended(harness.gateway.broker, asked))
+        caller = asyncio.create_task(cancel_with_caller(harness.gateway.broker, asked))
         await eventually(lambda: bool(harness.gateway.broker._beginning))
         caller.cancel()
         await asyncio.sleep(0.05)
@@ -72,7 +72,7 @@ async def test_cut_off_at_its_start_a_call_does_not_stay_on_record_as_running(tm
 async def test_whoever_leaves_waits_for_nobody_any_more(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         asked = request("fs.write", {"path": "a.txt", "content": "x"}, wait_ms=600_000)
-        caller = asyncio.create_task(attended(harness.gateway.broker, asked))
+        caller = asyncio.create_task(cancel_with_caller(harness.gateway.broker, asked))
         await eventually(lambda: bool(harness.gateway.broker._waiting))
         caller.cancel()
         async with asyncio.timeout(60):

@@ -15,7 +15,7 @@ from fakes.gateway_harness import open_harness
 from palyra.canonical import digest_of
 from palyra.ids import CallId, RunId
 from palyra.pipeline import attest
-from palyra.pipeline.attest import conclude
+from palyra.pipeline.attest import attest_result
 from palyra.pipeline.domain.approval import ApprovalEvent
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import CallState
@@ -205,9 +205,9 @@ async def test_a_large_result_is_digested_and_signed_beside_the_loop(
 
     def noted(*given: Any) -> Any:
         on_loop.append(threading.current_thread() is threading.main_thread())
-        return conclude(*given)
+        return attest_result(*given)
 
-    monkeypatch.setattr(attest, "conclude", noted)
+    monkeypatch.setattr(attest, "attest_result", noted)
     async with open_harness(tmp_path) as harness:
         for size in (10, 40_000):
             call = await harness.call("echo", {"text": "x" * size})
@@ -225,9 +225,9 @@ async def test_a_call_that_is_stopped_while_its_result_is_digested_has_ended_alr
     def slow(*given: Any) -> Any:
         begun.set()
         assert go_on.wait(30)
-        return conclude(*given)
+        return attest_result(*given)
 
-    monkeypatch.setattr(attest, "conclude", slow)
+    monkeypatch.setattr(attest, "attest_result", slow)
     async with open_harness(tmp_path) as harness:
         call_id = CallId.new()
         calling = asyncio.create_task(harness.call("echo", {"text": "x" * 40_000}, call_id=call_id))

@@ -14,11 +14,11 @@ from palyra.pipeline.domain.call import (
     ToolCallConfig,
     ToolRequestContext,
     Unenforceable,
+    build_policy_request,
     compile_plan,
-    decision_view,
-    policy_request_for,
+    render_decision,
 )
-from palyra.pipeline.domain.spec import Arguments, ToolCapability, ToolMetadata, Touches
+from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolCapability, ToolMetadata
 from palyra.policy.decision import Decision, Obligations, Outcome
 from palyra.policy.entities import EntityDirectory
 
@@ -101,7 +101,7 @@ def test_the_question_to_policy_is_made_of_entities_and_of_what_the_call_touches
     context = ToolRequestContext(
         principal=Principal.parse("agent:bot"), actor="user:operator", channel="cli", run="r", session="s", device="d"
     )
-    request = policy_request_for(CONFIG, context, spec, ARGUMENTS, Touches(paths=("a.txt",)))
+    request = build_policy_request(CONFIG, context, spec, ARGUMENTS, AccessedResources(paths=("a.txt",)))
     assert request.action == "tool.execute"
     assert (request.principal.uid.type, request.principal.uid.id) == ("Agent", "bot")
     assert request.resource.attrs["sensitive"] is True
@@ -111,8 +111,8 @@ def test_the_question_to_policy_is_made_of_entities_and_of_what_the_call_touches
 
 
 def test_a_decision_shows_only_what_it_put_and_what_is_missing() -> None:
-    assert set(decision_view(allowed())) == {"outcome", "policies", "reasons", "bundle_digest"}
-    assert decision_view(allowed(timeout_ms=5))["obligations"] == {"timeout_ms": 5}
+    assert set(render_decision(allowed())) == {"outcome", "policies", "reasons", "bundle_digest"}
+    assert render_decision(allowed(timeout_ms=5))["obligations"] == {"timeout_ms": 5}
 
 
 def test_only_a_running_call_is_not_final() -> None:

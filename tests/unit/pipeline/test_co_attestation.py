@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from palyra.errors import PalyraError
-from palyra.pipeline.attest import verify_worker_attestation, worker_receipt
+from palyra.pipeline.attest import build_worker_receipt, verify_worker_attestation
 from palyra.signing.p256 import P256Signer, P256Verifier
 from palyra.signing.tool_attestation import ToolAttestation, attest_with_digest
 
@@ -49,7 +49,7 @@ class Harness:
         self.said, self.digest = attest_with_digest(about(), (self.key,))
 
     def ours(self, *, said: Any = None, **changes: Any) -> ToolAttestation:
-        entry = worker_receipt(
+        entry = build_worker_receipt(
             worker_id="01W",
             lease_id="01L",
             fence=1,

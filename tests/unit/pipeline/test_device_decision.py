@@ -1,5 +1,5 @@
 from palyra.ids import Principal
-from palyra.pipeline.authorize import device_request_for
+from palyra.pipeline.authorize import build_device_request
 from palyra.pipeline.domain.call import ToolCallConfig, ToolRequestContext
 from palyra.pipeline.domain.spec import DeviceOfCall
 from palyra.policy.entities import Entity, EntityDirectory, EntityRef
@@ -14,9 +14,9 @@ def context(**changes: str) -> ToolRequestContext:
 
 def test_the_question_is_about_the_device_and_what_it_is_to_do() -> None:
     config = ToolCallConfig(directory=EntityDirectory.from_lists(channels=["cli"]), workspace="/srv/w")
-    asked = device_request_for(config, context(), DeviceOfCall(entity=NODE, capability="echo"))
+    asked = build_device_request(config, context(), DeviceOfCall(entity=NODE, capability="echo"))
     assert (asked.action, asked.resource, asked.context["capability"]) == ("node.invoke", NODE, "echo")
     assert asked.context["approved"] is False and "device" not in asked.context
-    from_device = device_request_for(config, context(device="d"), DeviceOfCall(entity=NODE, capability="echo"))
+    from_device = build_device_request(config, context(device="d"), DeviceOfCall(entity=NODE, capability="echo"))
     assert from_device.context["device"] == EntityRef("Device", "d")
     assert {entity.uid for entity in from_device.entities} == {EntityRef("Channel", "cli"), EntityRef("Device", "d")}

@@ -3,10 +3,10 @@
 import msgspec
 
 from palyra.canonical import digest_of
-from palyra.pipeline.attest import conclude
+from palyra.pipeline.attest import attest_result
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import CallRecord, CallState
-from palyra.pipeline.execute import Ended
+from palyra.pipeline.execute import ExecutionResult
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.signing.tool_attestation import execution_sha256, verify_attestation, verify_call_document
 
@@ -27,14 +27,14 @@ STARTED = CallRecord(
 
 def test_an_end_becomes_a_record_and_a_statement_that_agree() -> None:
     signer = Ed25519Signer.generate()
-    end = Ended(
+    end = ExecutionResult(
         state=CallState.SUCCEEDED,
         result={"text": "x"},
         receipt=[{"layer": "code"}],
         used={BudgetKind.CALLS: 1},
         elapsed_ms=7,
     )
-    attested = conclude(STARTED, "builtin", end, signer)
+    attested = attest_result(STARTED, "builtin", end, signer)
     record = attested.record
     assert (record.state, record.ended_ms, record.result) == (CallState.SUCCEEDED, 17, {"text": "x"})
     assert attested.output_digest == digest_of({"text": "x"}) and attested.used == {BudgetKind.CALLS: 1}

@@ -12,8 +12,8 @@ from palyra.errors import InvalidInput
 from palyra.executors.builtin import ECHO
 from palyra.pipeline.catalog import CatalogEntry
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.call import CallState, ExecutionPlan, Outcome
-from palyra.pipeline.execute import Ended, execute, with_grants
+from palyra.pipeline.domain.call import CallState, ExecutionPlan, ExecutorOutcome
+from palyra.pipeline.execute import ExecutionResult, apply_grants, execute
 
 PLAN = ExecutionPlan(
     call_id="C", run_id="R", tool="echo", arguments={}, workspace="/srv/w", timeout_ms=60_000, max_output_bytes=100
@@ -21,16 +21,18 @@ PLAN = ExecutionPlan(
 
 
 class Answers(Pondering):
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
-        return Outcome(result=await self._think(plan), receipt=({"layer": "code"},), used={BudgetKind.WASM_FUEL: 3})
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
+        return ExecutorOutcome(
+            result=await self._think(plan), receipt=({"layer": "code"},), used={BudgetKind.WASM_FUEL: 3}
+        )
 
 
-async def ended(think: Callable[[ExecutionPlan], Awaitable[Any]], **plan: Any) -> Ended:
+async def ended(think: Callable[[ExecutionPlan], Awaitable[Any]], **plan: Any) -> ExecutionResult:
     granted = {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: plan.pop("timeout_ms", 60_000)}
     return await execute(
         Answers(think),
         CatalogEntry(ECHO),
-        with_grants(PLAN, granted, **plan),
+        apply_grants(PLAN, granted, **plan),
         redact=lambda value: value,
         clock=SystemClock(),
     )
@@ -82,5 +84,5 @@ async def test_a_deadline_and_a_cancellation_are_ends_too() -> None:
 def test_a_plan_with_other_grants_has_used_nothing_of_them() -> None:
     PLAN.usage.note(BudgetKind.WASM_FUEL, 5)
     granted = {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 5}
-    plan = with_grants(PLAN, granted, approved=True)
+    plan = apply_grants(PLAN, granted, approved=True)
     assert plan.timeout_ms == 5 and plan.granted == granted and plan.approved and plan.usage.noted == {}

@@ -4,9 +4,9 @@ import msgspec
 
 from palyra.executors.builtin import ECHO
 from palyra.ids import Principal
-from palyra.pipeline.authorize import FLEET, decide_whole
+from palyra.pipeline.authorize import FLEET, decide_call
 from palyra.pipeline.domain.call import ToolCallConfig, ToolRequestContext
-from palyra.pipeline.domain.spec import Arguments, DeviceOfCall, Touches
+from palyra.pipeline.domain.spec import AccessedResources, Arguments, DeviceOfCall
 from palyra.policy.decision import Decision, Obligations, Outcome
 from palyra.policy.entities import EntityDirectory, EntityRef
 from palyra.policy.request import PolicyRequest
@@ -41,8 +41,8 @@ def answer(outcome: Outcome = Outcome.ALLOW, **obligations: Any) -> Decision:
 
 def decided(policy: Answers, *, on_worker: bool = False, **spec: Any) -> tuple[Decision, int, bool]:
     changed = msgspec.structs.replace(ECHO, **spec)
-    decision, each, runs_there = decide_whole(
-        CONFIG, policy, CONTEXT, changed, ARGUMENTS, Touches(), on_worker=on_worker
+    decision, each, runs_there = decide_call(
+        CONFIG, policy, CONTEXT, changed, ARGUMENTS, AccessedResources(), on_worker=on_worker
     )
     return decision, len(each), runs_there
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.pipeline.domain.receipt_text import amounts, in_sizes, is_exact, size
+from palyra.pipeline.domain.receipt_text import format_size, format_sizes, is_exact, split_amounts
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ from palyra.pipeline.domain.receipt_text import amounts, in_sizes, is_exact, siz
     ],
 )
 def test_bytes_are_told_in_larger_units_and_nothing_else_is_touched(layer: str, text: str, shown: str | None) -> None:
-    assert in_sizes(layer, text) == (text if shown is None else shown)
-    assert "".join(each.text for each in amounts(layer, text)) == text
+    assert format_sizes(layer, text) == (text if shown is None else shown)
+    assert "".join(each.text for each in split_amounts(layer, text)) == text
 
 
 def test_a_size_says_whether_it_is_all() -> None:
-    told = {count: (size(count), is_exact(count)) for count in (0, 1023, 1024, 1536, 65536, 70000, 5 * 1024**4)}
+    told = {count: (format_size(count), is_exact(count)) for count in (0, 1023, 1024, 1536, 65536, 70000, 5 * 1024**4)}
     assert told == {
         0: ("0 B", True),
         1023: ("1023 B", True),

@@ -1,4 +1,4 @@
-from palyra.pipeline.authorize import together
+from palyra.pipeline.authorize import combine_decisions
 from palyra.policy.decision import Decision, MissingGrant, Obligations, Outcome
 
 
@@ -8,14 +8,14 @@ def said(outcome: Outcome, name: str, **more: object) -> Decision:
 
 def test_both_have_to_allow_and_both_oblige() -> None:
     one = said(Outcome.ALLOW, "a", obligations=Obligations(timeout_ms=5, memory_bytes=9))
-    both = together(one, said(Outcome.ALLOW, "b", obligations=Obligations(timeout_ms=3)))
+    both = combine_decisions(one, said(Outcome.ALLOW, "b", obligations=Obligations(timeout_ms=3)))
     assert (both.outcome, both.policies) == (Outcome.ALLOW, ("a", "b"))
     assert both.obligations == Obligations(timeout_ms=3, memory_bytes=9)
 
 
 def test_the_stricter_outcome_speaks_for_itself() -> None:
     asks = said(Outcome.NEEDS_APPROVAL, "a")
-    assert together(said(Outcome.ALLOW, "b"), asks).policies == ("a",)
+    assert combine_decisions(said(Outcome.ALLOW, "b"), asks).policies == ("a",)
     missing = MissingGrant(leads_to=Outcome.ALLOW, permit="permit(...)")
-    denied = together(asks, said(Outcome.DENY, "c", missing_grant=missing))
+    denied = combine_decisions(asks, said(Outcome.DENY, "c", missing_grant=missing))
     assert (denied.outcome, denied.policies, denied.missing_grant) == (Outcome.DENY, ("c",), missing)

@@ -3,7 +3,7 @@ import pytest
 from palyra.executors.builtin import ECHO
 from palyra.ids import InvalidToolName, ToolName
 from palyra.limits import MAX_TOOL_INPUT_BYTES, MAX_TOOL_NAME_CHARS
-from palyra.pipeline.domain.spec import ToolCapability, ToolMetadata, touches_nothing
+from palyra.pipeline.domain.spec import ToolCapability, ToolMetadata, access_nothing
 
 
 @pytest.mark.parametrize("name", ["echo", "fs.read", "skill.acme.do-it", "a.1", "a_b", "x" * MAX_TOOL_NAME_CHARS])
@@ -29,7 +29,7 @@ def test_every_capability_but_one_makes_a_tool_sensitive(capability: ToolCapabil
 
 def test_a_tool_that_names_nothing_touches_nothing_and_is_not_sensitive() -> None:
     assert not ToolMetadata().sensitive
-    touched = touches_nothing({"path": "/etc/passwd"})
+    touched = access_nothing({"path": "/etc/passwd"})
     assert (touched.paths, touched.hosts, touched.secrets) == ((), (), ())
 
 

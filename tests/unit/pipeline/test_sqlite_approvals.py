@@ -57,7 +57,9 @@ def request(harness: JournalHarness, number: int = 0, **changes: Any) -> Approva
 
 
 def ask(store: SqliteStore, approval: Approval) -> Approval:
-    return store.transact_blocking(lambda tx: approval_tables.ask(tx, approval, actor="x", run="r", call="c"))
+    return store.transact_blocking(
+        lambda tx: approval_tables.request_approval(tx, approval, actor="x", run="r", call="c")
+    )
 
 
 def decide(store: SqliteStore, approval_id: str, **verdict: Any) -> Approval:
@@ -141,12 +143,12 @@ def test_what_is_due_expires_pending_and_approved_alike(harness: JournalHarness,
     ask(store, request(harness))
     ask(store, request(harness, 1, session="s"))
     decide(store, IDS[1], scope=ApprovalScope.TIMEBOXED)
-    due = approval_tables.next_expiry_ms(store)
+    due = approval_tables.read_next_expiry_ms(store)
     assert due is not None
     harness.clock.now = due
     expired = store.transact_blocking(lambda tx: approval_tables.expire_due(tx, actor="palyrad"))
     assert {approval.id for approval in expired} == set(IDS[:2])
-    assert approval_tables.next_expiry_ms(store) is None and cover(store) is None
+    assert approval_tables.read_next_expiry_ms(store) is None and cover(store) is None
 
 
 def test_lists_are_newest_first_and_by_state(harness: JournalHarness, store: SqliteStore) -> None:

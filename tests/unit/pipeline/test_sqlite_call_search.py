@@ -7,12 +7,12 @@ from palyra.pipeline.domain.call import CallState
 from palyra.pipeline.store.call_tables import (
     UNUSUAL,
     CallQuery,
-    calls_of_run,
     count_by_time,
+    list_calls_of_run,
+    list_running_calls,
     list_runs,
-    running_calls,
+    list_unusual_calls,
     search_calls,
-    unusual_calls,
 )
 
 
@@ -45,16 +45,20 @@ async def test_calls_are_searched_newest_first(tmp_path: Path) -> None:
         assert short.calls == [] and short.next == newest[3].call_id
         assert found(text=first, before=short.next) == [made[0].call_id]
 
-        assert [c.call_id for c in unusual_calls(store, (CallState.REFUSED, CallState.NEEDS_APPROVAL), limit=5)] == [
+        assert [
+            c.call_id for c in list_unusual_calls(store, (CallState.REFUSED, CallState.NEEDS_APPROVAL), limit=5)
+        ] == [
             asked.call_id,
             odd.call_id,
         ]
-        assert running_calls(store, limit=5) == []
+        assert list_running_calls(store, limit=5) == []
         counted = count_by_time(store, "0", limit=10)
         assert sum(count for _, state, count in counted if state is CallState.SUCCEEDED) == 5
         assert sum(count for _, _, count in count_by_time(store, "0", limit=2)) == 2
-        assert [c.call_id for c in calls_of_run(store, str(run), limit=2)] == [made[0].call_id, made[1].call_id]
-        assert [c.call_id for c in calls_of_run(store, str(run), after=made[3].call_id, limit=9)] == [made[4].call_id]
+        assert [c.call_id for c in list_calls_of_run(store, str(run), limit=2)] == [made[0].call_id, made[1].call_id]
+        assert [c.call_id for c in list_calls_of_run(store, str(run), after=made[3].call_id, limit=9)] == [
+            made[4].call_id
+        ]
 
 
 async def test_runs_come_with_their_budgets(tmp_path: Path) -> None:

@@ -102,9 +102,9 @@ def test_what_was_charged_too_much_is_given_back_on_record_and_never_more(store:
     granted = store.transact_blocking(lambda tx: run_tables.reserve_budget(tx, RUN, {kind: 600}))
     store.transact_blocking(lambda tx: run_tables.settle_budget(tx, RUN, granted, {kind: 600}))
     whose = {"call": "c1", "principal": "agent:bot", "actor": "palyrad"}
-    store.transact_blocking(lambda tx: run_tables.give_back(tx, RUN, kind, 500, **whose))
+    store.transact_blocking(lambda tx: run_tables.return_budget(tx, RUN, kind, 500, **whose))
     assert account(store, kind) == (1_000, 0, 100)
-    store.transact_blocking(lambda tx: run_tables.give_back(tx, RUN, kind, 101, **whose))
+    store.transact_blocking(lambda tx: run_tables.return_budget(tx, RUN, kind, 101, **whose))
     assert account(store, kind) == (1_000, 0, 100)
     told = [event for event in store.events_since(0, 10) if event.kind == "run.budget_returned"]
     assert [(event.call, event.payload_value()) for event in told] == [("c1", {"budget": kind.value, "amount": 500})]

@@ -15,7 +15,7 @@ WRITE = {"path": "a.txt", "content": "hello"}
 
 async def test_a_decision_wakes_every_caller_that_waits_for_it_and_no_other(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        room = harness.gateway.broker.waiting_room
+        room = harness.gateway.broker.approval_waiters
         first = (await harness.call("fs.write", WRITE)).approval_id
         second = (await harness.call("fs.write", {**WRITE, "content": "other"})).approval_id
         assert first and second
@@ -35,7 +35,7 @@ async def test_a_decision_made_elsewhere_is_found_by_looking(tmp_path: Path) -> 
     async with open_harness(tmp_path) as harness:
         approval_id = (await harness.call("fs.write", WRITE)).approval_id
         assert approval_id is not None
-        waiter = asyncio.create_task(harness.gateway.broker.waiting_room.wait(approval_id, 60))
+        waiter = asyncio.create_task(harness.gateway.broker.approval_waiters.wait(approval_id, 60))
         await asyncio.sleep(0)
         verdict = Verdict(event=ApprovalEvent.APPROVE, by="user:alice")
         # Nobody rings: as when another process decided.
@@ -47,7 +47,7 @@ async def test_time_that_is_up_gives_the_request_back_as_pending(tmp_path: Path)
     async with open_harness(tmp_path) as harness:
         approval_id = (await harness.call("fs.write", WRITE)).approval_id
         assert approval_id is not None
-        room = harness.gateway.broker.waiting_room
+        room = harness.gateway.broker.approval_waiters
         assert (await room.wait(approval_id, 0)).state is ApprovalState.PENDING
         room.ring(approval_id)
         assert room._bells == {}, "nobody waits, so nothing is kept"
@@ -57,7 +57,7 @@ async def test_a_caller_that_goes_away_leaves_no_bell_behind(tmp_path: Path) -> 
     async with open_harness(tmp_path) as harness:
         approval_id = (await harness.call("fs.write", WRITE)).approval_id
         assert approval_id is not None
-        room = harness.gateway.broker.waiting_room
+        room = harness.gateway.broker.approval_waiters
         waiter = asyncio.create_task(room.wait(approval_id, 60))
         await asyncio.sleep(0)
         waiter.cancel()

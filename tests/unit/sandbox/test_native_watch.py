@@ -155,7 +155,7 @@ def test_what_goes_on_is_for_somebody_else_to_end(closing: list[Watched]) -> Non
 def test_everything_else_is_for_somebody_else_to_decide(event: str, closing: list[Watched]) -> None:
     reading, writing = os.pipe()
 
-    def goes_on() -> None:
+    def is_unfinished() -> None:
         os.close(writing)
         if event == "an orphan ended" and os.fork() == 0:
             if os.fork() == 0:
@@ -164,7 +164,7 @@ def test_everything_else_is_for_somebody_else_to_decide(event: str, closing: lis
         # Until the test has ended, however long that takes.
         os.read(reading, 1)
 
-    watched, result = keeper(goes_on)
+    watched, result = keeper(is_unfinished)
     closing.append(watched)
     if event == "a word":
         watched.daemon.send(wire.KILL_TAG)

@@ -4,7 +4,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from palyra.pipeline.domain.receipt_text import size
+from palyra.pipeline.domain.receipt_text import format_size
 from palyra.server.console.limits import MAX_SHOWN_CHARS
 from palyra.server.console.rendering import (
     Assets,
@@ -41,7 +41,7 @@ def test_a_receipt_shows_its_bytes_in_larger_units_and_keeps_the_number() -> Non
 
 
 def test_values_in_words() -> None:
-    assert [size(each) for each in (0, 1023, 2048, 5 * 1024**2, 10**13)] == [
+    assert [format_size(each) for each in (0, 1023, 2048, 5 * 1024**2, 10**13)] == [
         "0 B",
         "1023 B",
         "2 KiB",

@@ -235,7 +235,7 @@ def _tool_request(
     from palyra.daemon.pipeline_wiring import directory_of
     from palyra.executors.files.executor import builtin_catalog
     from palyra.ids import Principal
-    from palyra.pipeline.domain.spec import Touches
+    from palyra.pipeline.domain.spec import AccessedResources
     from palyra.pipeline.intake import accept_arguments
     from palyra.policy.request import tool_request
 
@@ -244,7 +244,7 @@ def _tool_request(
     entry = builtin_catalog().entry(tool)
     spec = entry.spec
     accepted = None if arguments is None else accept_arguments(spec, entry.input_check, arguments)
-    touches = Touches() if accepted is None else spec.touches(accepted.value)
+    touches = AccessedResources() if accepted is None else spec.touches(accepted.value)
     return tool_request(
         who,
         directory.tool(

@@ -140,10 +140,12 @@ def _receipt_line(entry: dict[str, Any]) -> str:
 
 def _in_sizes(layer: str, value: Any) -> str:
     """The bytes that are told, in the units that people read; what was signed stands before them."""
-    from palyra.pipeline.domain.receipt_text import amounts, size
+    from palyra.pipeline.domain.receipt_text import format_size, split_amounts
 
-    counts = [each.count for each in amounts(layer, value) if each.count is not None] if isinstance(value, str) else []
-    return f" ({', '.join(map(size, counts))})" if counts else ""
+    counts = (
+        [each.count for each in split_amounts(layer, value) if each.count is not None] if isinstance(value, str) else []
+    )
+    return f" ({', '.join(map(format_size, counts))})" if counts else ""
 
 
 # ``palyra journal``: read the record, check that nobody changed it, and hand it to others.

@@ -22,7 +22,7 @@ from palyra.client.client import Client
 from palyra.client.protocol import NeedsApprovalError
 from palyra.client.views import CallView
 from palyra.errors import Failed, PalyraError
-from palyra.pipeline.domain.receipt_text import in_sizes
+from palyra.pipeline.domain.receipt_text import format_sizes
 from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.signing.tool_attestation import verify_attestation
 from palyra.store.sqlite.store import SqliteStore
@@ -347,7 +347,7 @@ def skill(scene: TourScene) -> None:
     scene.steps.note("a skill is installed and not yet approved", "refused", code)
     palyra("skill", "approve", "hello", "0.1.0", "--digest", digest)
     made = scene.call("skill.hello.echo", {"name": "Ada"})
-    used = in_sizes("wasm", next(line["got"] for line in made.receipt or () if line["layer"] == "wasm"))
+    used = format_sizes("wasm", next(line["got"] for line in made.receipt or () if line["layer"] == "wasm"))
     scene.steps.note("approved, it runs in WASM (Tier A)", "allowed", used)
 
 

@@ -121,13 +121,13 @@ class HttpConversation:
         if self._commands and isinstance(self._commands[0], RequestEnded):
             self._commands.popleft()
             self._body_sent = True
-            goes_on = await self._relay_answer(server, reader, forward)
+            is_unfinished = await self._relay_answer(server, reader, forward)
         else:
             self._body_sent = False
-            goes_on = await self._relay_both(server, reader, forward)
+            is_unfinished = await self._relay_both(server, reader, forward)
         if not reader.reusable:
             tunnel.drop_connection()
-        return goes_on and self._body_sent
+        return is_unfinished and self._body_sent
 
     async def _admit(self, target: Target) -> None:
         tunnel = self._tunnel

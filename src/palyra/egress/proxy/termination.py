@@ -122,9 +122,9 @@ class InjectedExchange:
             done, _ = await asyncio.wait({sender, answerer}, return_when=asyncio.FIRST_COMPLETED)
             if answerer not in done:
                 sender.result()
-            goes_on = await answerer
+            is_unfinished = await answerer
             # An answer before the request was whole leaves the connection in the middle of it.
-            return goes_on and sender.done()
+            return is_unfinished and sender.done()
         finally:
             for task in (sender, answerer):
                 task.cancel()
@@ -317,7 +317,7 @@ class _Conversation:
             has_body = not (self._commands and isinstance(self._commands[0], RequestEnded))
             if not has_body:
                 self._commands.popleft()
-            goes_on = await exchange.run(forward, plan, values, self._send_body if has_body else None)
+            is_unfinished = await exchange.run(forward, plan, values, self._send_body if has_body else None)
         except EgressRefused as refused:
             # On record first: a client that hangs up on hearing why must not hide it.
             self._tunnel.record(refused)
@@ -327,7 +327,7 @@ class _Conversation:
         if not exchange.reusable:
             self._server = None
             self._tunnel.drop_connection()
-        return goes_on
+        return is_unfinished
 
     def _check_host(self, forward: Forward) -> None:
         named = Target.from_url(forward.target_url)

@@ -39,7 +39,7 @@ from palyra.executors.browser.session_supervisor import BrowserParts
 from palyra.executors.browser.spec import BROWSER_EXECUTOR
 from palyra.ids import Principal
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.call import ExecutionPlan, Outcome
+from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.domain.spec import Asker
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.decision import PolicyPort
@@ -55,7 +55,7 @@ class SessionOpening:
         self._policy = policy
         self._directory = directory
 
-    async def open(self, plan: ExecutionPlan, client: "BrowserClient") -> Outcome:
+    async def open(self, plan: ExecutionPlan, client: "BrowserClient") -> ExecutorOutcome:
         arguments = plan.arguments
         principal = Principal.parse(plan.principal)
         reach = tool_arguments.reach_of(arguments, self._parts.ceiling)
@@ -109,7 +109,7 @@ class SessionOpening:
         finally:
             plan.usage.note(BudgetKind.BROWSER_ACTIONS, work.actions)
         refused = await self._parts.settle(work)
-        return Outcome(result=result, receipt=results.receipt_of(view, reach, refused), error=error)
+        return ExecutorOutcome(result=result, receipt=results.receipt_of(view, reach, refused), error=error)
 
     async def _given_up(self, work: BrowserWork) -> None:
         """Nobody was told of the session: it would be open until its time is over."""
@@ -178,7 +178,7 @@ class BrowserTools:
             "browser.handoff": self._handoff,
         }
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         async with self._parts.connected() as client:
             if plan.tool == "browser.open":
                 return await self._opening.open(plan, client)
@@ -197,7 +197,7 @@ class BrowserTools:
                 plan.usage.note(BudgetKind.BROWSER_ACTIONS, work.actions)
                 refused = await asyncio.shield(self._parts.settle(work))
             receipt = results.receipt_of(session.view, session.reach, refused)
-            return Outcome(result=result, receipt=receipt, error=work.problem)
+            return ExecutorOutcome(result=result, receipt=receipt, error=work.problem)
 
     async def _close(self, work: BrowserWork) -> dict[str, Any]:
         discard = work.arguments.get("discard", False)

@@ -12,7 +12,7 @@ from palyra.browser.domain.download import DownloadRecord, Folder
 from palyra.browser.domain.session_api import SessionView
 from palyra.executors.browser.arguments import Reach
 from palyra.executors.browser.schema_parts import NOTICE
-from palyra.executors.untrusted_text import visible
+from palyra.executors.untrusted_text import remove_hidden
 
 UNTRUSTED: Final = {"content_is_untrusted": True, "notice": NOTICE}
 # Refusals of one call that its receipt names.
@@ -105,4 +105,4 @@ def receipt_of(view: SessionView, reach: Reach, refused: Iterable[str] = ()) -> 
 
 def _clean(text: str) -> str:
     """Without characters that a person would not see and a model would."""
-    return visible(text)[0]
+    return remove_hidden(text)[0]

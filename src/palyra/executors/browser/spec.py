@@ -9,14 +9,14 @@ from palyra.executors.browser.schemas import TOOLS
 from palyra.ids import ToolName
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.spec import (
+    AccessedResources,
     Asker,
     BrowserOfCall,
     ToolCapability,
     ToolMetadata,
     ToolSpec,
     ToolTier,
-    Touches,
-    as_they_are,
+    leave_unchanged,
 )
 
 Question = Callable[[Asker, Mapping[str, Any]], BrowserOfCall]
@@ -68,31 +68,31 @@ def browser_specs(questions: BrowserQuestions | None) -> list[ToolSpec]:
 
 
 def _completed(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    return tool_arguments.with_hosts if name == OPEN else as_they_are
+    return tool_arguments.with_hosts if name == OPEN else leave_unchanged
 
 
-def _touches_of(name: str) -> Callable[[Mapping[str, Any]], Touches]:
+def _touches_of(name: str) -> Callable[[Mapping[str, Any]], AccessedResources]:
     """Raises for arguments that name nothing that can be done, so that nobody is asked about them."""
 
-    def touches(arguments: Mapping[str, Any]) -> Touches:
+    def touches(arguments: Mapping[str, Any]) -> AccessedResources:
         match name:
             case "browser.open":
                 everywhere = (tool_arguments.ANY_PUBLIC_HOST,) if arguments.get("any_public_host") else ()
-                return Touches(hosts=(*arguments["hosts"], *everywhere))
+                return AccessedResources(hosts=(*arguments["hosts"], *everywhere))
             case "browser.navigate":
                 tool_arguments.require_one_way(arguments)
-                return Touches(hosts=_hosts((arguments["url"],) if "url" in arguments else ()))
+                return AccessedResources(hosts=_hosts((arguments["url"],) if "url" in arguments else ()))
             case "browser.act":
                 steps = tool_arguments.steps_of(arguments)
-                return Touches(
+                return AccessedResources(
                     hosts=_hosts(tool_arguments.addresses_of(steps)),
                     secrets=tool_arguments.secrets_of(steps),
                     paths=tool_arguments.paths_of(steps),
                 )
             case "browser.downloads":
                 tool_arguments.require_save(arguments)
-                return Touches(paths=(arguments["path"],) if "path" in arguments else ())
-        return Touches()
+                return AccessedResources(paths=(arguments["path"],) if "path" in arguments else ())
+        return AccessedResources()
 
     return touches
 

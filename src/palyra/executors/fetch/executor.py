@@ -30,7 +30,7 @@ from palyra.executors.fetch.spec import EXECUTOR
 from palyra.executors.network.grant import call_of, grant_of
 from palyra.executors.network.journal import JournalObserver
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.call import ExecutionPlan, Outcome
+from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.domain.spec import ToolSpec
 from palyra.policy.entities import EntityDirectory
 
@@ -52,7 +52,7 @@ class FetchExecutor:
         self._frame_for = frame_for
         self._threads = ThreadPoolExecutor(RENDER_THREADS, thread_name_prefix="palyra-fetch")
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         request = FetchRequest.parse(plan.arguments)
         frame = self._frame_for(plan, request)
         grant = frame.grant
@@ -79,7 +79,7 @@ class FetchExecutor:
             self._threads, build_result, answer, request.format, request.max_bytes, plan.max_output_bytes
         )
         fetch.note_redactions()
-        return Outcome(result=result, receipt=_receipt(fetch, grant), error=error)
+        return ExecutorOutcome(result=result, receipt=_receipt(fetch, grant), error=error)
 
     def close(self) -> None:
         self._threads.shutdown(wait=True)
@@ -205,7 +205,7 @@ class FetchTool:
         ca_file = str(Path(settings.ca_file).expanduser()) if settings.ca_file else ""
         self._executor = FetchExecutor(FetchClient(observer, ca_file=ca_file), self._frame)
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         call = call_of(plan, self._spec, self._directory, touched=self._spec.touches(plan.arguments))
         self._grants.enter(plan.call_id, call)
         self._grants.enter(plan.call_id + _REDIRECTED, msgspec.structs.replace(call, approved=False))

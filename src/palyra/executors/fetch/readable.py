@@ -23,7 +23,7 @@ from palyra.egress.limits import (
     MAX_TABLE_COLUMNS,
     MAX_TITLE_CHARS,
 )
-from palyra.executors.untrusted_text import one_line
+from palyra.executors.untrusted_text import to_one_line
 
 # HTML cut into tags and text in one pass.
 #
@@ -230,7 +230,7 @@ class _Layout:
 
     def text(self, text: str) -> None:
         if self._in_title:
-            self.title = self.title or one_line(text, MAX_TITLE_CHARS)
+            self.title = self.title or to_one_line(text, MAX_TITLE_CHARS)
         elif self._hidden_from is None:
             if self._pre is not None:
                 self._pre.append(text)
@@ -302,7 +302,7 @@ class _Layout:
         elif name in ("tr", "td", "th"):
             self._cell_begins(name)
         elif name == "img" and attributes.get("alt", "").strip():
-            self._words(f" [image: {one_line(attributes['alt'], MAX_TITLE_CHARS)}] ")
+            self._words(f" [image: {to_one_line(attributes['alt'], MAX_TITLE_CHARS)}] ")
         elif name == "base":
             self._rebase(attributes.get("href", ""))
         elif name in _BLOCKS or name == "table":

@@ -15,7 +15,7 @@ from palyra.egress.client.request import ContentFormat, Redaction
 from palyra.egress.limits import MAX_SHOWN_HEADER_CHARS, MAX_SHOWN_HEADERS, MAX_SHOWN_URL_CHARS
 from palyra.egress.protocols.http_content import MediaType, decode_text, looks_like_html
 from palyra.executors.fetch.readable import readable
-from palyra.executors.untrusted_text import one_line, visible
+from palyra.executors.untrusted_text import remove_hidden, to_one_line
 
 NOTICE: Final = (
     "The content of this result was written by whoever runs the origin, or by anyone who can write there."
@@ -65,7 +65,7 @@ def build_result(answer: Answer, wanted: ContentFormat, max_bytes: int, max_outp
     else:
         body = {"format": "base64", "base64": base64.b64encode(content).decode()}
         if answer.left_encoded:
-            body["content_encoding"] = one_line(answer.left_encoded, MAX_SHOWN_HEADER_CHARS)
+            body["content_encoding"] = to_one_line(answer.left_encoded, MAX_SHOWN_HEADER_CHARS)
     result |= body
     return _fitted(result, "base64" if "base64" in body else "text", max_output)
 
@@ -90,14 +90,14 @@ def _text_fields(
             fields["truncated"] = True
     else:
         fields["format"] = "text"
-    text, fields["hidden_characters"] = visible(text)
+    text, fields["hidden_characters"] = remove_hidden(text)
     # Once more: charsets, character references and hidden characters can spell a secret that the bytes do not.
     redact = answer.redaction.broken_off if truncated else answer.redaction.whole
     return fields | {"text": _redacted(redact, text)}
 
 
 def _cleaner(redaction: Redaction) -> Callable[[str, int], str]:
-    return lambda text, most: one_line(_redacted(redaction.whole, text), most)
+    return lambda text, most: to_one_line(_redacted(redaction.whole, text), most)
 
 
 def _redacted(redact: Callable[[bytes], bytes], text: str) -> str:

@@ -11,7 +11,7 @@ from palyra.egress.settings import EgressSettings
 from palyra.ids import ToolName
 from palyra.limits import MAX_CALL_TIMEOUT_MS
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.spec import ToolCapability, ToolMetadata, ToolSpec, Touches
+from palyra.pipeline.domain.spec import AccessedResources, ToolCapability, ToolMetadata, ToolSpec
 
 NAME: Final = "http.fetch"
 EXECUTOR: Final = "fetch"
@@ -159,8 +159,8 @@ def fetch_spec(settings: EgressSettings | None) -> ToolSpec:
     )
 
 
-def _touches_of(settings: EgressSettings | None) -> Callable[[Mapping[str, Any]], Touches]:
-    def touches(arguments: Mapping[str, Any]) -> Touches:
+def _touches_of(settings: EgressSettings | None) -> Callable[[Mapping[str, Any]], AccessedResources]:
+    def touches(arguments: Mapping[str, Any]) -> AccessedResources:
         """Raises what would refuse the call anyway, so that nobody is asked to approve what cannot happen."""
         request = FetchRequest.parse(arguments)
         secrets = dict.fromkeys(request.placeholders)
@@ -173,6 +173,6 @@ def _touches_of(settings: EgressSettings | None) -> Callable[[Mapping[str, Any]]
             for binding in settings.bindings:
                 if binding.covers(target, request.method, request.address.path):
                     secrets[binding.secret_ref] = None
-        return Touches(hosts=(touched_host(request),), secrets=tuple(secrets))
+        return AccessedResources(hosts=(touched_host(request),), secrets=tuple(secrets))
 
     return touches

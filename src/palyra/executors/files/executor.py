@@ -13,12 +13,12 @@ from palyra.executors.browser.spec import browser_specs
 from palyra.executors.fetch.spec import fetch_spec
 from palyra.executors.files.spec import FILE_TOOLS, FileTool
 from palyra.executors.node.spec import Devices, node_invoke_spec
-from palyra.executors.process.executor import process_specs
+from palyra.executors.process.executor import build_process_specs
 from palyra.executors.wasm.spec import plugin_run_spec
 from palyra.ids import ToolName
 from palyra.pipeline.catalog import Catalog
-from palyra.pipeline.domain.call import ExecutionPlan, Outcome
-from palyra.pipeline.domain.spec import ToolCapability, ToolMetadata, ToolSpec, ToolTier, Touches
+from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
+from palyra.pipeline.domain.spec import AccessedResources, ToolCapability, ToolMetadata, ToolSpec, ToolTier
 from palyra.sandbox.settings import SandboxSettings
 from palyra.wasm.settings import WasmSettings
 from palyra.workspace.root import open_workspace
@@ -50,8 +50,8 @@ def file_spec(name: str) -> ToolSpec:
     return next(file_tool_spec(tool) for tool in FILE_TOOLS if tool.name == name)
 
 
-def _touched_by(tool: FileTool) -> Callable[[Mapping[str, Any]], Touches]:
-    return lambda arguments: Touches(paths=tuple(tool.touches(dict(arguments))))
+def _touched_by(tool: FileTool) -> Callable[[Mapping[str, Any]], AccessedResources]:
+    return lambda arguments: AccessedResources(paths=tuple(tool.touches(dict(arguments))))
 
 
 def builtin_catalog(
@@ -65,7 +65,7 @@ def builtin_catalog(
         [
             *builtin.SPECS,
             *map(file_tool_spec, FILE_TOOLS),
-            *process_specs(sandbox or SandboxSettings(), egress),
+            *build_process_specs(sandbox or SandboxSettings(), egress),
             fetch_spec(egress),
             plugin_run_spec(wasm or WasmSettings()),
             node_invoke_spec(devices),
@@ -86,7 +86,7 @@ class FilesExecutor:
         self._tools = {tool.name: tool for tool in FILE_TOOLS}
         self._threads = ThreadPoolExecutor(MAX_FILE_THREADS, thread_name_prefix="palyra-files")
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         cancelled = threading.Event()
         work = asyncio.get_running_loop().run_in_executor(self._threads, self._run, plan, cancelled)
         try:
@@ -96,12 +96,12 @@ class FilesExecutor:
             await asyncio.wait([work])
             raise
 
-    def _run(self, plan: ExecutionPlan, cancelled: threading.Event) -> Outcome:
+    def _run(self, plan: ExecutionPlan, cancelled: threading.Event) -> ExecutorOutcome:
         with open_workspace(
             Path(plan.workspace), self._protected, read_only=plan.obligations.read_only or False
         ) as workspace:
             result = self._tools[plan.tool].run(dict(plan.arguments), workspace, cancelled)
-            return Outcome(result=result, receipt=tuple(workspace.receipt()))
+            return ExecutorOutcome(result=result, receipt=tuple(workspace.receipt()))
 
     def close(self) -> None:
         self._threads.shutdown(wait=True)

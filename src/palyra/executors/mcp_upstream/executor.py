@@ -24,7 +24,7 @@ from palyra.executors.mcp_upstream.spec import Listing, ToolDefinition, result_o
 from palyra.executors.network.grant import call_of
 from palyra.executors.network.service import EgressParts
 from palyra.pipeline.catalog import Catalog
-from palyra.pipeline.domain.call import ExecutionPlan, Outcome, ToolFailed
+from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome, ToolFailed
 from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
 from palyra.sandbox.network.call_network import NetworkDoor
@@ -101,7 +101,7 @@ class McpServers:
             if pin.approved is not None
         }
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         server, _, tool = plan.tool.partition(".")
         definition = require_in_use(self._pins[server].get(tool), plan.tool, plan.skill)
         instance = await self._instance(server, plan)
@@ -112,7 +112,7 @@ class McpServers:
             await asyncio.shield(instance.close())
             raise
         error = ToolFailed(f"{plan.tool} failed: {words_of(result)}") if result["is_error"] else None
-        return Outcome(result=result, receipt=instance.receipt, error=error)
+        return ExecutorOutcome(result=result, receipt=instance.receipt, error=error)
 
     async def _called(
         self, instance: McpInstance, server: str, tool: str, definition: ToolDefinition, plan: ExecutionPlan

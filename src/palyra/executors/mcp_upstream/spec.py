@@ -23,7 +23,7 @@ from palyra.executors.mcp_upstream.settings import MCP_EXECUTOR, ServerPlan
 from palyra.ids import InvalidToolName, ToolName
 from palyra.json_schema import SchemaCheck
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.spec import ToolCapability, ToolMetadata, ToolSpec, ToolTier, Touches
+from palyra.pipeline.domain.spec import AccessedResources, ToolCapability, ToolMetadata, ToolSpec, ToolTier
 
 FORMAT: Final = "palyra.mcp.definition.v1"
 _OTHER: Final = re.compile(r"[^a-z0-9_.-]")
@@ -219,7 +219,7 @@ def spec_of(server: str, plan: ServerPlan, definition: ToolDefinition, max_bytes
         capabilities.add(ToolCapability.NETWORK)
     if plan.secrets:
         capabilities.add(ToolCapability.SECRETS_READ)
-    touched = Touches(hosts=plan.hosts, secrets=tuple(dict.fromkeys(plan.secrets.values())))
+    touched = AccessedResources(hosts=plan.hosts, secrets=tuple(dict.fromkeys(plan.secrets.values())))
     reserved = {BudgetKind.EGRESS_BYTES: max_bytes} if plan.hosts else {}
     return ToolSpec(
         name=definition.name_behind(server),

@@ -8,7 +8,7 @@ from palyra.egress.settings import EgressSettings
 from palyra.ids import Principal
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan
-from palyra.pipeline.domain.spec import ToolSpec, Touches
+from palyra.pipeline.domain.spec import AccessedResources, ToolSpec
 from palyra.policy.entities import Entity, EntityDirectory
 
 
@@ -38,13 +38,13 @@ def call_of(
     spec: ToolSpec,
     directory: EntityDirectory,
     *,
-    touched: Touches | None = None,
+    touched: AccessedResources | None = None,
     skill: Entity | None = None,
 ) -> CallOfGrant:
     """The call as policies see it. ``touched`` is what its own arguments name, where they name anything."""
     metadata = spec.metadata
     capabilities = frozenset(capability.value for capability in metadata.capabilities)
-    touched = touched or Touches()
+    touched = touched or AccessedResources()
     return CallOfGrant(
         principal=Principal.parse(plan.principal),
         channel=plan.channel,

@@ -11,7 +11,7 @@ from palyra.egress.domain.events import EgressEvent, Refused
 from palyra.egress.domain.grant import EgressGrant
 from palyra.errors import PalyraError
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.store.run_tables import give_back
+from palyra.pipeline.store.run_tables import return_budget
 from palyra.store.event import NewEvent
 from palyra.store.sqlite.store import SqliteStore
 
@@ -72,11 +72,11 @@ class JournalObserver:
         while self._writing is not None:
             await asyncio.wait([self._writing])
 
-    async def give_back(self, grant: EgressGrant, amount: int) -> None:
+    async def return_budget(self, grant: EgressGrant, amount: int) -> None:
         """To the budget of its run: bytes that a call was charged, and that what it left running did not move."""
         bytes_ = BudgetKind.EGRESS_BYTES
         whose = {"call": grant.call, "principal": grant.principal, "actor": self._actor}
-        await self._store.transact(lambda tx: give_back(tx, grant.run, bytes_, amount, **whose), essential=True)
+        await self._store.transact(lambda tx: return_budget(tx, grant.run, bytes_, amount, **whose), essential=True)
 
     def forget(self, grant_id: str) -> None:
         """The call has ended: what it did is written, and its counts are no longer needed."""

@@ -164,7 +164,7 @@ class SandboxDoor:
             await self._door.emptied()
             await self._parts.observer.flush()
             if unused:
-                await self._parts.observer.give_back(self._grant, unused)
+                await self._parts.observer.return_budget(self._grant, unused)
         finally:
             self._parts.leave(self._grant)
         return DoorUsage(

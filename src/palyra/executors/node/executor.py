@@ -11,8 +11,8 @@ from palyra.ids import CallId, Principal, PrincipalKind
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS
 from palyra.nodes.domain import capability as capabilities
 from palyra.nodes.server.dispatcher import Ask
-from palyra.pipeline.broker import Pipeline, attended
-from palyra.pipeline.domain.call import CallRecord, CallState, ExecutionPlan, Outcome
+from palyra.pipeline.broker import Pipeline, cancel_with_caller
+from palyra.pipeline.domain.call import CallRecord, CallState, ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.intake import CallRequest
 from palyra.strict_json import parse_strict
 
@@ -39,7 +39,7 @@ class NodeTool:
     def __init__(self, devices: Callable[[], Devices]) -> None:
         self._devices = devices
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         devices, arguments = self._devices(), plan.arguments
         node = capabilities.find_device(devices.nodes(), arguments["device"])
         # An operator may have withheld it since the call was decided.
@@ -69,7 +69,7 @@ class NodeTool:
             "content_is_untrusted": True,
             "notice": _NOTICE,
         }
-        return Outcome(result=result, receipt=tuple(receipt))
+        return ExecutorOutcome(result=result, receipt=tuple(receipt))
 
 
 class DeviceCalls:
@@ -99,7 +99,7 @@ class DeviceCalls:
             wait_ms=min(timeout, MAX_APPROVAL_WAIT_MS) if timeout_ms else 0,
             timeout_ms=timeout,
         )
-        record = await attended(self._broker(), request)
+        record = await cancel_with_caller(self._broker(), request)
         if record.state is CallState.SUCCEEDED:
             return record.call_id, canonical_json(record.result["output"])
         raise _error_of(record)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from palyra.devicelink import limits
 from palyra.ids import ToolName
 from palyra.limits import MAX_CALL_TIMEOUT_MS
-from palyra.pipeline.domain.spec import DeviceOfCall, ToolCapability, ToolMetadata, ToolSpec, Touches
+from palyra.pipeline.domain.spec import AccessedResources, DeviceOfCall, ToolCapability, ToolMetadata, ToolSpec
 from palyra.policy.entities import Entity, EntityRef
 
 if TYPE_CHECKING:
@@ -109,16 +109,16 @@ def _completed(devices: Devices, arguments: dict[str, Any]) -> dict[str, Any]:
     return {**arguments, "device": str(node.id), "input": given}
 
 
-def _touches(arguments: Mapping[str, Any]) -> Touches:
-    return Touches(devices=(arguments["device"],) if "device" in arguments else ())
+def _touches(arguments: Mapping[str, Any]) -> AccessedResources:
+    return AccessedResources(devices=(arguments["device"],) if "device" in arguments else ())
 
 
-def _touches_of(devices: Devices, arguments: Mapping[str, Any]) -> Touches:
+def _touches_of(devices: Devices, arguments: Mapping[str, Any]) -> AccessedResources:
     """With the name as well: it is a person who reads it."""
     from palyra.nodes.domain.capability import find_device
 
     node = find_device(devices.nodes(), arguments["device"])
-    return Touches(devices=(f"{node.name} ({node.id})",))
+    return AccessedResources(devices=(f"{node.name} ({node.id})",))
 
 
 def _device_of(devices: Devices, arguments: Mapping[str, Any]) -> DeviceOfCall:

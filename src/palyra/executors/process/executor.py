@@ -22,8 +22,15 @@ from palyra.executors.process import spec
 from palyra.ids import ToolName
 from palyra.limits import MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.call import ExecutionPlan, Outcome
-from palyra.pipeline.domain.spec import ToolCapability, ToolMetadata, ToolSpec, ToolTier, Touches, reserves_nothing
+from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
+from palyra.pipeline.domain.spec import (
+    AccessedResources,
+    ToolCapability,
+    ToolMetadata,
+    ToolSpec,
+    ToolTier,
+    reserve_nothing,
+)
 from palyra.policy.decision import EGRESS, Obligations
 from palyra.sandbox.domain.command import ProcessCommand, parse_command
 from palyra.sandbox.domain.launch_spec import Exit
@@ -76,7 +83,7 @@ class Work(Protocol):
     def arguments(self) -> Mapping[str, Any]: ...
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessResult(msgspec.Struct, frozen=True, kw_only=True):
     result: Any
     receipt: tuple[dict[str, Any], ...] = ()
     error: PalyraError | None = None
@@ -104,11 +111,11 @@ class ProcessTools:
         # And its live input: the reading end of a pipe.
         self.live_input: int | None = None
 
-    async def perform(self, work: Work, profile: SandboxProfile, door: NetworkDoor | None = None) -> Done:
+    async def perform(self, work: Work, profile: SandboxProfile, door: NetworkDoor | None = None) -> ProcessResult:
         """``door`` serves the hosts that the profile allows, for this one call."""
         match work.tool:
             case "process.logs":
-                return Done(result=self._logs(work))
+                return ProcessResult(result=self._logs(work))
             case "process.stop":
                 return await self._stop(work)
         command = parse_command(dict(work.arguments))
@@ -127,18 +134,20 @@ class ProcessTools:
             await asyncio.wait(tasks)
         self._background.clear()
 
-    async def _run(self, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None) -> Done:
+    async def _run(self, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None) -> ProcessResult:
         try:
             outcome = await self._runner.run_constrained_process(profile, command, sink=self.sink, door=door)
         except (QuotaExceeded, ProcessTimedOut, ProtectedAppeared, ProtectedUnseen) as error:
             if error.outcome is None:
                 raise
-            return Done(result=shown(error.outcome), receipt=_receipt(error.outcome), error=error)
-        return Done(result=shown(outcome), receipt=_receipt(outcome))
+            return ProcessResult(
+                result=render_outcome(error.outcome), receipt=_read_receipt(error.outcome), error=error
+            )
+        return ProcessResult(result=render_outcome(outcome), receipt=_read_receipt(outcome))
 
     async def _start(
         self, work: Work, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None
-    ) -> Done:
+    ) -> ProcessResult:
         mine = [each for each in self._background.values() if each.run_id == work.run_id]
         if sum(not each.ended.done() for each in mine) >= MAX_BACKGROUND_PER_RUN:
             raise TooManyBackground(f"this run already has {MAX_BACKGROUND_PER_RUN} processes in the background")
@@ -155,8 +164,8 @@ class ProcessTools:
         self._background[each.handle] = each
         started = {"handle": each.handle, "tier": profile.tier.value, "backend": running.backend}
         if work.tool == "process.start":
-            started["state"] = _state(each)
-        return Done(result=started, receipt=tuple(running.receipt.as_dicts()))
+            started["state"] = _read_state(each)
+        return ProcessResult(result=started, receipt=tuple(running.receipt.as_dicts()))
 
     async def _live(
         self, each: _Background, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None
@@ -176,7 +185,7 @@ class ProcessTools:
                     future.exception()
 
     async def _until_stopped(self, each: _Background, running: Running, seconds: float) -> Exit:
-        async with _cancelled_at_the_end(each.stop.wait()) as stopped:
+        async with _cancel_on_exit(each.stop.wait()) as stopped:
             ending = asyncio.ensure_future(running.ended(seconds))
             await asyncio.wait({stopped, ending}, return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
@@ -194,10 +203,10 @@ class ProcessTools:
         if not each.ended.done() or offset + limit < len(whole):
             # The next look starts with the character that this one would cut.
             part = _whole_characters(part) or part
-        content, encoding = _text(part)
+        content, encoding = _encode_text(part)
         looked: dict[str, Any] = {
             "handle": each.handle,
-            "state": _state(each),
+            "state": _read_state(each),
             "stream": name.value,
             "content": content,
             "encoding": encoding,
@@ -209,11 +218,14 @@ class ProcessTools:
             looked |= {"exit_code": each.ended.result().exit_code, "signal": each.ended.result().signal}
         return looked
 
-    async def _stop(self, work: Work) -> Done:
+    async def _stop(self, work: Work) -> ProcessResult:
         each = self._mine(work)
         each.stop.set()
         outcome = await asyncio.shield(each.ended)
-        return Done(result={"handle": each.handle, "state": _state(each), **shown(outcome)}, receipt=_receipt(outcome))
+        return ProcessResult(
+            result={"handle": each.handle, "state": _read_state(each), **render_outcome(outcome)},
+            receipt=_read_receipt(outcome),
+        )
 
     def _mine(self, work: Work) -> _Background:
         each = self._background.get(str(work.arguments["handle"]))
@@ -223,7 +235,7 @@ class ProcessTools:
 
 
 @contextlib.asynccontextmanager
-async def _cancelled_at_the_end(work: Any) -> AsyncIterator[asyncio.Future[Any]]:
+async def _cancel_on_exit(work: Any) -> AsyncIterator[asyncio.Future[Any]]:
     task = asyncio.ensure_future(work)
     try:
         yield task
@@ -231,7 +243,7 @@ async def _cancelled_at_the_end(work: Any) -> AsyncIterator[asyncio.Future[Any]]
         task.cancel()
 
 
-def _state(each: _Background) -> str:
+def _read_state(each: _Background) -> str:
     if not each.ended.done():
         return "running"
     if each.ended.exception() is not None or each.ended.result().signal is not None:
@@ -239,9 +251,9 @@ def _state(each: _Background) -> str:
     return "exited"
 
 
-def shown(outcome: ProcessOutcome) -> dict[str, Any]:
-    stdout, stdout_encoding = _text(_uncut(outcome.stdout, outcome.stdout_truncated))
-    stderr, stderr_encoding = _text(_uncut(outcome.stderr, outcome.stderr_truncated))
+def render_outcome(outcome: ProcessOutcome) -> dict[str, Any]:
+    stdout, stdout_encoding = _encode_text(_drop_cut_character(outcome.stdout, outcome.stdout_truncated))
+    stderr, stderr_encoding = _encode_text(_drop_cut_character(outcome.stderr, outcome.stderr_truncated))
     return {
         "exit_code": outcome.exit_code,
         "signal": outcome.signal,
@@ -258,7 +270,7 @@ def shown(outcome: ProcessOutcome) -> dict[str, Any]:
     }
 
 
-def _text(content: bytes) -> tuple[str, str]:
+def _encode_text(content: bytes) -> tuple[str, str]:
     """As text where it is text and JSON does not swell it: six characters for each control byte would not fit."""
     with contextlib.suppress(UnicodeDecodeError):
         text = content.decode("utf-8")
@@ -267,7 +279,7 @@ def _text(content: bytes) -> tuple[str, str]:
     return base64.b64encode(content).decode(), "base64"
 
 
-def _uncut(content: bytes, truncated: bool) -> bytes:
+def _drop_cut_character(content: bytes, truncated: bool) -> bytes:
     """A quota may cut the last character in two: that alone does not make text binary."""
     return _whole_characters(content) if truncated else content
 
@@ -282,7 +294,7 @@ def _whole_characters(content: bytes) -> bytes:
     return content
 
 
-def _receipt(outcome: ProcessOutcome) -> tuple[dict[str, Any], ...]:
+def _read_receipt(outcome: ProcessOutcome) -> tuple[dict[str, Any], ...]:
     return tuple(outcome.receipt.as_dicts())
 
 
@@ -321,7 +333,7 @@ _TEXTS = {
 }
 
 
-def process_specs(settings: SandboxSettings, egress: EgressSettings | None = None) -> list[ToolSpec]:
+def build_process_specs(settings: SandboxSettings, egress: EgressSettings | None = None) -> list[ToolSpec]:
     """Reading and stopping what one's own run started needs no approval; running programs does."""
     runs = {ToolCapability.PROCESS_EXEC, ToolCapability.FILESYSTEM_READ}
     if not settings.read_only:
@@ -344,34 +356,34 @@ def process_specs(settings: SandboxSettings, egress: EgressSettings | None = Non
             executor=PROCESS_EXECUTOR,
             max_input_bytes=MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES,
             changes_state=name == "process.stop",
-            touches=_touches_of(settings, egress, name),
-            reserves=_reserves(settings, egress, name),
+            touches=_find_accesses(settings, egress, name),
+            reserves=_find_reserves(settings, egress, name),
             enforceable=_ENFORCEABLE,
         )
         for name, (title, description, input_schema, output_schema) in _TEXTS.items()
     ]
 
 
-def _reserves(
+def _find_reserves(
     settings: SandboxSettings, egress: EgressSettings | None, name: str
 ) -> Callable[[Mapping[str, Any]], Mapping[BudgetKind, int]]:
     """Programs that are given hosts take their bytes out of the run's budget."""
     if egress is None or not settings.allowed_hosts or name not in STARTING:
-        return reserves_nothing
+        return reserve_nothing
     most = {BudgetKind.EGRESS_BYTES: egress.max_call_bytes}
     return lambda _arguments: most
 
 
-def _touches_of(
+def _find_accesses(
     settings: SandboxSettings, egress: EgressSettings | None, name: str
-) -> Callable[[Mapping[str, Any]], Touches]:
-    def touches(arguments: Mapping[str, Any]) -> Touches:
+) -> Callable[[Mapping[str, Any]], AccessedResources]:
+    def touches(arguments: Mapping[str, Any]) -> AccessedResources:
         """Who approves is shown every host and secret that the program gets, not only those that it names."""
         if name not in STARTING:
-            return Touches()
-        hosts = hosts_for(arguments, settings.allowed_hosts)
+            return AccessedResources()
+        hosts = choose_hosts(arguments, settings.allowed_hosts)
         bound = () if egress is None else bindings_for(egress.bindings, parse_rules(hosts))
-        return Touches(
+        return AccessedResources(
             paths=(arguments["cwd"],) if "cwd" in arguments else (),
             hosts=tuple(arguments.get("requested_egress_hosts", ())) or hosts,
             secrets=tuple(dict.fromkeys(binding.secret_ref for binding in bound)),
@@ -380,7 +392,7 @@ def _touches_of(
     return touches
 
 
-def profile_for(
+def compile_profile(
     plan: ExecutionPlan, settings: SandboxSettings, protected_names: tuple[str, ...], *, watched: bool = False
 ) -> SandboxProfile:
     """The settings, made stricter by what policy obliges this call to. ``watched``: a person sees the output as it
@@ -408,23 +420,23 @@ def profile_for(
             timeout_ms=plan.timeout_ms,
         ),
         egress=EgressEnforcementMode(egress),
-        allowed_egress_hosts=hosts_for(plan.arguments, settings.allowed_hosts),
+        allowed_egress_hosts=choose_hosts(plan.arguments, settings.allowed_hosts),
         env=tuple(sorted(settings.env.items())),
         allow_interpreters=settings.allow_interpreters,
         allowed_executables=settings.allowed_executables or None,
         appearing_protected=AppearingProtected(settings.appearing_protected),
         tool_roots=settings.tool_roots,
-        require=_demanded(obliged),
+        require=_list_demands(obliged),
     )
 
 
-def _demanded(obliged: Obligations) -> frozenset[Layer]:
+def _list_demands(obliged: Obligations) -> frozenset[Layer]:
     """What policy obliges to must hold. Settings alone ask for what the tier can do, and the receipt says how much."""
     egress = {Layer.EGRESS} if obliged.egress == EgressEnforcementMode.STRICT.value else set()
     return frozenset(egress | ({Layer.WORKSPACE} if obliged.read_only else set()))
 
 
-def hosts_for(arguments: Mapping[str, Any], ceiling: tuple[str, ...]) -> tuple[str, ...]:
+def choose_hosts(arguments: Mapping[str, Any], ceiling: tuple[str, ...]) -> tuple[str, ...]:
     """A call that says which hosts it needs gets those and no others; what the ceiling does not allow is left for the
     checks to refuse."""
     asked = tuple(arguments.get("requested_egress_hosts", ()))
@@ -477,14 +489,14 @@ class ProcessExecutor:
             self._tools = ProcessTools(self._runner)
         return self._tools
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         watched = self.tools.sink is not None
-        profile = profile_for(plan, self._settings, self._protected, watched=watched)
+        profile = compile_profile(plan, self._settings, self._protected, watched=watched)
         door: SandboxDoor | None = None
         if self._egress is not None and plan.tool in STARTING and profile.has_a_door:
             profile, door = self._egress().sandbox_door(plan, profile)
         done = await self.tools.perform(plan, profile, door)
-        return Outcome(result=done.result, receipt=done.receipt, error=done.error)
+        return ExecutorOutcome(result=done.result, receipt=done.receipt, error=done.error)
 
     async def close(self) -> None:
         if self._tools is not None and self._runner is not None:

@@ -41,7 +41,7 @@ class ActiveSkills:
         self._bytes: dict[str, bytes] = {}
         self._compiled: dict[str, CompiledModule] = {}
 
-    async def freshen(self) -> None:
+    async def refresh(self) -> None:
         """Read the registry again if it has changed; nearly always one small read says that it has not."""
         if not self._wasm.enabled or self._registry.index.revision() == self._revision:
             return
@@ -106,7 +106,7 @@ class ActiveSkills:
     async def prepare(self, compile_module: Compile) -> None:
         """Has everything compiled before somebody waits for it. What fails then fails again where it is called."""
         try:
-            await self.freshen()
+            await self.refresh()
             for active in tuple(self._tools.values()):
                 await self.compiled(active.module, compile_module)
         except PalyraError as error:

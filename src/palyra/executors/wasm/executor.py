@@ -28,7 +28,7 @@ from palyra.executors.wasm.spec import (
 from palyra.ids import Principal
 from palyra.pipeline.authorize import SKILL_EXECUTE
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.call import CallDenied, ExecutionPlan, Outcome
+from palyra.pipeline.domain.call import CallDenied, ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.intake import MAX_QUICK_BYTES
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.decision import PolicyPort
@@ -141,7 +141,7 @@ class WasmTools:
         if self._settings.enabled:
             await self._skills.prepare(self._compile)
 
-    def readied(self, plan: ExecutionPlan) -> Awaitable[None] | None:
+    def wait_until_ready(self, plan: ExecutionPlan) -> Awaitable[None] | None:
         """The compilation of a skill's module that nobody has compiled yet: it may take longer than a call may."""
         waits = self._skills.has_uncompiled and self._settings.enabled and not plan.on_worker
         return self._compiled_for(plan) if waits else None
@@ -161,7 +161,7 @@ class WasmTools:
             self._skills.forget_compiled()
             await runtime.close()
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         self.runner.require_enabled()
         if plan.tool == PLUGIN_RUN:
             return await self._run_plugin(plan)
@@ -179,17 +179,17 @@ class WasmTools:
     async def _compile(self, module: bytes) -> CompiledModule:
         return await self.runtime.compile(module)
 
-    async def _run_skill(self, plan: ExecutionPlan) -> Outcome:
+    async def _run_skill(self, plan: ExecutionPlan) -> ExecutorOutcome:
         active = self._skills.tool(plan.tool, plan.skill)
         try:
             return await self._run_active(plan, active)
         except NotCompiled:
             # What was compiled is gone from memory and disk: the approved archive is still there.
             self._skills.forget_compiled()
-            await self._skills.freshen()
+            await self._skills.refresh()
             return await self._run_active(plan, self._skills.tool(plan.tool, plan.skill))
 
-    async def _run_active(self, plan: ExecutionPlan, active: ActiveTool) -> Outcome:
+    async def _run_active(self, plan: ExecutionPlan, active: ActiveTool) -> ExecutorOutcome:
         if not active.spec.metadata.capabilities:
             return await self._run_with(plan, active, self._calls.log_only)
         services = self._calls.services(plan, active)
@@ -198,7 +198,9 @@ class WasmTools:
         async with self._calls.way_out(plan, services):
             return await self._run_with(plan, active, services)
 
-    async def _run_with(self, plan: ExecutionPlan, active: ActiveTool, services: SkillServices | LogOnly) -> Outcome:
+    async def _run_with(
+        self, plan: ExecutionPlan, active: ActiveTool, services: SkillServices | LogOnly
+    ) -> ExecutorOutcome:
         limits = call_limits(plan, active.limits)
         compiled = await self._skills.compiled(active.module, self._compile)
         error: PalyraError | None = None
@@ -223,16 +225,18 @@ class WasmTools:
             done = error = failure
             result = None
         _, lines = _charged(plan, done, limits)
-        return Outcome(result=result, receipt=(_skill_line(active.module), *lines, *services.receipt()), error=error)
+        return ExecutorOutcome(
+            result=result, receipt=(_skill_line(active.module), *lines, *services.receipt()), error=error
+        )
 
-    async def _run_plugin(self, plan: ExecutionPlan) -> Outcome:
+    async def _run_plugin(self, plan: ExecutionPlan) -> ExecutorOutcome:
         # Before anything is compiled for it.
         plugin_input(plan)
         if "path" in plan.arguments:
             self.runner.require_workspace_module(self._directory, Principal.parse(plan.principal))
             compiled = await self._compile(await asyncio.to_thread(read_workspace_module, plan, self._protected))
         elif "skill_id" in plan.arguments:
-            await self._skills.freshen()
+            await self._skills.refresh()
             module = self._skills.module_of(plan.arguments["skill_id"], plan.arguments.get("module", ""))
             self._require_skill(plan, module)
             compiled = await self._skills.compiled(module, self._compile)
@@ -274,7 +278,7 @@ def plugin_input(plan: ExecutionPlan) -> bytes:
 
 async def run_plugin(
     runtime: WasmRuntime, compiled: CompiledModule, plan: ExecutionPlan, policy: WasmPluginRunnerPolicy
-) -> Outcome:
+) -> ExecutorOutcome:
     """``plugin.run`` once its module is compiled: it computes, and has no service to call."""
     limits = call_limits(plan, policy.limits)
     given = plugin_input(plan)
@@ -290,7 +294,7 @@ async def run_plugin(
         )
     except PalyraError as failure:
         _, lines = _charged(plan, failure, limits)
-        return Outcome(result=None, receipt=lines, error=failure)
+        return ExecutorOutcome(result=None, receipt=lines, error=failure)
     usage, lines = _charged(plan, done, limits)
     shown = {
         **await _plugin_output(done),
@@ -298,7 +302,7 @@ async def run_plugin(
         "peak_memory_bytes": usage.peak_memory_bytes,
         "module_sha256": compiled.digest,
     }
-    return Outcome(result=shown, receipt=lines)
+    return ExecutorOutcome(result=shown, receipt=lines)
 
 
 async def _json_of(done: WasmOutcome) -> Any:

@@ -15,7 +15,7 @@ from palyra.executors.wasm.spec import ENFORCEABLE, WASM_EXECUTOR, default_limit
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan
-from palyra.pipeline.domain.spec import SkillOfTool, ToolCapability, ToolMetadata, ToolSpec, ToolTier, Touches
+from palyra.pipeline.domain.spec import AccessedResources, SkillOfTool, ToolCapability, ToolMetadata, ToolSpec, ToolTier
 from palyra.pipeline.settings import ToolsSettings
 from palyra.skills.package.capabilities import STAR, Capabilities, WasiGroup
 from palyra.skills.package.configuration import configured_input
@@ -72,7 +72,7 @@ def skill_spec(
 ) -> ToolSpec:
     asked = module.manifest.capabilities
     hosts = reachable(asked.http_egress_allowlist, egress.allowed_hosts)
-    touches = Touches(hosts=tuple(map(str, hosts)), secrets=asked.secrets)
+    touches = AccessedResources(hosts=tuple(map(str, hosts)), secrets=asked.secrets)
     reserved = {BudgetKind.WASM_FUEL: skill_limits(asked, wasm).fuel_budget}
     if asked.http_egress_allowlist:
         reserved[BudgetKind.EGRESS_BYTES] = egress.max_call_bytes

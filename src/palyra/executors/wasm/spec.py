@@ -8,7 +8,7 @@ from palyra.errors import Denied, InvalidInput, LimitExceeded, Unavailable
 from palyra.ids import Principal, ToolName
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.spec import ToolCapability, ToolMetadata, ToolSpec, ToolTier, Touches
+from palyra.pipeline.domain.spec import AccessedResources, ToolCapability, ToolMetadata, ToolSpec, ToolTier
 from palyra.policy.entities import OPERATORS, EntityDirectory, EntityRef
 from palyra.wasm.domain.limits import RuntimeLimits
 from palyra.wasm.settings import WasmSettings
@@ -133,6 +133,6 @@ def plugin_run_spec(settings: WasmSettings) -> ToolSpec:
         executor=WASM_EXECUTOR,
         max_input_bytes=MAX_PLUGIN_TOOL_INPUT_BYTES,
         enforceable=ENFORCEABLE,
-        touches=lambda arguments: Touches(paths=(arguments["path"],) if "path" in arguments else ()),
+        touches=lambda arguments: AccessedResources(paths=(arguments["path"],) if "path" in arguments else ()),
         reserves=lambda _arguments: reserved,
     )

@@ -18,15 +18,15 @@ from palyra.egress.domain.rules import HostRule, parse_rules
 from palyra.egress.domain.target import Target
 from palyra.errors import CallCancelled, ExitCode, PalyraError, RemoteError
 from palyra.executors.network.service import EgressParts
-from palyra.executors.process.executor import hosts_for
+from palyra.executors.process.executor import choose_hosts
 from palyra.executors.worker.files import copy_to_workspace, gather_inputs, scope_of
 from palyra.fleet.domain.lease import LeaseOutcome
 from palyra.fleet.domain.lease_request import LeaseReport, LeaseRequest
 from palyra.fleet.store.artifacts import ArtifactStore
-from palyra.pipeline.attest import worker_receipt
+from palyra.pipeline.attest import build_worker_receipt
 from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.call import CallTimedOut, ExecutionPlan, Outcome
+from palyra.pipeline.domain.call import CallTimedOut, ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.domain.spec import WORKER_EXECUTOR, ToolSpec, ToolTier
 from palyra.sandbox.settings import SandboxSettings
 
@@ -44,7 +44,7 @@ class WorkerHosts:
         """Return rules, bytes and tunnels. All bytes count as used: only the worker's proxy knows the true number."""
         if plan.tool != _PROGRAMS or plan.obligations.egress == "none":
             return (), 0, 0
-        wanted = parse_rules(hosts_for(plan.arguments, self._settings.allowed_hosts))
+        wanted = parse_rules(choose_hosts(plan.arguments, self._settings.allowed_hosts))
         exact = [HostRule(rule.host, port) for rule in wanted if not rule.below for port in rule.ports]
         if not exact:
             return (), 0, 0
@@ -102,7 +102,7 @@ class WorkerExecutor:
         self._hosts = hosts
         self._check = check
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         fleet = self._fleet()
         calls = fleet.calls()
         self._check(plan)
@@ -152,9 +152,9 @@ def needs_of(spec: ToolSpec, tier: ToolTier) -> frozenset[str]:
     return frozenset(needs)
 
 
-def outcome_of(report: LeaseReport, plan: ExecutionPlan) -> Outcome:
+def outcome_of(report: LeaseReport, plan: ExecutionPlan) -> ExecutorOutcome:
     settled = report.settled
-    own = worker_receipt(
+    own = build_worker_receipt(
         worker_id=report.lease.worker_id,
         lease_id=report.lease.lease_id,
         fence=report.lease.fence,
@@ -163,7 +163,7 @@ def outcome_of(report: LeaseReport, plan: ExecutionPlan) -> Outcome:
         execution_sha256=settled.statement.execution_sha256,
         output_digest=settled.statement.output_digest,
     )
-    return Outcome(
+    return ExecutorOutcome(
         result=settled.result,
         receipt=(own, *settled.attestation.receipt),
         error=_error_of(report, plan),

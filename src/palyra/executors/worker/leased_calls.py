@@ -16,13 +16,13 @@ from palyra.egress.settings import EgressSettings
 from palyra.errors import PalyraError
 from palyra.executors import builtin
 from palyra.executors.files.executor import FILES_EXECUTOR, FilesExecutor, builtin_catalog
-from palyra.executors.process.executor import PROCESS_EXECUTOR, ProcessTools, profile_for
+from palyra.executors.process.executor import PROCESS_EXECUTOR, ProcessTools, compile_profile
 from palyra.executors.wasm.executor import make_runtime, read_workspace_module, run_plugin
 from palyra.executors.wasm.spec import PLUGIN_RUN, WASM_EXECUTOR, NoModule, WasmPluginRunnerPolicy, most_limits
 from palyra.fleet.agent.lease import BadOffer, LeaseOffer, ToolNotOffered
 from palyra.fleet.agent.messages import CallEnd, EgressOfLease, OutputSink, Place
 from palyra.fleet.domain.lease import LeaseOutcome
-from palyra.pipeline.domain.call import ExecutionPlan, Outcome
+from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.domain.spec import ToolCapability, ToolSpec, ToolTier
 from palyra.pipeline.execute import Executor, execute
 from palyra.pipeline.intake import accept_arguments
@@ -200,15 +200,15 @@ class _LeasedProcess:
         self._offer = offer
         self._egress = egress
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         """Allow the hosts that the daemon granted to the worker's proxy for this lease; without a proxy, no host."""
         offer, egress = self._offer, self._egress
         hosts = () if egress is None else await egress.hosts(offer.lease_id, offer.fence)
         settings = msgspec.structs.replace(self._settings, egress="strict", allowed_hosts=hosts)
-        profile = _keep_protected(profile_for(plan, settings, self._protected, watched=True))
+        profile = _keep_protected(compile_profile(plan, settings, self._protected, watched=True))
         door = egress.door(offer.lease_id, offer.fence) if egress is not None and hosts else None
         done = await self._tools.perform(plan, profile, door)
-        return Outcome(result=done.result, receipt=done.receipt, error=done.error)
+        return ExecutorOutcome(result=done.result, receipt=done.receipt, error=done.error)
 
 
 class _LeasedPlugin:
@@ -222,7 +222,7 @@ class _LeasedPlugin:
         self._policy = policy
         self._protected = protected
 
-    async def execute(self, plan: ExecutionPlan) -> Outcome:
+    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         """Run a module from the files of the lease; the daemon has decided which."""
         self._policy.require_enabled()
         if "path" not in plan.arguments:

@@ -304,7 +304,7 @@ def _check_scope(approval: Approval, verdict: Verdict) -> None:
         raise ScopeIncomplete("the pattern does not even cover the call that waits")
 
 
-def covers(
+def match_scope(
     approval: Approval, binding: ApprovalBinding, arguments: dict[str, Any], session: str, now_ms: int
 ) -> ApprovalScope | None:
     """The scope under which this approval lets that call run, or None. Every scope binds all but the arguments."""

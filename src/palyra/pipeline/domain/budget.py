@@ -95,5 +95,5 @@ def reserve(accounts: Mapping[BudgetKind, Account], asked: Mapping[BudgetKind, i
     return granted
 
 
-def amounts_by_name(amounts: Mapping[BudgetKind, int]) -> dict[str, int]:
+def name_amounts(amounts: Mapping[BudgetKind, int]) -> dict[str, int]:
     return {kind.value: amount for kind, amount in amounts.items()}

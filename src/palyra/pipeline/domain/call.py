@@ -12,7 +12,7 @@ from palyra.clock import rfc3339
 from palyra.errors import Denied, ExitCode, Failed, InvalidInput, LimitExceeded, PalyraError, Unavailable
 from palyra.ids import Principal
 from palyra.pipeline.domain.budget import BudgetKind, RunBudget, Usage
-from palyra.pipeline.domain.spec import Arguments, ToolSpec, ToolTier, Touches
+from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolSpec, ToolTier
 from palyra.policy.decision import NO_OBLIGATIONS, Decision, Obligations, PolicyPort
 from palyra.policy.entities import Entity, EntityDirectory, EntityRef
 from palyra.policy.request import PolicyRequest, tool_request
@@ -127,7 +127,7 @@ class ToolRequestContext(msgspec.Struct, frozen=True, kw_only=True):
     device: str = ""
 
 
-def tool_entity(directory: EntityDirectory, spec: ToolSpec) -> Entity:
+def build_tool_entity(directory: EntityDirectory, spec: ToolSpec) -> Entity:
     """The tool as policies see it."""
     return directory.tool(
         str(spec.name),
@@ -137,19 +137,19 @@ def tool_entity(directory: EntityDirectory, spec: ToolSpec) -> Entity:
     )
 
 
-def policy_request_for(
+def build_policy_request(
     config: ToolCallConfig,
     context: ToolRequestContext,
     spec: ToolSpec,
     arguments: Arguments,
-    touches: Touches,
+    touches: AccessedResources,
     browser_session: Entity | None = None,
 ) -> PolicyRequest:
     """The question put to policy, made of entities rather than of answers worked out beforehand."""
     directory = config.directory
     return tool_request(
         directory.principal(context.principal),
-        tool_entity(directory, spec),
+        build_tool_entity(directory, spec),
         directory.channel(context.channel),
         workspace=config.workspace,
         run=context.run,
@@ -168,7 +168,7 @@ def decide_tool_call(policy: PolicyPort, request: PolicyRequest) -> ToolDecision
     return policy.decide(request)
 
 
-def decision_view(decision: ToolDecision) -> dict[str, Any]:
+def render_decision(decision: ToolDecision) -> dict[str, Any]:
     """A decision as every door shows it: only the obligations that were put, only a grant that is missing."""
     shown: dict[str, Any] = {
         "outcome": decision.outcome.value,
@@ -212,7 +212,7 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = msgspec.field(default_factory=Usage)
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutorOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What an executor brought back: a JSON value, what was really enforced, and what was used beyond time."""
 
     result: Any
@@ -341,7 +341,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
         return PalyraError.registry.get(code, PalyraError)
 
 
-def call_entry(record: CallRecord, kind: str, *, by: str | None = None, **payload: Any) -> NewEvent:
+def build_call_event(record: CallRecord, kind: str, *, by: str | None = None, **payload: Any) -> NewEvent:
     """An entry of the journal about this call."""
     return NewEvent(
         kind=kind,

@@ -25,7 +25,7 @@ class Amount(msgspec.Struct, frozen=True):
     count: int | None = None
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     amount = float(count)
     for unit in _UNITS:
         if amount < KIB or unit == _UNITS[-1]:
@@ -36,12 +36,12 @@ def size(count: int) -> str:
 
 def is_exact(count: int) -> bool:
     """Whether its size says all of it."""
-    number, unit = size(count).split()
+    number, unit = format_size(count).split()
     whole: int = KIB ** _UNITS.index(unit)
     return float(number) * whole == count
 
 
-def amounts(layer: str, text: str) -> tuple[Amount, ...]:
+def split_amounts(layer: str, text: str) -> tuple[Amount, ...]:
     """The text in stretches, in their order. What is below one KiB is left as it is, where it has its unit."""
     found: dict[int, tuple[int, int]] = {}
     for pattern in (_NAMED, _OF_LAYER.get(layer)):
@@ -58,5 +58,5 @@ def amounts(layer: str, text: str) -> tuple[Amount, ...]:
     return tuple(each for each in (*made, Amount(text[at:])) if each.text)
 
 
-def in_sizes(layer: str, text: str) -> str:
-    return "".join(each.text if each.count is None else size(each.count) for each in amounts(layer, text))
+def format_sizes(layer: str, text: str) -> str:
+    return "".join(each.text if each.count is None else format_size(each.count) for each in split_amounts(layer, text))

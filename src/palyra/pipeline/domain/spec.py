@@ -45,7 +45,7 @@ class ToolMetadata(msgspec.Struct, frozen=True, kw_only=True):
         return self.grave or bool(self.capabilities & SENSITIVE_CAPABILITIES)
 
 
-class Touches(msgspec.Struct, frozen=True, kw_only=True):
+class AccessedResources(msgspec.Struct, frozen=True, kw_only=True):
     """What a call with these arguments would reach: shown to the person who approves, and visible to policy."""
 
     paths: tuple[str, ...] = ()
@@ -62,15 +62,15 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
-def reserves_nothing(_arguments: Mapping[str, Any]) -> Mapping[BudgetKind, int]:
+def reserve_nothing(_arguments: Mapping[str, Any]) -> Mapping[BudgetKind, int]:
     return {}
 
 
-def touches_nothing(_arguments: Mapping[str, Any]) -> Touches:
-    return Touches()
+def access_nothing(_arguments: Mapping[str, Any]) -> AccessedResources:
+    return AccessedResources()
 
 
-def as_they_are(arguments: dict[str, Any]) -> dict[str, Any]:
+def leave_unchanged(arguments: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
@@ -140,16 +140,16 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     # For a tool of the browser: the session these arguments mean, if it is the asker's own; raises when there is none.
     browser: Callable[[Asker, Mapping[str, Any]], BrowserOfCall] | None = None
     # Fills in what a caller may leave open, before anything is decided: what is decided on and approved is the whole.
-    complete: Callable[[dict[str, Any]], dict[str, Any]] = as_they_are
+    complete: Callable[[dict[str, Any]], dict[str, Any]] = leave_unchanged
     max_input_bytes: int = MAX_TOOL_INPUT_BYTES
     idempotent: bool = False
     # A call of it changes something that its capabilities do not tell of, such as ending a program.
     changes_state: bool = False
     # The obligations, besides its tier, that policy may put on this tool and its executor then holds it to.
     enforceable: frozenset[str] = frozenset(("timeout_ms", "max_output_bytes"))
-    touches: Callable[[Mapping[str, Any]], Touches] = touches_nothing
+    touches: Callable[[Mapping[str, Any]], AccessedResources] = access_nothing
     # The most that a call with these arguments may use of the run's budgets, besides calls and time.
-    reserves: Callable[[Mapping[str, Any]], Mapping[BudgetKind, int]] = reserves_nothing
+    reserves: Callable[[Mapping[str, Any]], Mapping[BudgetKind, int]] = reserve_nothing
 
     @property
     def digest(self) -> str:

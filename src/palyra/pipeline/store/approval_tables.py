@@ -16,8 +16,8 @@ from palyra.pipeline.domain.approval import (
     TooManyPending,
     UnknownApproval,
     Verdict,
-    covers,
     decide_approval,
+    match_scope,
 )
 from palyra.pipeline.domain.spec import Arguments
 from palyra.store.event import NewEvent
@@ -39,7 +39,7 @@ MAX_LISTED_APPROVALS = 500
 _decode = msgspec.json.Decoder(Approval)
 
 
-def ask(tx: Transaction, approval: Approval, *, actor: str, run: str, call: str) -> Approval:
+def request_approval(tx: Transaction, approval: Approval, *, actor: str, run: str, call: str) -> Approval:
     """The pending request for exactly this call: the one that already waits, or this new one."""
     waiting = tx.execute(
         "SELECT record FROM approvals WHERE state = 'pending' AND principal = ? AND tool = ? AND binding = ?"
@@ -68,7 +68,7 @@ def ask(tx: Transaction, approval: Approval, *, actor: str, run: str, call: str)
             msgspec.json.encode(approval),
         ),
     )
-    _record(tx, "approval.requested", approval, actor, run=run, call=call)
+    _append_event(tx, "approval.requested", approval, actor, run=run, call=call)
     return approval
 
 
@@ -82,7 +82,7 @@ def find_cover(tx: Transaction, binding: ApprovalBinding, arguments: Arguments, 
     found = [
         approval
         for approval in (_decode.decode(row[0]) for row in rows)
-        if covers(approval, binding, arguments.value, session, tx.now_ms) is not None
+        if match_scope(approval, binding, arguments.value, session, tx.now_ms) is not None
     ]
     return min(found, key=lambda approval: approval.scope is ApprovalScope.ONCE, default=None)
 
@@ -93,9 +93,9 @@ def consume(tx: Transaction, approval: Approval, *, actor: str, run: str, call: 
         state = approval.after(ApprovalEvent.CONSUME)
         used = msgspec.structs.replace(approval, state=state, consumed_by=call)
         _replace(tx, approval.state, used)
-        _record(tx, "approval.consumed", used, actor, run=run, call=call)
+        _append_event(tx, "approval.consumed", used, actor, run=run, call=call)
     else:
-        _record(tx, "approval.used", approval, actor, run=run, call=call)
+        _append_event(tx, "approval.used", approval, actor, run=run, call=call)
 
 
 def decide(tx: Transaction, approval_id: str, verdict: Verdict, *, actor: str) -> Approval:
@@ -105,7 +105,7 @@ def decide(tx: Transaction, approval_id: str, verdict: Verdict, *, actor: str) -
     before = _decode.decode(rows[0][0])
     after = decide_approval(before, verdict, tx.now_ms)
     _replace(tx, before.state, after)
-    _record(tx, f"approval.{after.state.value}", after, actor)
+    _append_event(tx, f"approval.{after.state.value}", after, actor)
     return after
 
 
@@ -131,12 +131,12 @@ def expire_due(tx: Transaction, *, actor: str) -> list[Approval]:
         before = _decode.decode(row[0])
         after = msgspec.structs.replace(before, state=before.after(ApprovalEvent.EXPIRE))
         _replace(tx, before.state, after)
-        _record(tx, "approval.expired", after, actor)
+        _append_event(tx, "approval.expired", after, actor)
         expired.append(after)
     return expired
 
 
-def next_expiry_ms(store: Store) -> int | None:
+def read_next_expiry_ms(store: Store) -> int | None:
     rows = store.read("SELECT MIN(expires_ms) FROM approvals WHERE state IN ('pending', 'approved')")
     due: int | None = rows[0][0]
     return due
@@ -179,7 +179,7 @@ def list_approvals(
     return [_decode.decode(row[0]) for row in rows]
 
 
-def recent_yes(store: Store, principal: str, tool: str, *, limit: int) -> list[Approval]:
+def list_recent_approvals(store: Store, principal: str, tool: str, *, limit: int) -> list[Approval]:
     """What a person last said yes to for this principal and tool, the newest first."""
     found = [
         _decode.decode(row[0])
@@ -207,7 +207,7 @@ def _replace(tx: Transaction, expected: ApprovalState, approval: Approval) -> No
         raise AlreadyDecided("somebody else decided this approval first", id=approval.id)
 
 
-def _record(tx: Transaction, kind: str, approval: Approval, actor: str, *, run: str = "", call: str = "") -> None:
+def _append_event(tx: Transaction, kind: str, approval: Approval, actor: str, *, run: str = "", call: str = "") -> None:
     tx.append(
         NewEvent(
             kind=kind,

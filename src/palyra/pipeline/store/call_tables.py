@@ -62,24 +62,24 @@ def search_calls(store: Store, query: CallQuery, *, limit: int, look_at: int) ->
     if indexed and query.state is not None:
         inner.append(f"state = ? AND {UNUSUAL}")
         params.append(query.state.value)
-    outer, outer_params = _conditions(query)
-    stretch = f"FROM calls{_where(inner)} ORDER BY call_id DESC LIMIT ?"
+    outer, outer_params = _build_conditions(query)
+    stretch = f"FROM calls{_join_conditions(inner)} ORDER BY call_id DESC LIMIT ?"
     rows = store.read(
-        f"SELECT record FROM (SELECT call_id, principal, state, record {stretch}){_where(outer)} LIMIT ?",  # noqa: S608
+        f"SELECT record FROM (SELECT call_id, principal, state, record {stretch}){_join_conditions(outer)} LIMIT ?",  # noqa: S608
         (*params, look_at, *outer_params, limit),
     )
     found = [_decode.decode(row[0]) for row in rows]
     if len(found) == limit:
-        return FoundCalls(calls=_exact(found, query), next=found[-1].call_id)
+        return FoundCalls(calls=_keep_exact(found, query), next=found[-1].call_id)
     last = store.read(f"SELECT call_id {stretch} OFFSET ?", (*params, 1, look_at - 1))
-    return FoundCalls(calls=_exact(found, query), next=last[0][0] if last else None)
+    return FoundCalls(calls=_keep_exact(found, query), next=last[0][0] if last else None)
 
 
-def _where(clauses: list[str]) -> str:
+def _join_conditions(clauses: list[str]) -> str:
     return f" WHERE {' AND '.join(clauses)}" if clauses else ""
 
 
-def _conditions(query: CallQuery) -> tuple[list[str], list[Any]]:
+def _build_conditions(query: CallQuery) -> tuple[list[str], list[Any]]:
     clauses: list[str] = []
     params: list[Any] = []
     if query.state is not None:
@@ -100,16 +100,16 @@ def _conditions(query: CallQuery) -> tuple[list[str], list[Any]]:
     return clauses, params
 
 
-def _exact(found: list[CallRecord], query: CallQuery) -> list[CallRecord]:
+def _keep_exact(found: list[CallRecord], query: CallQuery) -> list[CallRecord]:
     return [record for record in found if not query.tool or record.tool == query.tool]
 
 
-def running_calls(store: Store, *, limit: int) -> list[CallRecord]:
+def list_running_calls(store: Store, *, limit: int) -> list[CallRecord]:
     rows = store.read("SELECT record FROM calls WHERE state = 'running' LIMIT ?", (limit,))
     return [_decode.decode(row[0]) for row in rows]
 
 
-def unusual_calls(store: Store, states: tuple[CallState, ...], *, limit: int) -> list[CallRecord]:
+def list_unusual_calls(store: Store, states: tuple[CallState, ...], *, limit: int) -> list[CallRecord]:
     """The newest of those states, which are neither running nor succeeded."""
     found: list[CallRecord] = []
     for state in states:
@@ -132,7 +132,7 @@ def count_by_time(store: Store, first_call_id: str, *, limit: int) -> list[tuple
     return [(stretch, CallState(state), count) for stretch, state, count in rows]
 
 
-def calls_of_run(store: Store, run_id: str, *, after: str = "", limit: int) -> list[CallRecord]:
+def list_calls_of_run(store: Store, run_id: str, *, after: str = "", limit: int) -> list[CallRecord]:
     rows = store.read(
         "SELECT record FROM calls WHERE run_id = ? AND call_id > ? ORDER BY call_id LIMIT ?", (run_id, after, limit)
     )
@@ -176,7 +176,7 @@ def find_calls(store: Store, call_ids: Sequence[str]) -> dict[str, CallRecord]:
     return {record.call_id: record for record in (_decode.decode(row[0]) for row in rows)}
 
 
-def recent_calls_of_run(store: Store, run_id: str, principal: str | None, most: int) -> list[CallRecord]:
+def list_recent_calls(store: Store, run_id: str, principal: str | None, most: int) -> list[CallRecord]:
     """The newest first. Those of somebody else's run look like none."""
     rows = store.read(
         "SELECT record FROM calls WHERE run_id = ? AND principal = COALESCE(?, principal)"
@@ -212,12 +212,12 @@ def end_call(tx: Transaction, record: CallRecord) -> bool:
     return tx.changed() == 1
 
 
-def find_in(tx: Transaction, call_id: str) -> CallRecord | None:
+def find_call(tx: Transaction, call_id: str) -> CallRecord | None:
     rows = tx.execute("SELECT record FROM calls WHERE call_id = ?", (call_id,))
     return _decode.decode(rows[0][0]) if rows else None
 
 
-def calls_left_running(tx: Transaction) -> list[tuple[str, dict[BudgetKind, int], CallRecord]]:
+def find_unfinished(tx: Transaction) -> list[tuple[str, dict[BudgetKind, int], CallRecord]]:
     """The instance that runs each, what it has reserved, and its record."""
     rows = tx.execute("SELECT instance, reserved, record FROM calls WHERE state = 'running'")
     return [(instance, _decode_reserved.decode(reserved), _decode.decode(raw)) for instance, reserved, raw in rows]

@@ -65,13 +65,13 @@ def ensure_run(
     return {_KINDS[kind]: Account(cap=cap, reserved=reserved, used=used) for _, kind, cap, reserved, used in rows}
 
 
-def is_anothers(tx: Transaction, run_id: str, principal: str) -> bool:
+def belongs_to_another(tx: Transaction, run_id: str, principal: str) -> bool:
     """Whether there is such a run, and it is not this principal's."""
     rows = tx.execute("SELECT principal FROM runs WHERE run_id = ?", (run_id,))
     return bool(rows) and rows[0][0] != principal
 
 
-def owners_of(store: Store, run_ids: Sequence[str]) -> dict[str, str]:
+def find_owners(store: Store, run_ids: Sequence[str]) -> dict[str, str]:
     """Whose runs these are; those that there are not are left out."""
     marks = ", ".join("?" * len(run_ids))
     rows = store.read(f"SELECT run_id, principal FROM runs WHERE run_id IN ({marks})", run_ids)  # noqa: S608 - question marks
@@ -85,11 +85,11 @@ def reserve_budget(
     accounts: Mapping[BudgetKind, Account] | None = None,
 ) -> dict[BudgetKind, int]:
     """``accounts`` are those of the run as this transaction has just read them."""
-    granted = reserve(_accounts(tx, run_id) if accounts is None else accounts, asked)
-    which = _amounts(len(granted))
+    granted = reserve(_read_accounts(tx, run_id) if accounts is None else accounts, asked)
+    which = _choose_by_kind(len(granted))
     tx.execute(
         f"UPDATE run_budgets SET reserved = reserved + {which} WHERE run_id = ?",  # noqa: S608
-        (*_pairs(granted), run_id),
+        (*_flatten(granted), run_id),
     )
     return granted
 
@@ -100,26 +100,26 @@ def settle_budget(
     """Gives back what was reserved and books what was used: nothing, for a call that a crash cut off."""
     if not reserved:
         return
-    which = _amounts(len(reserved))
+    which = _choose_by_kind(len(reserved))
     booked = {kind: used.get(kind, 0) for kind in reserved}
     tx.execute(
         f"UPDATE run_budgets SET reserved = reserved - {which}, used = used + {which} WHERE run_id = ?",  # noqa: S608
-        (*_pairs(reserved), *_pairs(booked), run_id),
+        (*_flatten(reserved), *_flatten(booked), run_id),
     )
 
 
 @lru_cache(maxsize=len(BudgetKind))
-def _amounts(kinds: int) -> str:
+def _choose_by_kind(kinds: int) -> str:
     """Question marks for an amount by its kind. One statement changes all of a run's accounts, most of them by nothing:
     to look for those that change takes longer."""
     return f"CASE kind{' WHEN ? THEN ?' * kinds} ELSE 0 END"
 
 
-def _pairs(amounts: Mapping[BudgetKind, int]) -> list[str | int]:
+def _flatten(amounts: Mapping[BudgetKind, int]) -> list[str | int]:
     return [part for kind, amount in amounts.items() for part in (_NAMES[kind], amount)]
 
 
-def give_back(
+def return_budget(
     tx: Transaction, run_id: str, kind: BudgetKind, amount: int, *, call: str, principal: str, actor: str
 ) -> None:
     """Takes off what an ended call was charged and what it had left running did not use in the end."""
@@ -144,12 +144,12 @@ def read_run(store: Store, run_id: RunId, principal: str | None) -> Run:
     if not rows or (principal is not None and rows[0][0] != principal):
         raise UnknownRun(f"there is no run {run_id} for this principal")
     accounts = store.read("SELECT kind, cap, reserved, used FROM run_budgets WHERE run_id = ?", (str(run_id),))
-    return Run(run_id=str(run_id), principal=rows[0][0], created_ms=rows[0][1], budget=_as_accounts(accounts))
+    return Run(run_id=str(run_id), principal=rows[0][0], created_ms=rows[0][1], budget=_parse_accounts(accounts))
 
 
-def _accounts(tx: Transaction, run_id: str) -> dict[BudgetKind, Account]:
-    return _as_accounts(tx.execute("SELECT kind, cap, reserved, used FROM run_budgets WHERE run_id = ?", (run_id,)))
+def _read_accounts(tx: Transaction, run_id: str) -> dict[BudgetKind, Account]:
+    return _parse_accounts(tx.execute("SELECT kind, cap, reserved, used FROM run_budgets WHERE run_id = ?", (run_id,)))
 
 
-def _as_accounts(rows: list[tuple[str, int, int, int]]) -> dict[BudgetKind, Account]:
+def _parse_accounts(rows: list[tuple[str, int, int, int]]) -> dict[BudgetKind, Account]:
     return {_KINDS[kind]: Account(cap=cap, reserved=reserved, used=used) for kind, cap, reserved, used in rows}

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.clock import rfc3339
-from palyra.pipeline.domain.receipt_text import amounts, is_exact, size
+from palyra.pipeline.domain.receipt_text import format_size, is_exact, split_amounts
 from palyra.server.console.errors import NoSuchPage
 from palyra.server.console.event_text import REASONS, code_of, said, said_in_session
 from palyra.server.console.limits import MAX_SHOWN_CHARS
@@ -102,7 +102,7 @@ def environment(assets: Assets) -> Environment:
         shown_json=shown_json,
         clipped=clipped,
         short_id=short_id,
-        size=size,
+        format_size=format_size,
         sized=sized,
         words=words,
         duration=duration,
@@ -188,12 +188,13 @@ def short_id(value: str) -> str:
 def sized(text: Any, layer: str) -> Markup:
     """What a receipt says, with its bytes in larger units; how many they are can be pointed at, or stands beside."""
     return Markup("").join(
-        escape(each.text) if each.count is None else _sized(each.text, each.count) for each in amounts(layer, str(text))
+        escape(each.text) if each.count is None else _sized(each.text, each.count)
+        for each in split_amounts(layer, str(text))
     )
 
 
 def _sized(text: str, count: int) -> Markup:
-    shown = Markup('<span title="{}">{}</span>').format(text, size(count))
+    shown = Markup('<span title="{}">{}</span>').format(text, format_size(count))
     return shown if is_exact(count) else shown + Markup(' <span class="muted">({:,})</span>').format(count)
 
 
@@ -234,7 +235,7 @@ def first_sentence(text: str) -> str:
 def amount(value: int, kind: str) -> str:
     """So much of a budget, in the unit that its name ends with."""
     if kind.endswith("_bytes"):
-        return size(value)
+        return format_size(value)
     return duration(value) if kind.endswith("_ms") else f"{value:,}"
 
 

@@ -139,7 +139,7 @@ async def _withdraw(service: ApiService, caller: Caller, approval_id: str) -> No
     verdict = Verdict(event=ApprovalEvent.WITHDRAW, by=str(caller.principal), reason="the call was cancelled")
     with contextlib.suppress(AlreadyDecided, ApprovalExpired):
         await service.store.transact(lambda tx: decide(tx, approval_id, verdict, actor=caller.actor))
-    service.broker.waiting_room.ring(approval_id)
+    service.broker.approval_waiters.ring(approval_id)
 
 
 @described("The call's journal entries as server-sent events.", answers="events")
@@ -169,7 +169,7 @@ async def _events(service: ApiService, call_id: CallId, sees: str | None, since:
                 for event in batch:
                     since = event.seq
                     yield _sse(event.kind, event.seq, event.payload)
-            if not service.broker.goes_on(record):
+            if not service.broker.is_unfinished(record):
                 return
             try:
                 async with asyncio.timeout(KEEP_ALIVE_SECONDS):
@@ -192,14 +192,14 @@ def _sse(kind: str, seq: int, payload: bytes) -> bytes:
 @described("The tools there are.", data=ToolList)
 async def list_tools(service: ApiService, request: Request) -> Response:
     service.caller(request)
-    await service.broker.freshen_catalog()
+    await service.broker.refresh_catalog()
     return answer({"tools": [_tool_view(spec) for spec in service.broker.catalog.specs()]})
 
 
 @described("One tool with its schemas.", data=ToolWithSchemas)
 async def show_tool(service: ApiService, request: Request) -> Response:
     service.caller(request)
-    await service.broker.freshen_catalog()
+    await service.broker.refresh_catalog()
     spec = service.broker.catalog.entry(request.path_params["name"]).spec
     return answer({**_tool_view(spec), "input_schema": spec.input_schema, "output_schema": spec.output_schema})
 

@@ -105,7 +105,7 @@ async def decide_approval(
     caller.token.require(TokenScope.OPERATE)
     decider = caller.speaks_for(body.as_)
     approval = await asyncio.to_thread(read_approval, service.store, approval_id)
-    await service.broker.freshen_catalog()
+    await service.broker.refresh_catalog()
     service.require_decider(caller, decider, approval, body.scope)
     expires_ms = _expiry(service, body)
     verdict = Verdict(
@@ -119,7 +119,7 @@ async def decide_approval(
         in_force=service.in_force(approval.binding.tool),
     )
     decided = await service.store.transact(lambda tx: decide(tx, approval_id, verdict, actor=caller.actor))
-    service.broker.waiting_room.ring(approval_id)
+    service.broker.approval_waiters.ring(approval_id)
     return approval_view(service, decided)
 
 

@@ -11,7 +11,7 @@ from palyra.errors import LimitExceeded
 from palyra.executors.mcp_upstream.spec import DefinitionKind, ToolDefinition
 from palyra.identity.api_tokens import TokenScope, authenticate
 from palyra.ids import ApprovalId, CallId, Principal, RunId, ToolName
-from palyra.pipeline.broker import attended
+from palyra.pipeline.broker import cancel_with_caller
 from palyra.pipeline.domain.approval import (
     AlreadyDecided,
     Approval,
@@ -22,11 +22,11 @@ from palyra.pipeline.domain.approval import (
     UnknownApproval,
     Verdict,
 )
-from palyra.pipeline.domain.call import CallRecord, ToolRequestContext, UnknownTool, policy_request_for
-from palyra.pipeline.domain.spec import Arguments, ToolSpec, Touches
+from palyra.pipeline.domain.call import CallRecord, ToolRequestContext, UnknownTool, build_policy_request
+from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolSpec
 from palyra.pipeline.intake import CallRequest
 from palyra.pipeline.store.approval_tables import decide, read_approval
-from palyra.pipeline.store.call_tables import read_call, recent_calls_of_run
+from palyra.pipeline.store.call_tables import list_recent_calls, read_call
 from palyra.policy.decision import Outcome
 from palyra.server.mcp.elicitation import Answer
 
@@ -151,7 +151,7 @@ class McpDesk:
         return Visitor(principal=str(principal), actor=record.principal, token_id=record.token_id, run_id=record.run_id)
 
     async def tools(self, visitor: Visitor) -> list[ToolSpec]:
-        await self._service.broker.freshen_catalog()
+        await self._service.broker.refresh_catalog()
         found = [spec for spec in self._service.broker.catalog.specs() if self._might_call(visitor, spec)]
         behind = self._service.mcp_servers.offered()
         # What is offered as something else is not offered as a tool too.
@@ -184,7 +184,7 @@ class McpDesk:
         context = ToolRequestContext(
             principal=Principal.parse(visitor.principal), actor=visitor.actor, channel=CHANNEL, run=""
         )
-        question = policy_request_for(config, context, spec, _NOTHING, Touches())
+        question = build_policy_request(config, context, spec, _NOTHING, AccessedResources())
         return self._service.policy.decide(question).outcome is not Outcome.DENY
 
     def spec(self, tool: str) -> ToolSpec | None:
@@ -206,7 +206,7 @@ class McpDesk:
             run_id=asked.run_id,
             session=asked.session,
         )
-        return await attended(broker, request)
+        return await cancel_with_caller(broker, request)
 
     async def cancel(self, call_id: str) -> None:
         await self._service.broker.cancel(call_id)
@@ -238,10 +238,10 @@ class McpDesk:
         )
         with contextlib.suppress(AlreadyDecided, ApprovalExpired, ApprovalOutdated):
             await self._service.store.transact(lambda tx: decide(tx, approval.id, verdict, actor=visitor.actor))
-        self._service.broker.waiting_room.ring(approval.id)
+        self._service.broker.approval_waiters.ring(approval.id)
 
     async def call_record(self, visitor: Visitor, call_id: CallId) -> CallRecord:
         return await asyncio.to_thread(read_call, self._service.store, call_id, visitor.principal)
 
     async def calls_of_run(self, visitor: Visitor, run_id: RunId, most: int) -> list[CallRecord]:
-        return await asyncio.to_thread(recent_calls_of_run, self._service.store, run_id, visitor.principal, most)
+        return await asyncio.to_thread(list_recent_calls, self._service.store, run_id, visitor.principal, most)

@@ -10,7 +10,7 @@ from palyra.ids import ApprovalId
 from palyra.journal.search import RARE
 from palyra.pipeline.domain.approval import Approval, ApprovalState
 from palyra.pipeline.domain.call import CallRecord
-from palyra.pipeline.store.approval_tables import list_approvals, read_approval, recent_yes
+from palyra.pipeline.store.approval_tables import list_approvals, list_recent_approvals, read_approval
 from palyra.pipeline.store.call_tables import find_calls
 from palyra.server.console.argument_diff import Nearest, nearest
 from palyra.server.console.errors import BadQuery
@@ -152,7 +152,9 @@ def _with_facts(console: Console, visit: Visit, approvals: list[Approval]) -> li
             approval=each,
             asked=asked.get(each.id, Asked()),
             why=[found for name in each.policies if (found := console.policy.policy_text(name)) is not None],
-            nearest=nearest(each, recent_yes(console.store, each.binding.principal, each.binding.tool, limit=COMPARED)),
+            nearest=nearest(
+                each, list_recent_approvals(console.store, each.binding.principal, each.binding.tool, limit=COMPARED)
+            ),
             yours=each.binding.principal == str(visit.caller.principal),
             outdated=console.service.outdated(each),
         )

@@ -13,8 +13,8 @@ from palyra.ids import CallId, RunId
 from palyra.pipeline.domain.approval import Approval, ApprovalState
 from palyra.pipeline.domain.call import FINAL_STATES, CallRecord, CallState
 from palyra.pipeline.store.approval_tables import find_approvals
-from palyra.pipeline.store.call_tables import CallQuery, calls_of_run, list_runs, read_call, search_calls
-from palyra.pipeline.store.run_tables import owners_of, read_run
+from palyra.pipeline.store.call_tables import CallQuery, list_calls_of_run, list_runs, read_call, search_calls
+from palyra.pipeline.store.run_tables import find_owners, read_run
 from palyra.server.console.errors import BadQuery
 from palyra.server.console.limits import PAGE_ROWS, SEARCH_CALLS
 from palyra.server.console.page import Download, Listing, Page, Role, Section, Visit, Write
@@ -112,7 +112,7 @@ async def show_run(console: Console, visit: Visit) -> dict[str, Any]:
     after = visit.query("after")
     run = await asyncio.to_thread(read_run, console.store, run_id, None)
     calls = await asyncio.to_thread(
-        calls_of_run,
+        list_calls_of_run,
         console.store,
         str(run_id),
         after=str(CallId.parse(after)) if after else "",
@@ -131,7 +131,7 @@ async def show_run(console: Console, visit: Visit) -> dict[str, Any]:
 def _runs_of(console: Console, calls: list[CallRecord]) -> set[str]:
     """The runs that these calls are part of. A call that was refused early may name one that never began, or that
     somebody else has begun since."""
-    owners = owners_of(console.store, [each.run_id for each in calls])
+    owners = find_owners(console.store, [each.run_id for each in calls])
     return {each.run_id for each in calls if owners.get(each.run_id) == each.principal}
 
 

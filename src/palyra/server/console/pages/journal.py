@@ -10,7 +10,7 @@ from palyra.clock import rfc3339
 from palyra.ids import CallId, RunId
 from palyra.journal.search import EventQuery, Found, search_events
 from palyra.journal.verify import VerifyReport
-from palyra.pipeline.store.run_tables import owners_of
+from palyra.pipeline.store.run_tables import find_owners
 from palyra.server.console.errors import Busy
 from palyra.server.console.event_text import counted
 from palyra.server.console.limits import PAGE_ROWS, SEARCH_ROWS
@@ -62,7 +62,7 @@ async def show_event(console: Console, visit: Visit) -> dict[str, Any]:
     if not found.events:
         raise NoSuchEvent(f"there is no entry {raw}")
     event = found.events[0]
-    owner = (await asyncio.to_thread(owners_of, console.store, [event.run])).get(event.run)
+    owner = (await asyncio.to_thread(find_owners, console.store, [event.run])).get(event.run)
     return {
         "title": f"Entry {event.seq}: {event.kind}",
         "event": event,

@@ -11,7 +11,7 @@ from palyra.journal.search import EventQuery, search_events
 from palyra.pipeline.domain.approval import Approval, ApprovalState
 from palyra.pipeline.domain.call import CallRecord, CallState
 from palyra.pipeline.store.approval_tables import list_approvals
-from palyra.pipeline.store.call_tables import count_by_time, list_runs, running_calls, unusual_calls
+from palyra.pipeline.store.call_tables import count_by_time, list_running_calls, list_runs, list_unusual_calls
 from palyra.pipeline.store.run_tables import Run
 from palyra.server.console.errors import Busy
 from palyra.server.console.page import Listing, Page, Section, Visit, Write
@@ -171,9 +171,9 @@ def _look(console: Console, now_ms: int) -> Overview:
     since = now_ms - (HOURS - 1) * MS_PER_HOUR
     first_hour = since - since % MS_PER_HOUR
     return Overview(
-        running=running_calls(store, limit=ROWS),
+        running=list_running_calls(store, limit=ROWS),
         waiting=list_approvals(store, ApprovalState.PENDING, limit=ROWS),
-        refused=unusual_calls(store, REFUSED, limit=ROWS),
+        refused=list_unusual_calls(store, REFUSED, limit=ROWS),
         trouble=_trouble(console),
         runs=list_runs(store, limit=ROWS),
         hours=hours_of(count_by_time(store, ulid_at(first_hour), limit=COUNTED), first_hour),

@@ -7,7 +7,7 @@ from typing import Any
 from palyra.errors import PalyraError
 from palyra.ids import Principal
 from palyra.journal.search import EventQuery, search_events
-from palyra.pipeline.domain.spec import Touches
+from palyra.pipeline.domain.spec import AccessedResources
 from palyra.pipeline.intake import accept_arguments
 from palyra.policy.dry_run import RecordedDecision, VerdictChanged
 from palyra.policy.explain import Explanation, explanation_in_words
@@ -66,7 +66,7 @@ def _request(console: Console, asked: dict[str, str]) -> PolicyRequest:
     directory, entry = broker.config.directory, broker.catalog.entry(asked["tool"])
     spec = entry.spec
     accepted = accept_arguments(spec, entry.input_check, asked["arguments"]) if asked["arguments"] else None
-    touches = Touches() if accepted is None else spec.touches(accepted.value)
+    touches = AccessedResources() if accepted is None else spec.touches(accepted.value)
     capabilities = frozenset(capability.value for capability in spec.metadata.capabilities)
     return tool_request(
         directory.principal(Principal.parse(asked["principal"])),
