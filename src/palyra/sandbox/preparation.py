@@ -129,7 +129,7 @@ class CallPreparation:
         checked = None if check_later else call.check()
         if profile.tier is SandboxTier.B:
             home = tempfile.mkdtemp(prefix="call-", dir=self._scratch)
-            group = self._cgroups.take(profile.limits, filtered=True)
+            group = self._cgroups.take(profile.limits)
             self._quick.learn(profile.workspace_root, 0, time.monotonic() - since)
             return Prepared(call=call, checked=checked, group=group, home=home)
         workspace, before = gather_workspace(profile, most=most)

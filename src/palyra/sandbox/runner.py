@@ -253,7 +253,7 @@ class ProcessRunner:
             seccomp=tier_b_program(_MACHINE),
             tasks_of_user=self._launcher.tasks_of_user(),
             memory_by_cgroup=group.limits_memory,
-            cgroup_procs=group.procs,
+            cgroup=group.entry,
             landlock=landlock_abi() > 0,
         )
         known = (*always(profile), *group.receipt())
@@ -284,7 +284,7 @@ class ProcessRunner:
             cwd=checked.cwd,
             memory_is_counted=group.limits_memory,
         )
-        spec = to_launch_spec(plan, cgroup_procs=group.procs)
+        spec = to_launch_spec(plan, cgroup=group.entry)
         since = time.monotonic()
         with Gate() as gate:
             child = await self._launch(spec, command, capture, gate.child_descriptors)

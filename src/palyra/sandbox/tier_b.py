@@ -6,7 +6,7 @@ it; the receipt says what was got.
 
 from typing import Final
 
-from palyra.sandbox.domain.launch_spec import Applied, LandlockRules, LaunchSpec, ordinary_rlimits
+from palyra.sandbox.domain.launch_spec import Applied, CgroupEntry, LandlockRules, LaunchSpec, ordinary_rlimits
 from palyra.sandbox.domain.plan import SYSTEM_PATH
 from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile
 from palyra.sandbox.domain.receipt import Layer, Receipt, ReceiptLine
@@ -67,7 +67,7 @@ def limited_spec(
     seccomp: bytes | None,
     tasks_of_user: int,
     memory_by_cgroup: bool,
-    cgroup_procs: tuple[str, ...],
+    cgroup: CgroupEntry,
     landlock: bool,
 ) -> LaunchSpec:
     """``home`` is a folder made for this one call; it and the workspace are all the program may write."""
@@ -97,7 +97,7 @@ def limited_spec(
         if landlock
         else None,
         new_session=True,
-        cgroup_procs=cgroup_procs,
+        cgroup=cgroup,
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fakes.isolation_plan import plan
+from palyra.sandbox.domain.launch_spec import CgroupEntry
 from palyra.sandbox.domain.receipt import UnsupportedPlatform
 from palyra.sandbox.layers.bubblewrap import find_bubblewrap, gather_host, to_launch_spec
 
@@ -35,7 +36,7 @@ def test_the_host_is_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_launcher_starts_bubblewrap_with_nothing_of_ours() -> None:
     made = plan()
-    spec = to_launch_spec(made, cgroup_procs=("/sys/fs/cgroup/x/cgroup.procs",))
+    spec = to_launch_spec(made, cgroup=CgroupEntry(v1=("/sys/fs/cgroup/x",)))
     assert (spec.env, spec.cwd, spec.seccomp, spec.landlock) == ((), b"/", None, None)
     assert (spec.argv, spec.data_fds, spec.pass_fds) == (made.argv, made.data_fds, (16, 17))
     assert spec.no_new_privs

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,11 +13,13 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.launching import as_ordinary_user, processes_with, python, run, started
+from palyra.sandbox.domain.launch_spec import NO_CGROUP, BadLaunch, CgroupEntry, LaunchFailed
 from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.launch import supervisor_pool
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.layers import cgroup as cgroup_files
 from palyra.sandbox.layers import cgroup_pool
-from palyra.sandbox.layers.cgroup import Hierarchy
+from palyra.sandbox.layers.cgroup import Hierarchy, parse_hierarchies
 from palyra.sandbox.layers.cgroup_pool import CgroupPool
 
 
@@ -36,7 +39,7 @@ def imitation(tmp_path: Path) -> CgroupPool:
 def test_where_there_is_nothing_the_receipt_says_so_and_nothing_fails() -> None:
     pool = CgroupPool(hierarchies=())
     group = pool.take(Limits())
-    assert group.procs == ()
+    assert group.entry == NO_CGROUP
     assert not group.limits_memory
     lines = {line.layer: line for line in group.receipt()}
     assert set(lines) == {Layer.CGROUP_MEMORY, Layer.CGROUP_PIDS}
@@ -85,7 +88,7 @@ def test_version_2_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (base,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert base.name.startswith(f"palyra-{os.getpid()}-")
     group = pool.take(Limits())
-    assert group.procs == (f"{base}/1/cgroup.procs",)
+    assert group.entry == CgroupEntry(v2=f"{base}/1")
     files = {name: (base / "1" / name).read_text() for name in ("memory.max", "memory.swap.max", "pids.max", "cpu.max")}
     assert files == {"memory.max": "67108864", "memory.swap.max": "0", "pids.max": "20", "cpu.max": "150000 100000"}
     assert [(line.layer, line.held) for line in group.receipt()] == [
@@ -134,6 +137,80 @@ def pool() -> CgroupPool:
     return made
 
 
+def test_a_version_2_group_that_limits_nothing_is_left_out_beside_version_1(tmp_path: Path) -> None:
+    for name in ("pids", "unified"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "unified" / "cgroup.controllers").touch()
+    (tmp_path / "unified" / "cgroup.subtree_control").touch()
+    first = Hierarchy(version=1, directory=str(tmp_path / "pids"), controllers=frozenset({"pids"}))
+    second = Hierarchy(version=2, directory=str(tmp_path / "unified"), controllers=frozenset())
+    both, alone = CgroupPool(hierarchies=(first, second)), CgroupPool(hierarchies=(second,))
+    assert not both.has_version_2 and os.listdir(tmp_path / "unified") == [
+        "cgroup.controllers",
+        "cgroup.subtree_control",
+    ]
+    assert alone.has_version_2
+
+
+@pytest.fixture
+def unified() -> Iterator[CgroupPool]:
+    """The version 2 hierarchy of this machine, if only to see where a program starts and to end it."""
+    table = Path("/proc/self/mountinfo").read_text()
+    assert os.getuid() != 0 or " - cgroup2 " in table
+    found = [each for each in parse_hierarchies("0::/\n", table) if each.version == 2]
+    made = CgroupPool(hierarchies=tuple(found))
+    yield made
+    made.close()
+
+
+EXECUTORS = {
+    "native": "",
+    "python": "import palyra.sandbox.launch.supervisor.native_code as n; n.open_image = lambda: None; ",
+    "native, no clone3": "import palyra.sandbox.launch.supervisor.exec_child as e; e._CLONE3 = 1 << 20; ",
+    "python, no clone3": "import palyra.sandbox.launch.supervisor.native_code as n; n.open_image = lambda: None;"
+    " import palyra.sandbox.launch.supervisor.exec_child as e; e._CLONE3 = 1 << 20; ",
+}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+async def test_a_program_starts_within_its_version_2_group_and_ends_with_it(
+    executor: str, unified: CgroupPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not unified.has_version_2:
+        assert unified.why_not
+        return
+    zygote = supervisor_pool._ZYGOTE.replace("from palyra", EXECUTORS[executor] + "from palyra", 1)
+    monkeypatch.setattr(supervisor_pool, "_ZYGOTE", zygote)
+    script = (
+        "import os, time\nprint(open('/proc/self/cgroup').read(), flush=True)\nos.fork(); os.fork()\ntime.sleep(60)"
+    )
+    group = unified.take(Limits())
+    name = str(group.entry.v2).partition("/palyra-")[2]
+    assert name and group.entry.v1 == ()
+    async with Launcher(ready=1, cgroups=unified) as launcher:
+        async with started(launcher, python(script, cgroup=group.entry)) as (child, output):
+            await eventually(lambda: len(group.processes()) == 4)
+            assert f"0::/palyra-{name}\n" in output.read_text()
+            assert child.pid in group.processes()
+            child.signal(signal.SIGTERM)
+            ended = await child.wait()
+            assert (ended.signal, ended.orphans_killed, ended.survivors) == (signal.SIGTERM, 3, 0)
+            assert group.empty()
+        # One without a group starts outside it, and one whose group is gone does not start.
+        ended, output_text = await run(launcher, python("print(open('/proc/self/cgroup').read())"))
+        assert ended.exit_code == 0 and name not in output_text
+        with pytest.raises(LaunchFailed) as failed:
+            await run(launcher, python("", cgroup=CgroupEntry(v2=f"{group.entry.v2}/gone")))
+        assert (failed.value.details["stage"], failed.value.details["errno"]) == ("cgroup", errno.ENOENT)
+    group.release()
+
+
+async def test_a_launcher_without_version_2_groups_starts_nothing_in_one() -> None:
+    async with Launcher(ready=1) as launcher:
+        with pytest.raises(BadLaunch):
+            await run(launcher, python("", cgroup=CgroupEntry(v2="/sys/fs/cgroup/unified")))
+
+
 async def test_memory_of_the_whole_tree_is_limited(pool: CgroupPool) -> None:
     if "memory" not in pool.controllers:
         assert pool.why_not
@@ -148,8 +225,8 @@ for _ in range(4):
 time.sleep(1.5)
 """
     group = pool.take(Limits())
-    async with Launcher(ready=1) as launcher:
-        _, output = await run(launcher, python(script, cgroup_procs=group.procs))
+    async with Launcher(ready=1, cgroups=pool) as launcher:
+        _, output = await run(launcher, python(script, cgroup=group.entry))
     assert output.count("held") < 4
     assert group.out_of_memory()
     assert {line.layer for line in group.receipt() if line.held} == {
@@ -174,8 +251,8 @@ while True:
 """
     group = pool.take(Limits())
     async with (
-        Launcher(ready=1) as launcher,
-        started(launcher, python(bomb, marker, cgroup_procs=group.procs)) as (
+        Launcher(ready=1, cgroups=pool) as launcher,
+        started(launcher, python(bomb, marker, cgroup=group.entry)) as (
             child,
             output,
         ),
@@ -194,7 +271,8 @@ async def test_kill_ends_what_never_had_a_keeper(pool: CgroupPool) -> None:
         assert pool.why_not
         return
     group = pool.take(Limits())
-    enter = "; ".join(f"open({path!r}, 'w').write('0')" for path in group.procs)
+    paths = [f"{directory}/cgroup.procs" for directory in group.entry.directories]
+    enter = "; ".join(f"open({path!r}, 'w').write('0')" for path in paths)
     process = subprocess.Popen(["/usr/bin/python3", "-c", f"{enter}; import time; time.sleep(60)"])
     await eventually(lambda: process.pid in group.processes())
     group.kill()
@@ -205,16 +283,16 @@ async def test_kill_ends_what_never_had_a_keeper(pool: CgroupPool) -> None:
 
 def test_groups_are_reused_and_leave_no_directory(pool: CgroupPool) -> None:
     groups = [pool.take(Limits()) for _ in range(12)]
-    places = {path for group in groups for path in group.procs}
-    assert len(places) == sum(len(group.procs) for group in groups)
+    places = {path for group in groups for path in group.entry.directories}
+    assert len(places) == sum(len(group.entry.directories) for group in groups)
     for group in groups:
         group.release()
     again = pool.take(Limits(memory_bytes=32 << 20))
-    assert set(again.procs) <= places
+    assert set(again.entry.directories) <= places
     assert all("33554432" in line.got for line in again.receipt() if line.held and line.layer is Layer.CGROUP_MEMORY)
     again.release()
     pool.close()
-    assert not any(Path(path).parent.exists() for path in places)
+    assert not any(Path(path).exists() for path in places)
 
 
 def test_a_group_that_was_busy_when_it_was_given_back_goes_with_a_later_one_or_in_the_end() -> None:
@@ -222,10 +300,10 @@ def test_a_group_that_was_busy_when_it_was_given_back_goes_with_a_later_one_or_i
     assert os.getuid() != 0 or pool.controllers, pool.why_not
     for later in (True, False):
         group = pool.take(Limits())
-        folders = [os.path.dirname(procs) for procs in group.procs]
+        folders = list(group.entry.directories)
         with subprocess.Popen(["sleep", "60"]) as inside:
-            for procs in group.procs:
-                Path(procs).write_text(str(inside.pid))
+            for folder in folders:
+                Path(folder, "cgroup.procs").write_text(str(inside.pid))
             group.release(empty=True)
             assert [folder for folder in folders if os.path.exists(folder)] == folders
             inside.kill()
@@ -241,7 +319,7 @@ def test_closing_waits_for_a_process_that_is_just_leaving_its_group(
     pool: CgroupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = pool.take(Limits())
-    folders = [os.path.dirname(procs) for procs in group.procs]
+    folders = list(group.entry.directories)
     group.release()
     real, busy = os.rmdir, [OSError(errno.EBUSY, "busy")] * 3
 
@@ -253,20 +331,3 @@ def test_closing_waits_for_a_process_that_is_just_leaving_its_group(
     monkeypatch.setattr(os, "rmdir", leaving)
     pool.close()
     assert folders and not [folder for folder in folders if os.path.exists(os.path.dirname(folder))]
-
-
-def test_a_group_with_a_process_that_waits_in_it_is_lent_first(tmp_path: Path) -> None:
-    pool = imitation(tmp_path)
-    plain, filtered = pool.man(filtered=False), pool.man(filtered=True)
-    assert plain and filtered and plain != filtered
-    # One that waits under a filter serves only who wants it, and who wants it gets it.
-    assert pool.take(Limits(), filtered=True).procs == filtered
-    assert pool.take(Limits()).procs == plain
-    assert pool.take(Limits()).procs not in (plain, filtered)
-    again = pool.man(filtered=True)
-    assert pool.take(Limits()).procs != again
-    pool.unman(again)
-    pool.unman(("/never/there",))
-    assert pool.take(Limits()).procs == again
-    pool.close()
-    assert pool.man(filtered=False) == ()

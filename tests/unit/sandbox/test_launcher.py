@@ -10,7 +10,15 @@ import uvloop
 
 from fakes.eventually import eventually
 from fakes.launching import SHOW, alive, processes_with, python, run, started
-from palyra.sandbox.domain.launch_spec import BadLaunch, KeeperLost, LauncherGone, LaunchFailed, LaunchSpec, LaunchStage
+from palyra.sandbox.domain.launch_spec import (
+    BadLaunch,
+    CgroupEntry,
+    KeeperLost,
+    LauncherGone,
+    LaunchFailed,
+    LaunchSpec,
+    LaunchStage,
+)
 from palyra.sandbox.launch.launcher import Launcher, tasks_of_user
 
 
@@ -89,7 +97,7 @@ async def test_a_failed_start_names_its_stage_and_errno(tmp_path: Path, confirm:
         (LaunchSpec(argv=(b"/nonexistent/program",)), LaunchStage.EXEC, errno.ENOENT),
         (LaunchSpec(argv=(os.fsencode(text),)), LaunchStage.EXEC, errno.ENOEXEC),
         (LaunchSpec(argv=(b"/bin/true",), cwd=b"/nonexistent"), LaunchStage.WORKING_DIRECTORY, errno.ENOENT),
-        (LaunchSpec(argv=(b"/bin/true",), cgroup_procs=("/nonexistent/procs",)), LaunchStage.CGROUP, errno.ENOENT),
+        (LaunchSpec(argv=(b"/bin/true",), cgroup=CgroupEntry(v1=("/nonexistent",))), LaunchStage.CGROUP, errno.ENOENT),
         (LaunchSpec(argv=(b"/bin/true",), seccomp=b"\xff" * 8), LaunchStage.SECCOMP, errno.EINVAL),
     ]
     async with Launcher() as launcher:

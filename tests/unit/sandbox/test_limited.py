@@ -1,6 +1,6 @@
 from typing import Any
 
-from palyra.sandbox.domain.launch_spec import Applied, LaunchSpec
+from palyra.sandbox.domain.launch_spec import Applied, CgroupEntry, LaunchSpec
 from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.domain.receipt import Layer
 from palyra.sandbox.launch.child import applied_by
@@ -18,7 +18,7 @@ def spec(wanted: SandboxProfile, **changes: Any) -> LaunchSpec:
         "seccomp": b"filter",
         "tasks_of_user": 100,
         "memory_by_cgroup": False,
-        "cgroup_procs": ("/cgroup/1/cgroup.procs",),
+        "cgroup": CgroupEntry(v1=("/cgroup/1",)),
         "landlock": True,
     }
     return limited_spec(wanted, (b"ls", b"-la"), b"/usr/bin/ls", **{**settings, **changes})
@@ -28,7 +28,7 @@ def test_the_program_gets_its_words_its_folder_and_every_restriction() -> None:
     made = spec(profile())
     assert made.argv == (b"ls", b"-la") and made.executable == b"/usr/bin/ls" and made.cwd == b"/work/sub"
     assert made.no_new_privs and made.new_session and made.seccomp == b"filter"
-    assert made.cgroup_procs == ("/cgroup/1/cgroup.procs",) and made.pass_fds == () and made.data_fds == ()
+    assert made.cgroup.v1 == ("/cgroup/1",) and made.pass_fds == () and made.data_fds == ()
 
 
 def test_only_the_workspace_and_the_folder_of_the_call_may_be_written() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fakes.start_plan import decoded, plan, text_at
-from palyra.sandbox.domain.launch_spec import LaunchSpec, LaunchStage, ReadOnlyHost, RootKind, RootPart
+from palyra.sandbox.domain.launch_spec import CgroupEntry, LaunchSpec, LaunchStage, ReadOnlyHost, RootKind, RootPart
 from palyra.sandbox.launch.plan_encoding import Segment
 from palyra.sandbox.launch.read_only_host import hold_read_only
 from palyra.sandbox.layers.syscall_table import SYSCALLS
@@ -138,7 +138,7 @@ def test_protected_names_are_mounted_on_themselves_and_nothing_is_made() -> None
 
 def test_in_a_plan_it_comes_after_the_control_groups_and_only_a_directory_may_be_there_already() -> None:
     host = ReadOnlyHost(workspace=b"/home/a b", ids=(1000, 1001))
-    spec = LaunchSpec(argv=(b"/bin/true",), cgroup_procs=("/cg",), read_only_host=host, pass_fds=(16, 17))
+    spec = LaunchSpec(argv=(b"/bin/true",), cgroup=CgroupEntry(v1=("/cg",)), read_only_host=host, pass_fds=(16, 17))
     made = plan(spec)
     stages = list(dict.fromkeys(step.stage for step in made.steps))
     assert stages[1:5] == [

@@ -3,16 +3,20 @@ import struct
 import pytest
 
 from fakes.start_plan import ORDERS, decoded, plan, text_at
-from palyra.sandbox.domain.launch_spec import BadLaunch, LandlockRules, LaunchSpec, LaunchStage, ReadOnlyHost, RLimit
+from palyra.sandbox.domain.launch_spec import (
+    BadLaunch,
+    CgroupEntry,
+    LandlockRules,
+    LaunchSpec,
+    LaunchStage,
+    ReadOnlyHost,
+    RLimit,
+)
 from palyra.sandbox.launch.start_plan import (
-    NOTHING_AHEAD,
     PRESENT,
-    Preparation,
     plan_announcement,
     plan_from_memory_file,
     plan_hiding,
-    plan_preparation,
-    preparation_of,
 )
 
 
@@ -32,14 +36,10 @@ def test_one_that_waits_for_long_is_hidden_first() -> None:
     assert received[1] == 0x6000C0 and control == 1 << 63
 
 
-def test_groups_that_were_entered_ahead_are_not_entered_again() -> None:
-    spec = LaunchSpec(argv=(b"/bin/true",), cgroup_procs=("/sys/fs/cgroup/x/cgroup.procs",))
-    there = Preparation(cgroup_procs=spec.cgroup_procs)
-    elsewhere = Preparation(cgroup_procs=("/sys/fs/cgroup/y/cgroup.procs",))
-    ahead = decoded(plan_preparation(there, machine="x86_64", landlock_abi=7, orders=ORDERS, message=0))
-    assert [name for name, *_ in ahead] == ["openat", "write", "close", "recvmsg"]
-    assert "openat" not in [name for name, *_ in decoded(plan(spec, prepared=there).encoded)]
-    assert "openat" in [name for name, *_ in decoded(plan(spec, prepared=elsewhere).encoded)]
+def test_a_group_of_version_1_is_entered_by_the_one_thread_and_one_of_version_2_not_at_all() -> None:
+    entry = CgroupEntry(v1=("/cg/pids/1", "/cg/memory/1"), v2="/cg/unified/1")
+    made = plan(LaunchSpec(argv=(b"/bin/true",), cgroup=entry))
+    assert [step.subject for step in made.steps if step.call == "openat"] == ["/cg/pids/1/tasks", "/cg/memory/1/tasks"]
 
 
 def test_the_plan_of_the_plainest_program() -> None:
@@ -77,7 +77,7 @@ def test_the_filter_is_last_and_privileges_go_before_rules_are_set() -> None:
         landlock=LandlockRules(read=("/usr",), write=("/tmp",)),
         seccomp=bytes(16),
         drop_capabilities=True,
-        cgroup_procs=("/cg/procs",),
+        cgroup=CgroupEntry(v1=("/cg",)),
         read_only_host=ReadOnlyHost(workspace=b"/w"),
     )
     made = plan(spec, rlimits=((0, 1, 2),))
@@ -122,39 +122,6 @@ def test_landlock_paths_may_be_missing_to_read_but_not_to_write() -> None:
     assert records[-3][0] == "landlock_restrict_self"
 
 
-def test_a_prepared_ruleset_is_used_only_for_the_rules_it_was_made_for() -> None:
-    rules = LandlockRules(read=("/usr", "/lib"), write=("/w",), connect_tcp=(443,))
-    spec = LaunchSpec(argv=(b"/bin/true",), landlock=rules)
-    same, other = preparation_of(spec), Preparation(landlock=LandlockRules(read=("/",)))
-    for ahead, made_again in ((same, False), (other, True)):
-        records = decoded(plan(spec, prepared=ahead).encoded)
-        assert ("landlock_create_ruleset" in [name for name, *_ in records]) is made_again
-        # In both the descriptors come one later, for the ruleset lies at the first number.
-        assert next(arguments for name, arguments, _ in records if name == "dup3")[:2] == [4, 0]
-    made = decoded(plan_preparation(same, machine="x86_64", landlock_abi=7, orders=ORDERS, message=0x600080))
-    assert [name for name, *_ in made].count("landlock_add_rule") == 4
-    assert made[-1] == ("recvmsg", [ORDERS, 0x600080, 0x40000000, 0, 0, 0], 1 << 63)
-    # What may be written and which ports are open belongs to the call, not to what is prepared.
-    others = LandlockRules(read=("/usr", "/lib"), write=(), connect_tcp=(80,))
-    assert same == preparation_of(LaunchSpec(argv=(b"/x",), landlock=others))
-
-
-def test_a_prepared_filter_is_not_installed_twice_and_serves_nobody_else() -> None:
-    spec = LaunchSpec(argv=(b"/bin/true",), seccomp=bytes(16))
-    ahead = preparation_of(spec)
-    assert LaunchStage.SECCOMP in {step.stage for step in plan(spec).steps}
-    assert LaunchStage.SECCOMP not in {step.stage for step in plan(spec, prepared=ahead).steps}
-    for other in (
-        LaunchSpec(argv=(b"/bin/true",)),
-        LaunchSpec(argv=(b"/bin/true",), seccomp=bytes(8)),
-        LaunchSpec(argv=(b"/bin/true",), seccomp=bytes(16), no_new_privs=False),
-    ):
-        assert not ahead.serves(other)
-        with pytest.raises(BadLaunch):
-            plan(other, prepared=ahead)
-    assert preparation_of(LaunchSpec(argv=(b"/x",), seccomp=bytes(16), no_new_privs=False)).seccomp is None
-
-
 def test_what_cannot_be_had_is_refused() -> None:
     confined = LaunchSpec(argv=(b"/bin/true",), landlock=LandlockRules(read=("/",), least_abi=6))
     with pytest.raises(BadLaunch):
@@ -162,4 +129,4 @@ def test_what_cannot_be_had_is_refused() -> None:
     with pytest.raises(BadLaunch):
         plan(LaunchSpec(argv=(b"/bin/true",)), machine="sparc64")
     with pytest.raises(BadLaunch):
-        plan_from_memory_file("x86_64", 10, 9, prepared=NOTHING_AHEAD)
+        plan_from_memory_file("x86_64", 10, 9)

@@ -151,6 +151,23 @@ class ReadOnlyHost(msgspec.Struct, frozen=True, kw_only=True):
         return BESIDE_ROOT if self.beside else MADE_ROOT
 
 
+class CgroupEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The directories of the control groups that a program starts in, and that end with it.
+
+    It enters those of version 1 by itself, and is created in the one of version 2.
+    """
+
+    v1: tuple[str, ...] = ()
+    v2: str | None = None
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        return self.v1 if self.v2 is None else (*self.v1, self.v2)
+
+
+NO_CGROUP: Final = CgroupEntry()
+
+
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One program to start. ``executable`` is what the kernel runs; ``argv[0]`` is only what the program is told.
 
@@ -171,7 +188,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     umask: int = ORDINARY_UMASK
     data_fds: tuple[tuple[int, bytes], ...] = ()
     pass_fds: tuple[int, ...] = ()
-    cgroup_procs: tuple[str, ...] = ()
+    cgroup: CgroupEntry = NO_CGROUP
     read_only_host: ReadOnlyHost | None = None
 
     def __post_init__(self) -> None:

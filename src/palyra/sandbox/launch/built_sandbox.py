@@ -332,7 +332,7 @@ async def begin(launcher: Launcher, plan: BubblewrapPlan, group: Group) -> Begun
     said, saying = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         with theirs, held(saying), held(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) as nothing:
-            spec = to_launch_spec(plan, cgroup_procs=group.procs)
+            spec = to_launch_spec(plan, cgroup=group.entry)
             given = (theirs.fileno(), _image())
             child = await launcher.launch(spec, stdin=nothing, stdout=saying, stderr=saying, fds=given, confirm=False)
     except BaseException:

@@ -10,9 +10,18 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from palyra.sandbox.domain.launch_spec import Applied, Exit, LaunchFailed, LaunchSpec
+from palyra.sandbox.domain.launch_spec import (
+    NO_CGROUP,
+    Applied,
+    BadLaunch,
+    CgroupEntry,
+    Exit,
+    LaunchFailed,
+    LaunchSpec,
+    LaunchStage,
+)
 from palyra.sandbox.launch.plan_encoding import Step
-from palyra.sandbox.launch.start_plan import NOTHING_AHEAD, Preparation, StartPlan, plan_from_memory_file
+from palyra.sandbox.launch.start_plan import StartPlan, plan_from_memory_file
 from palyra.sandbox.launch.supervisor import wire
 from palyra.sandbox.launch.supervisor.native_code import BUFFER_BYTES
 
@@ -29,17 +38,17 @@ class KeeperEnd:
         self.control = control
         self.orders = orders
         self.plan: StartPlan | None = None
-        # What the waiting process was told to do ahead, and when.
         self.native = False
-        self.prepared = NOTHING_AHEAD
-        self.prepared_at = 0.0
-        # The control groups that the keeper ends with the program, as it was told last.
-        self.groups: tuple[str, ...] = ()
+        self.cgroup = NO_CGROUP
         # Whether somebody listens to the orders' socket, and so closes it.
         self.confirming = False
         self.failure: LaunchFailed | None = None
         # Called when the keeper has said how its program ended.
         self.listeners: list[Callable[[object], None]] = []
+
+    def learn_program(self, hello: bytes) -> None:
+        """Take the number of a process that was created after the first greeting."""
+        _, _, _, self.program = wire.HELLO.unpack(hello)
 
     def greeted(self) -> bool:
         """Takes the greeting. False when the keeper ended instead, or is of another release."""
@@ -65,20 +74,18 @@ class KeeperEnd:
         with contextlib.suppress(OSError):
             self.control.send(message, socket.MSG_NOSIGNAL)
 
-    def tell_groups(self, procs: tuple[str, ...]) -> None:
-        """Which control groups end with the program, if that is another thing than it knows. Told before they are
-        needed, it does not take the processor from a program that starts."""
-        if procs != self.groups:
-            self.groups = procs
-            self.tell(wire.GROUPS_TAG + b"\0".join(os.fsencode(path) for path in procs))
+    def enter(self, cgroup: CgroupEntry) -> None:
+        """Name the control groups that end with the program, and have it created in the one of version 2."""
+        self.cgroup = cgroup
+        if cgroup.directories:
+            self.tell(wire.GROUPS_TAG + b"\0".join(os.fsencode(path) for path in cgroup.directories))
+        if not self.program:
+            self.tell(wire.START_TAG + os.fsencode(cgroup.v2 or ""))
+        elif cgroup.v2 is not None:
+            raise BadLaunch("this launcher was given no version 2 control groups to start programs in")
 
     def heard(self) -> bytes:
-        """One message. A keeper that ended without reading our last one, which came as its program ended, makes the
-        kernel report that once, ahead of the message the keeper sent before it ended."""
-        try:
-            return self.control.recv(PACKET_BYTES)
-        except ConnectionResetError:
-            return self.control.recv(PACKET_BYTES)
+        return _receive(self.control)
 
     def close(self) -> None:
         self.orders.close()
@@ -87,15 +94,27 @@ class KeeperEnd:
     def hear_start(self) -> bool:
         """Reads what came instead of a successful exec. True when there is nothing more to hear."""
         try:
-            while message := self.orders.recv(PACKET_BYTES):
+            while message := _receive(self.orders):
                 index, number = wire.FAILED.unpack(message)
-                if self.plan is not None and 0 <= index < len(self.plan.steps):
+                if index == wire.NOT_IN_GROUP:
+                    where = self.cgroup.v2 or "no group"
+                    self.failure = failure_of(Step(LaunchStage.CGROUP, "clone3", where), number)
+                elif self.plan is not None and 0 <= index < len(self.plan.steps):
                     self.failure = failure_of(self.plan.steps[index], number)
         except BlockingIOError:
             return False
         except OSError:
             return True
         return True
+
+
+def _receive(connection: socket.socket) -> bytes:
+    """Take one message. A peer that ended without reading our last one makes the kernel report that once, ahead of the
+    message that the peer sent before it ended."""
+    try:
+        return connection.recv(PACKET_BYTES)
+    except ConnectionResetError:
+        return connection.recv(PACKET_BYTES)
 
 
 def failure_of(step: Step, number: int) -> LaunchFailed:
@@ -113,10 +132,14 @@ class Child:
     """A program that was started. ``wait`` and ``kill`` return when nothing of its tree is left."""
 
     def __init__(self, keeper: KeeperEnd, applied: Applied, ended: "asyncio.Future[Exit]") -> None:
-        self.pid = keeper.program
         self.applied = applied
         self._keeper = keeper
         self._ended = ended
+
+    @property
+    def pid(self) -> int:
+        """Of the program. It is 0 until the supervisor has created the process, where groups are of version 2."""
+        return self._keeper.program
 
     async def wait(self) -> Exit:
         return await asyncio.shield(self._ended)
@@ -166,7 +189,6 @@ def send_order(
     spec: LaunchSpec,
     plan: Callable[[bool], StartPlan],
     descriptors: tuple[int, ...],
-    prepared: Preparation = NOTHING_AHEAD,
 ) -> StartPlan:
     """Sends the plan and its descriptors. A long plan goes as a memory file, which shifts the others by one."""
     made: list[int] = []
@@ -177,7 +199,7 @@ def send_order(
         order = start.encoded
         if len(order) > wire.INLINE_ORDER_BYTES:
             start = plan(True)
-            order = plan_from_memory_file(platform.machine(), len(start.encoded), BUFFER_BYTES, prepared=prepared)
+            order = plan_from_memory_file(platform.machine(), len(start.encoded), BUFFER_BYTES)
             made.append(_memory_file(start.encoded))
             descriptors = (made[-1], *descriptors, *made[:-1])
         else:
@@ -226,7 +248,7 @@ def applied_by(spec: LaunchSpec, abi: int) -> Applied:
         seccomp=spec.seccomp is not None,
         landlock_abi=abi,
         rlimits=len(spec.rlimits),
-        cgroups=len(spec.cgroup_procs),
+        cgroups=len(spec.cgroup.directories),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from palyra.sandbox.domain.launch_spec import BadLaunch, Exit, KeeperLost, LaunchFailed, LaunchSpec, LaunchStage, RLimit
 from palyra.sandbox.launch.child import Child, KeeperEnd, applied_by, closed_by_exec, exit_of, send_order
-from palyra.sandbox.launch.start_plan import StartPlan, plan_start, preparation_of
+from palyra.sandbox.launch.start_plan import StartPlan, plan_start
 from palyra.sandbox.launch.supervisor import wire
 from palyra.sandbox.launch.supervisor.native_code import ORDERS_DESCRIPTOR
 from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS, KeeperPool
@@ -169,12 +169,7 @@ class Launcher:
         rlimits = numbered(spec.rlimits)
         abi = landlock.abi() if spec.landlock is not None else 0
 
-        keeper = await self._pool.take(spec)
-        # First of all: it may have entered one ahead of need that is somebody else's from now on.
-        keeper.tell_groups(spec.cgroup_procs)
-        if spec.landlock is not None or spec.seccomp is not None:
-            self._pool.usual = preparation_of(spec)
-        self._pool.usually_grouped = bool(spec.cgroup_procs)
+        keeper = await self._pool.take()
 
         def plan_for(in_memory_file: bool) -> StartPlan:
             return plan_start(
@@ -184,7 +179,6 @@ class Launcher:
                 rlimits=rlimits,
                 orders=ORDERS_DESCRIPTOR,
                 in_memory_file=in_memory_file,
-                prepared=keeper.prepared,
             )
 
         loop = asyncio.get_running_loop()
@@ -194,12 +188,16 @@ class Launcher:
         self._running[keeper.pid] = (keeper, ended)
         loop.add_reader(keeper.control.fileno(), self._hear_keeper, keeper)
         try:
+            keeper.enter(spec.cgroup)
             given = (stdin, stdout, stderr, *fds)
-            keeper.plan = send_order(keeper.orders, spec, plan_for, given, keeper.prepared)
+            keeper.plan = send_order(keeper.orders, spec, plan_for, given)
             if confirm:
                 await closed_by_exec(loop, keeper)
         except OSError as problem:
             await self._abandon(keeper, ended)
+            if keeper.failure is not None:
+                # It could not be created in its group, and nobody takes the order.
+                raise keeper.failure from problem
             raise LaunchFailed(
                 f"the program could not be handed over: {problem.strerror}",
                 stage=LaunchStage.RECEIVE.value,
@@ -228,6 +226,9 @@ class Launcher:
             return
         except OSError:
             message = b""
+        if message[:1] == wire.HELLO_TAG:
+            keeper.learn_program(message)
+            return
         asyncio.get_running_loop().remove_reader(keeper.control.fileno())
         keeper.control.close()
         if keeper.orders.fileno() >= 0:

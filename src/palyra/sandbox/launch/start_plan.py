@@ -63,27 +63,6 @@ class StartPlan(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
 
 
-class Preparation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a waiting process did ahead of its order."""
-
-    landlock: LandlockRules | None = None
-    seccomp: bytes | None = None
-    # The control groups that it is in. Entering one makes the kernel wait for every processor: ten milliseconds.
-    cgroup_procs: tuple[str, ...] = ()
-
-    @property
-    def descriptors(self) -> int:
-        """How many numbers it takes before those that come with the order."""
-        return int(self.landlock is not None)
-
-    def serves(self, spec: LaunchSpec) -> bool:
-        """Whether a launch can follow it. A ruleset can be ignored, a filter cannot."""
-        return self.seccomp is None or (self.seccomp == spec.seccomp and spec.no_new_privs)
-
-
-NOTHING_AHEAD: Final = Preparation()
-
-
 def plan_start(
     spec: LaunchSpec,
     *,
@@ -92,17 +71,16 @@ def plan_start(
     rlimits: tuple[tuple[int, int, int], ...],
     orders: int,
     in_memory_file: bool = False,
-    prepared: Preparation = NOTHING_AHEAD,
 ) -> StartPlan:
-    """``rlimits`` are the spec's in the kernel's numbers. ``prepared`` is what the waiting process has already done
-    of ``plan_preparation``. Descriptors come in this order: the memory file of a long order, the standard ones,
-    ``spec.pass_fds``, one for each of ``spec.data_fds``."""
+    """Return the calls for one program. ``rlimits`` are the spec's in the kernel's numbers.
+
+    Descriptors come in this order: the memory file of a long order, the standard ones, ``spec.pass_fds``, one for each
+    of ``spec.data_fds``.
+    """
     if machine not in SYSCALLS:
         raise BadLaunch(f"programs cannot be started on {machine}", machine=machine)
-    if not prepared.serves(spec):
-        raise BadLaunch("the waiting process is under another filter than the program is to have")
     planned = _plan_again if spec.read_only_host is not None else _plan
-    return planned(spec, machine, landlock_abi, rlimits, orders, in_memory_file, prepared)
+    return planned(spec, machine, landlock_abi, rlimits, orders, in_memory_file)
 
 
 def _plan(
@@ -112,14 +90,11 @@ def _plan(
     rlimits: tuple[tuple[int, int, int], ...],
     orders: int,
     in_memory_file: bool,
-    prepared: Preparation,
 ) -> StartPlan:
-    # A prepared ruleset stays open at the first number, used or not, until exec closes it.
-    first = FIRST_RECEIVED + prepared.descriptors + int(in_memory_file)
+    first = FIRST_RECEIVED + int(in_memory_file)
     targets = (0, 1, 2, *spec.pass_fds, *(number for number, _ in spec.data_fds))
-    groups = () if prepared.cgroup_procs == spec.cgroup_procs else spec.cgroup_procs
     plan = Segment(SYSCALLS[machine])
-    plan.append(_beginning(machine, first, orders, targets, groups, spec.new_session, spec.umask))
+    plan.append(_beginning(machine, first, orders, targets, spec.cgroup.v1, spec.new_session, spec.umask))
     if spec.read_only_host is not None:
         # After the control groups, whose files must be written, and before the working directory is looked up.
         hold_read_only(plan, spec.read_only_host, _free_numbers(first, targets, DESCRIPTORS))
@@ -129,14 +104,9 @@ def _plan(
         plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
     if spec.landlock is not None:
         free, second_free = _free_numbers(first, targets, 2)
-        if prepared.landlock is not None and prepared.landlock == preparation_of(spec).landlock:
-            _allow_writing(plan, spec.landlock, landlock_abi, machine, FIRST_RECEIVED, free)
-        else:
-            _allow_reading(plan, spec.landlock, landlock_abi, machine, free, second_free)
-            _allow_writing(plan, spec.landlock, landlock_abi, machine, free, second_free)
+        _restrict_access(plan, spec.landlock, landlock_abi, machine, free, second_free)
     names = tuple(limit.name for limit in spec.rlimits)
-    seccomp = spec.seccomp if prepared.seccomp is None else None
-    plan.append(_limits(machine, rlimits, names, spec.drop_capabilities, seccomp))
+    plan.append(_limits(machine, rlimits, names, spec.drop_capabilities, spec.seccomp))
     argv, env = plan.strings(spec.argv), plan.strings([name + b"=" + value for name, value in spec.env])
     shown = spec.program.decode("utf-8", "backslashreplace")
     plan.add(LaunchStage.EXEC, "execve", plan.text(spec.program), argv, env, subject=shown)
@@ -159,8 +129,8 @@ def _beginning(
 ) -> Segment:
     plan = Segment(SYSCALLS[machine])
     _place_descriptors(plan, targets, first, orders)
-    for path in cgroups:
-        _enter_cgroup(plan, path, _free_numbers(first, targets, 1)[0])
+    for directory in cgroups:
+        _enter_cgroup(plan, directory, _free_numbers(first, targets, 1)[0])
     if new_session:
         plan.add(LaunchStage.SESSION, "setsid")
     default = plan.keep(bytes(_SIGACTION_BYTES))
@@ -189,45 +159,6 @@ def _limits(
     return plan
 
 
-def preparation_of(spec: LaunchSpec) -> Preparation:
-    """The part of a launch that the next one will probably share, and that a waiting process can do ahead."""
-    rules = spec.landlock
-    return Preparation(
-        landlock=None
-        if rules is None
-        else LandlockRules(
-            read=rules.read,
-            devices=rules.devices,
-            connect_tcp=None if rules.connect_tcp is None else (),
-            bind_tcp=None if rules.bind_tcp is None else (),
-            scope_signals=rules.scope_signals,
-            scope_abstract_sockets=rules.scope_abstract_sockets,
-            least_abi=rules.least_abi,
-        ),
-        seccomp=spec.seccomp if spec.no_new_privs else None,
-    )
-
-
-def plan_preparation(ahead: Preparation, *, machine: str, landlock_abi: int, orders: int, message: int) -> bytes:
-    """Enters its groups, makes the ruleset of what may be read, installs the filter, and waits for the real order with
-    ``message``.
-
-    The ruleset is one more descriptor; an order that has no use for it ignores it. The filter cannot be taken off
-    again: only orders that want it may follow.
-    """
-    plan = Segment(SYSCALLS[machine])
-    for path in ahead.cgroup_procs:
-        _enter_cgroup(plan, path, FIRST_RECEIVED)
-    if ahead.landlock is not None:
-        _allow_reading(plan, ahead.landlock, landlock_abi, machine, FIRST_RECEIVED, FIRST_RECEIVED + 1)
-    if ahead.seccomp is not None:
-        plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
-        _filter(plan, ahead.seccomp)
-    plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
-    plan.words[-1] = RESTART
-    return plan.encode()
-
-
 def plan_announcement(machine: str, *, orders: int, message: int, closed: tuple[int, ...] = ()) -> bytes:
     """For a process that waits in a sandbox: says that it is there, and waits for the next order with ``message``."""
     plan = Segment(SYSCALLS[machine])
@@ -248,12 +179,12 @@ def plan_hiding(machine: str, *, orders: int, message: int) -> bytes:
     return plan.encode()
 
 
-def plan_from_memory_file(machine: str, size: int, buffer_bytes: int, *, prepared: Preparation) -> bytes:
+def plan_from_memory_file(machine: str, size: int, buffer_bytes: int) -> bytes:
     """The short order that makes the waiting process read a long one from the first descriptor it received."""
     if size > buffer_bytes:
         raise BadLaunch("the arguments and the environment are longer than any program can take", errno=errno.E2BIG)
     words = [VERSION, 1, WORD * (HEADER_WORDS + RECORD_WORDS), WORD * HEADER_WORDS]
-    words += [SYSCALLS[machine]["pread64"], FIRST_RECEIVED + prepared.descriptors, 0, size, 0, 0, 0, RESTART]
+    words += [SYSCALLS[machine]["pread64"], FIRST_RECEIVED, 0, size, 0, 0, 0, RESTART]
     words.append(WORD * (HEADER_WORDS + 2))
     return struct.pack(f"<{len(words)}Q", *words)
 
@@ -281,32 +212,26 @@ def _free_numbers(first: int, targets: tuple[int, ...], count: int) -> tuple[int
     return tuple(number for number in range(FIRST_RECEIVED, moved.stop + count) if number not in taken)[:count]
 
 
-def _enter_cgroup(plan: Segment, path: str, free: int) -> None:
-    stage = LaunchStage.CGROUP
+def _enter_cgroup(plan: Segment, directory: str, free: int) -> None:
+    """Move the one thread there is. Moving the process, through ``cgroup.procs``, waits 4 to 8 ms for a kernel lock."""
+    stage, path = LaunchStage.CGROUP, f"{directory}/tasks"
     name = plan.text(path.encode("utf-8", "surrogateescape"))
     plan.add(stage, "openat", _AT_FDCWD, name, _O_WRONLY | _O_CLOEXEC, subject=path)
     plan.add(stage, "write", free, plan.keep(b"0"), 1, subject=path)
     plan.add(stage, "close", free)
 
 
-def _allow_reading(plan: Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
+def _restrict_access(plan: Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
     if abi < max(rules.least_abi, 1):
         raise BadLaunch(f"this kernel has Landlock ABI {abi}, {max(rules.least_abi, 1)} is required", abi=abi)
-    fs = landlock_rights.fs_handled(abi)
+    stage, fs = LaunchStage.LANDLOCK, landlock_rights.fs_handled(abi)
     net, scoped = landlock_rights.net_handled(rules, abi), landlock_rights.scope_handled(rules, abi)
     attributes = plan.keep(struct.pack("<QQQ", fs, net, scoped))
-    size = landlock_rights.ruleset_attribute_bytes(abi)
-    plan.add(LaunchStage.LANDLOCK, "landlock_create_ruleset", attributes, size, 0)
+    plan.add(stage, "landlock_create_ruleset", attributes, landlock_rights.ruleset_attribute_bytes(abi), 0)
     # What a program may read hardly differs between calls, and is most of the plan.
     plan.append(_allow_paths_cached(machine, rules.read, landlock_rights.READING & fs, ruleset, beneath))
     plan.append(_allow_paths_cached(machine, rules.devices, landlock_rights.DEVICE & fs, ruleset, beneath))
-
-
-def _allow_writing(plan: Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
-    stage = LaunchStage.LANDLOCK
-    rights = landlock_rights.WRITING & landlock_rights.fs_handled(abi)
-    net = landlock_rights.net_handled(rules, abi)
-    plan.append(_allow_paths(machine, rules.write, rights, ruleset, beneath, optional=False))
+    plan.append(_allow_paths(machine, rules.write, landlock_rights.WRITING & fs, ruleset, beneath, optional=False))
     for ports, right in (
         (rules.connect_tcp, landlock_rights.Net.CONNECT_TCP),
         (rules.bind_tcp, landlock_rights.Net.BIND_TCP),

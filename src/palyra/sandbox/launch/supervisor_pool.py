@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import platform
 import socket
 import subprocess
 from collections import deque
@@ -16,14 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from palyra.sandbox.domain.launch_spec import LauncherGone, LaunchFailed, LaunchSpec, LaunchStage
+from palyra.sandbox.domain.launch_spec import LauncherGone, LaunchFailed, LaunchStage
 from palyra.sandbox.launch.child import PACKET_BYTES, KeeperEnd
-from palyra.sandbox.launch.start_plan import NOTHING_AHEAD, Preparation, plan_preparation
 from palyra.sandbox.launch.supervisor import wire
-from palyra.sandbox.launch.supervisor.native_code import ORDERS_DESCRIPTOR, SECOND_MESSAGE_ADDRESS
-from palyra.sandbox.layers import landlock
 from palyra.sandbox.layers.cgroup_pool import CgroupPool
 
 # Ready keepers. Each is two processes of about 1 MiB of their own; more only helps bursts.
@@ -32,14 +26,11 @@ READY_KEEPERS: Final = 4
 REFILL_SECONDS: Final = 0.005
 # The same while more than half of them are still ready.
 UNHURRIED_REFILL_SECONDS: Final = 0.025
-# A prepared keeper has opened files by name; a file that was since replaced would be out of the program's reach.
-PREPARED_SECONDS: Final = 20.0
 # Making a keeper takes a millisecond or two; a machine that cannot do it in this time is in trouble.
 KEEPER_SECONDS: Final = 30.0
 # The zygote waits for its keepers' trees to end; this long covers a disk that is slow to answer.
 STOP_SECONDS: Final = 10.0
 
-_MACHINE: Final = platform.machine()
 _PACKAGE_ROOT: Final = str(Path(__file__).resolve().parents[3])
 # Appended, so that nothing installed beside Palyra can take the place of a standard module.
 _ZYGOTE: Final = (
@@ -72,9 +63,6 @@ class KeeperPool:
         self._requested = 0
         self._greeting: dict[int, KeeperEnd] = {}
         self._refilling: asyncio.TimerHandle | None = None
-        # What the last confined program had in common with the next, most likely.
-        self.usual: Preparation | None = None
-        self.usually_grouped = False
         # Whether keepers have the native executor waiting, once one has said so.
         self.native = False
         self.greeted = asyncio.Event()
@@ -124,8 +112,9 @@ class KeeperPool:
             self._refill()
 
     def _start_zygote(self, control: int) -> "subprocess.Popen[bytes]":
+        late = self._cgroups is not None and self._cgroups.has_version_2
         return subprocess.Popen(
-            [self._python, "-I", "-S", "-B", "-c", _ZYGOTE, _PACKAGE_ROOT, str(control)],
+            [self._python, "-I", "-S", "-B", "-c", _ZYGOTE, _PACKAGE_ROOT, str(control), str(int(late))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -144,41 +133,19 @@ class KeeperPool:
             while self._ending:
                 await asyncio.wait(self._ending)
 
-    def _ready_for(self, spec: LaunchSpec) -> KeeperEnd | None:
-        """A ready keeper, better one that has the program's filter already. Those of no use any more are let go."""
-        now = asyncio.get_running_loop().time()
-        for keeper in list(self.ready):
-            if keeper.prepared is not NOTHING_AHEAD and now - keeper.prepared_at > PREPARED_SECONDS:
-                self.ready.remove(keeper)
-                self._let_go(keeper)
-        while (found := self._nearest(spec)) is not None and not found.waits():
-            self.ready.remove(found)
-            self._let_go(found)
-        if found is not None:
-            self.ready.remove(found)
-            if self._cgroups is not None and found.prepared.cgroup_procs != spec.cgroup_procs:
-                self._cgroups.unman(found.prepared.cgroup_procs)
-        return found
+    def _take_ready(self) -> KeeperEnd | None:
+        while self.ready:
+            keeper = self.ready.popleft()
+            if keeper.waits():
+                return keeper
+            keeper.close()
+        return None
 
-    def _nearest(self, spec: LaunchSpec) -> KeeperEnd | None:
-        found: KeeperEnd | None = None
-        for keeper in self.ready:
-            if keeper.prepared.serves(spec) and (found is None or _nearer(spec, keeper, found)):
-                found = keeper
-        return found
-
-    def _let_go(self, keeper: KeeperEnd) -> None:
-        """Its groups are somebody else's soon: it must not end what is in them then."""
-        keeper.tell_groups(())
-        keeper.close()
-        if self._cgroups is not None:
-            self._cgroups.unman(keeper.prepared.cgroup_procs)
-
-    async def take(self, spec: LaunchSpec) -> KeeperEnd:
+    async def take(self) -> KeeperEnd:
         """A ready keeper, or the next one that gets ready."""
         if self._control is None:
             await self.start()
-        keeper = self._ready_for(spec)
+        keeper = self._take_ready()
         if keeper is not None:
             return keeper
         waiting: asyncio.Future[KeeperEnd] = asyncio.get_running_loop().create_future()
@@ -279,36 +246,7 @@ class KeeperPool:
             if not waiting.done():
                 waiting.set_result(keeper)
                 return
-        self._prepare(keeper)
         self.ready.append(keeper)
-
-    def _prepare(self, keeper: KeeperEnd) -> None:
-        """Lets it do ahead what the last confined program had in common with the next, most likely.
-
-        A filter once installed stays: half of the ready keepers are left without, for programs of another kind.
-        """
-        if not keeper.native:
-            return
-        ahead = self.usual or NOTHING_AHEAD
-        if 2 * sum(other.prepared.seccomp is not None for other in self.ready) >= self._wanted_ready:
-            ahead = Preparation(landlock=ahead.landlock)
-        if self._cgroups is not None and self.usually_grouped:
-            ahead = msgspec.structs.replace(ahead, cgroup_procs=self._cgroups.man(filtered=ahead.seccomp is not None))
-        if ahead == NOTHING_AHEAD:
-            return
-        order = plan_preparation(
-            ahead,
-            machine=_MACHINE,
-            landlock_abi=landlock.abi(),
-            orders=ORDERS_DESCRIPTOR,
-            message=SECOND_MESSAGE_ADDRESS,
-        )
-        if len(order) <= wire.INLINE_ORDER_BYTES:
-            with contextlib.suppress(OSError):
-                keeper.orders.send(order, socket.MSG_NOSIGNAL)
-                keeper.prepared = ahead
-                keeper.prepared_at = asyncio.get_running_loop().time()
-                keeper.tell_groups(ahead.cgroup_procs)
 
     def _refuse_one(self, number: int) -> None:
         self._requested = max(self._requested - 1, 0)
@@ -334,9 +272,6 @@ class KeeperPool:
             asyncio.get_running_loop().remove_reader(keeper.control.fileno())
         for keeper in (*self.ready, *self._greeting.values()):
             keeper.close()
-            if self._cgroups is not None:
-                # It ends what is in its groups when it sees that the zygote is gone, and nobody knows when that is.
-                self._cgroups.leave(keeper.prepared.cgroup_procs)
         self.ready.clear()
         self._greeting.clear()
         self._requested = 0
@@ -354,15 +289,6 @@ class KeeperPool:
                 waiting.set_exception(LauncherGone("the launcher process ended"))
         zygote, self._zygote = self._zygote, None
         return zygote
-
-
-def _nearer(spec: LaunchSpec, keeper: KeeperEnd, other: KeeperEnd) -> bool:
-    """Whether a keeper has done more of this launch ahead. Groups take the longest to enter."""
-
-    def done(each: KeeperEnd) -> tuple[bool, bool]:
-        return each.prepared.cgroup_procs == spec.cgroup_procs, each.prepared.seccomp == spec.seccomp
-
-    return done(keeper) > done(other)
 
 
 def _wait_for_end(zygote: "subprocess.Popen[bytes]") -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import HostFacts, HostHold
-from palyra.sandbox.domain.launch_spec import LaunchSpec, ReadOnlyHost
+from palyra.sandbox.domain.launch_spec import NO_CGROUP, CgroupEntry, LaunchSpec, ReadOnlyHost
 from palyra.sandbox.domain.minimal_root import ETC_REASONS, is_covered
 from palyra.sandbox.domain.plan import BubblewrapPlan, rlimits_of
 from palyra.sandbox.domain.receipt import Layer, ReceiptLine, unsupported
@@ -166,7 +166,7 @@ def _text(path: str) -> bytes:
 
 
 @lru_cache(maxsize=32)
-def to_launch_spec(plan: BubblewrapPlan, *, cgroup_procs: tuple[str, ...] = ()) -> LaunchSpec:
+def to_launch_spec(plan: BubblewrapPlan, *, cgroup: CgroupEntry = NO_CGROUP) -> LaunchSpec:
     """bubblewrap starts in / with an empty environment; ``pass_fds`` are the info and the block descriptor."""
     return LaunchSpec(
         argv=plan.argv,
@@ -177,7 +177,7 @@ def to_launch_spec(plan: BubblewrapPlan, *, cgroup_procs: tuple[str, ...] = ()) 
         new_session=True,
         data_fds=plan.data_fds,
         pass_fds=plan.pass_fds,
-        cgroup_procs=cgroup_procs,
+        cgroup=cgroup,
         read_only_host=_read_only_host(plan),
     )
 

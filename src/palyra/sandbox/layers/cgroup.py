@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from palyra.sandbox.domain.launch_spec import CgroupEntry
 from palyra.sandbox.domain.receipt import Layer, ReceiptLine
 
 
@@ -139,7 +140,7 @@ class Lender(Protocol):
 
 
 class Group:
-    """One call's group. ``procs`` are the files through which the program enters it before it runs."""
+    """One call's group. ``entry`` says how a program gets into it."""
 
     def __init__(self, pool: Lender, places: tuple[Hierarchy, ...], why_not: str) -> None:
         self._pool = pool
@@ -154,8 +155,9 @@ class Group:
         self._open: dict[tuple[str, str], int] = {}
 
     @property
-    def procs(self) -> tuple[str, ...]:
-        return tuple(f"{place.directory}/cgroup.procs" for place in self._places)
+    def entry(self) -> CgroupEntry:
+        v1 = tuple(place.directory for place in self._places if place.version == 1)
+        return CgroupEntry(v1=v1, v2=next((place.directory for place in self._places if place.version == 2), None))
 
     @property
     def limits_memory(self) -> bool:

@@ -40,9 +40,6 @@ class CgroupPool:
         self._bases: tuple[Hierarchy, ...] | None = None
         self._why_not = ""
         self._free: list[Group] = []
-        # Groups that a waiting process is in already, by their files, and whether it is under Tier B's filter.
-        self._manned: dict[tuple[str, ...], tuple[Group, bool]] = {}
-        self._left: list[Group] = []
         # Given back and not kept, and the kernel had not let go of what was killed in them: to be removed yet.
         self._busy: list[Group] = []
         self._lock = threading.Lock()
@@ -64,47 +61,20 @@ class CgroupPool:
             self._prepared()
             return self._why_not
 
-    def take(self, limits: TreeLimits, *, filtered: bool = False) -> Group:
-        """A group with these limits. Never fails: what cannot be limited is missing from the group's receipt.
-
-        Better one in which a process waits: entering a group takes longer than starting a program. One that waits
-        under a filter serves only a launch that is ``filtered``.
-        """
+    def take(self, limits: TreeLimits) -> Group:
+        """Lend a group with these limits. Never fails: what cannot be limited is missing from the group's receipt."""
         with self._lock:
             bases = self._prepared()
-            waiting = [procs for procs, (_, has_filter) in self._manned.items() if filtered or not has_filter]
-            if waiting:
-                group, _ = self._manned.pop(max(waiting, key=lambda procs: self._manned[procs][1]))
-            else:
-                group = self._free.pop() if self._free else self._make(bases)
+            group = self._free.pop() if self._free else self._make(bases)
         with contextlib.suppress(OSError):
             group.limit(limits, self._cpu_cores)
         return group
 
-    def man(self, *, filtered: bool) -> tuple[str, ...]:
-        """The files of a group for a waiting process to enter ahead of need; none where there are no groups."""
+    @property
+    def has_version_2(self) -> bool:
+        """Whether programs have to be created in their group: moving one there waits 8 ms for a kernel lock."""
         with self._lock:
-            if self._closed:
-                return ()
-            bases = self._prepared()
-            # The one that was given back first: whatever still ends in it has had the most time.
-            group = self._free.pop(0) if self._free else self._make(bases)
-            if group.procs:
-                self._manned[group.procs] = (group, filtered)
-            return group.procs
-
-    def unman(self, procs: tuple[str, ...]) -> None:
-        """The process that waited is gone, or goes elsewhere. One that is about to end may still be inside."""
-        with self._lock:
-            if procs in self._manned:
-                group, _ = self._manned.pop(procs)
-                self._free.append(group)
-
-    def leave(self, procs: tuple[str, ...]) -> None:
-        """The same, but somebody may still end whatever is in it: lent to nobody any more, and removed in the end."""
-        with self._lock:
-            if procs in self._manned:
-                self._left.append(self._manned.pop(procs)[0])
+            return any(base.version == 2 for base in self._prepared())
 
     def stays_open(self, group: Group) -> bool:
         return group in self._staying
@@ -114,7 +84,7 @@ class CgroupPool:
 
     def give_back(self, group: Group, *, empty: bool = False) -> None:
         with self._lock:
-            kept = group.procs and not self._closed and len(self._free) < self._kept
+            kept = group.entry.directories and not self._closed and len(self._free) < self._kept
             if kept and (empty or group.empty()):
                 self._free.append(group)
                 return
@@ -129,12 +99,10 @@ class CgroupPool:
         with self._lock:
             self._closed = True
             until = time.monotonic() + EMPTY_SECONDS
-            for group in (*self._free, *self._left, *self._busy, *(group for group, _ in self._manned.values())):
+            for group in (*self._free, *self._busy):
                 group.remove(until=until)
             self._free.clear()
-            self._left.clear()
             self._busy.clear()
-            self._manned.clear()
             for base in self._bases or ():
                 with contextlib.suppress(OSError):
                     os.rmdir(base.directory)
@@ -169,13 +137,16 @@ class CgroupPool:
 
     def _parents(self, found: Iterable[Hierarchy]) -> Iterable[Hierarchy]:
         name = f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
-        any_found = False
+        found = tuple(found)
+        limited_by_v1 = any(own.version == 1 for own in found)
         for own in found:
-            any_found = True
             _remove_leftovers(own.directory)
             directory = f"{own.directory}/{name}"
             try:
                 controllers = _delegated(own.directory) if own.version == 2 else own.controllers
+                if not controllers and limited_by_v1:
+                    # A group that limits nothing: to start in it costs more than to end its processes one by one.
+                    continue
                 os.mkdir(directory, 0o755)
                 if own.version == 2:
                     _enable(directory, controllers)
@@ -183,7 +154,7 @@ class CgroupPool:
                 self._why_not = f"{own.directory}: {problem.strerror}"
                 continue
             yield msgspec.structs.replace(own, directory=directory, controllers=controllers)
-        if not any_found and not self._why_not:
+        if not found and not self._why_not:
             self._why_not = "no control group hierarchy is mounted"
 
 

@@ -6,6 +6,7 @@ fork of Python that carries the order out itself. Both do the same: a list of sy
 
 import array
 import ctypes
+import errno
 import os
 import signal
 import socket
@@ -20,32 +21,63 @@ _HEADER = struct.Struct("<QQQQ")
 _RECORD = struct.Struct("<8Q")
 _WORD = struct.Struct("<Q")
 _RESTART = 1 << 63
+# struct clone_args
+_CLONE = struct.Struct("<11Q")
+_CLONE3 = 435
+_CLONE_INTO_CGROUP = 1 << 33
 _ALL_WORDS = (1 << 64) - 1
 _ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_RECEIVED * array.array("i").itemsize)
 
 
-def start_waiting(orders: socket.socket, image: int | None) -> int:
-    """Starts the process that waits, as a child of this one. Returns its pid."""
-    if image is None:
-        return _fork_waiting(orders)
+def start_waiting(orders: socket.socket, image: int | None, group: bytes = b"") -> int:
+    """Start the process that waits, as a child of this one and in a version 2 group. Return its pid."""
+    if image is None or group:
+        return _fork_waiting(orders, image, group)
     # Not a fork: this process's memory need not be copied to be thrown away. All other descriptors close on exec.
     place = (os.POSIX_SPAWN_DUP2, orders.fileno(), ORDERS_DESCRIPTOR)
     return os.posix_spawn(f"/proc/self/fd/{image}", [b"palyra-start"], {}, file_actions=[place], setsigmask=())
 
 
-def _fork_waiting(orders: socket.socket) -> int:
+def _fork_waiting(orders: socket.socket, image: int | None, group: bytes) -> int:
     parent = os.getpid()
-    pid = os.fork()
+    pid = _fork_into(group, orders) if group else os.fork()
     if pid == 0:
         linux_calls.prctl(linux_calls.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(0)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.dup2(orders.detach(), ORDERS_DESCRIPTOR)
+        if image is not None:
+            os.execve(image, [b"palyra-start"], {})  # noqa: S606 - the image itself, no shell
         os.closerange(3, ORDERS_DESCRIPTOR)
         os.closerange(ORDERS_DESCRIPTOR + 1, os.sysconf("SC_OPEN_MAX"))
         carry_out(receive())
         os._exit(NOT_STARTED)
+    return pid
+
+
+def _fork_into(group: bytes, orders: socket.socket) -> int:
+    """Fork a child that begins in a version 2 group. Old kernels and some containers cannot: there it moves itself."""
+    directory = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        arguments = _CLONE.pack(_CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, directory)
+        # PyDLL keeps the lock of the interpreter, so that the child has it too.
+        pid: int = ctypes.PyDLL(None, use_errno=True).syscall(_CLONE3, arguments, _CLONE.size)
+        if pid >= 0:
+            return pid
+        problem = ctypes.get_errno()
+        if problem not in (errno.ENOSYS, errno.EINVAL, errno.E2BIG, errno.EPERM):
+            raise OSError(problem, os.strerror(problem))
+    finally:
+        os.close(directory)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with open(group + b"/cgroup.procs", "wb", buffering=0) as entering:
+                entering.write(b"0")
+        except OSError as refused:
+            os.write(orders.fileno(), wire.FAILED.pack(wire.NOT_IN_GROUP, refused.errno or 0))
+            os._exit(NOT_STARTED)
     return pid
 
 

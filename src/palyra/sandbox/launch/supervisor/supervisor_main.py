@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable
 
-from palyra.sandbox import native_watch
 from palyra.sandbox.launch.supervisor import descendants, exec_child, native_code, wire
 from palyra.sandbox.layers import linux_calls
 
@@ -67,8 +66,12 @@ def _drain(descriptor: int) -> None:
 class Keeper:
     """One program's guardian, in its own process and its own session."""
 
-    def __init__(self, daemon: socket.socket, zygote_lives: int, child_died: int) -> None:
+    def __init__(
+        self, daemon: socket.socket, orders: socket.socket, image: int | None, zygote_lives: int, child_died: int
+    ) -> None:
         self._daemon = daemon
+        self._orders = orders
+        self._image = image
         self._program = 0
         self._child_died = child_died
         self._groups: list[bytes] = []
@@ -76,9 +79,6 @@ class Keeper:
         self._usage = (0,) * wire.USAGE_NUMBERS
         self._orphans = 0
         self._childless = False
-        self._native: native_watch.Watch | None = None
-        self._told = False
-        self._descriptors = (daemon.fileno(), zygote_lives, child_died)
         self._poll = select.poll()
         self._poll.register(daemon, select.POLLIN)
         self._poll.register(zygote_lives, select.POLLIN)
@@ -101,17 +101,28 @@ class Keeper:
         with here, there:
             here.send(self._done_message(0), socket.MSG_NOSIGNAL)
 
-    def greet(self, program: int, native: bool) -> None:
-        self._program = program
-        hello = wire.HELLO.pack(wire.HELLO_TAG, wire.VERSION, native, program)
+    def greet(self) -> bool:
+        hello = wire.HELLO.pack(wire.HELLO_TAG, wire.VERSION, self._image is not None, self._program)
         self._daemon.send(hello, socket.MSG_NOSIGNAL)
+        return True
+
+    def start_waiting(self, group: bytes = b"") -> bool:
+        """Start the process that becomes the program. Return False if it could not be created in its group."""
+        try:
+            self._program = exec_child.start_waiting(self._orders, self._image, group)
+        except OSError as problem:
+            if not group:
+                raise
+            self._orders.send(wire.FAILED.pack(wire.NOT_IN_GROUP, problem.errno or 0), socket.MSG_NOSIGNAL)
+            return False
+        finally:
+            self._orders.close()
+        return True
 
     def watch(self) -> None:
         """Until the program has ended or must end. Orphans that die meanwhile are collected: they count as pids."""
         daemon = self._daemon.fileno()
         while self._status is None:
-            if self._ended_unassisted():
-                return
             for descriptor, _ in self._poll.poll():
                 if descriptor == self._child_died:
                     self._collect()
@@ -124,22 +135,6 @@ class Keeper:
                         return
                 else:  # the zygote is gone
                     return
-
-    def watch_natively(self, address: int) -> None:
-        """From the next ``watch`` on. Call it when the program is known."""
-        pauses = {"rest": _REST_SECONDS, "after_you": _AFTER_YOU_SECONDS}
-        self._native = native_watch.Watch(address, self._descriptors, self._program, **pauses)
-
-    def _ended_unassisted(self) -> bool:
-        """Waits, where that can be done natively. True when the program has ended: then all is done and said, or what
-        it left behind is still to be ended. False when there is something else to do."""
-        if self._native is None:
-            return False
-        self._told = self._native.told()
-        ended, self._childless, status, usage = self._native.collected()
-        if ended:
-            self._status, self._usage = status, usage
-        return ended
 
     def _collect(self) -> None:
         while True:
@@ -162,14 +157,15 @@ class Keeper:
         tag = message[:1]
         if tag == wire.SIGNAL_TAG:
             _, number = wire.SIGNAL.unpack(message)
-            try:
-                os.kill(self._program, number)
-            except OSError:
-                return True
+            # With 0 it would be a signal to this process itself.
+            if self._program:
+                _signal_if_there(self._program, number)
             return True
         if tag == wire.GROUPS_TAG:
-            self._groups = [os.path.dirname(path) for path in message[1:].split(b"\0") if path]
+            self._groups = message[1:].split(b"\0")
             return True
+        if tag == wire.START_TAG and not self._program:
+            return self.start_waiting(message[1:]) and self.greet()
         return False
 
     def end_tree(self) -> int:
@@ -181,7 +177,7 @@ class Keeper:
         for group in self._groups:
             for name, content in _KILL_FILES:
                 _write_if_there(os.path.join(group, name), content)
-        if self._status is None:
+        if self._status is None and self._program:
             self._kill_program()
         ended, survivors = descendants.end_all()
         self._orphans += ended
@@ -206,8 +202,6 @@ class Keeper:
             self._usage = _as_counted(usage)
 
     def say_done(self, survivors: int) -> None:
-        if self._told:
-            return
         try:
             self._daemon.send(self._done_message(survivors), socket.MSG_NOSIGNAL)
         except OSError:
@@ -224,6 +218,13 @@ def _as_counted(usage: resource.struct_rusage) -> tuple[int, ...]:
     return (*(number for time in times for number in time), *map(int, usage[2:]))
 
 
+def _signal_if_there(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return
+
+
 def _write_if_there(path: bytes, content: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
@@ -238,20 +239,17 @@ def _write_if_there(path: bytes, content: bytes) -> None:
 
 
 def _run_keeper(
-    daemon: socket.socket, orders: socket.socket, zygote_lives: int, image: int | None, watch: int | None
+    daemon: socket.socket, orders: socket.socket, zygote_lives: int, image: int | None, *, late: bool
 ) -> None:
     os.setsid()
     linux_calls.prctl(linux_calls.PR_SET_CHILD_SUBREAPER, 1)
     linux_calls.name_this_process(b"palyra-keeper")
-    keeper = Keeper(daemon, zygote_lives, _wake_on_child_exit())
-    if watch is None:
-        keeper.rehearse()
-    program = exec_child.start_waiting(orders, image)
-    orders.close()
+    keeper = Keeper(daemon, orders, image, zygote_lives, _wake_on_child_exit())
+    keeper.rehearse()
+    if not late:
+        keeper.start_waiting()
     try:
-        keeper.greet(program, image is not None)
-        if watch is not None:
-            keeper.watch_natively(watch)
+        keeper.greet()
         keeper.watch()
     finally:
         keeper.say_done(keeper.end_tree())
@@ -262,13 +260,14 @@ def _run_keeper(
 class Zygote:
     """Forks keepers when asked, and ends what a killed keeper leaves behind."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, *, late: bool) -> None:
         self._control = control
+        # Whether programs have to be created in their control groups, which are known when they are wanted.
+        self._late = late
         self._keepers: dict[int, float] = {}
         self._lost: set[int] = set()
         self._child_died = _wake_on_child_exit()
         self._image = native_code.open_image()
-        self._watch = native_watch.open_watch()
         # Keepers hold the other end: it closes when this process is gone, however it went.
         self._lives_read, self._lives_write = os.pipe2(os.O_CLOEXEC)
 
@@ -324,7 +323,7 @@ class Zygote:
             self._control.close()
             os.close(self._lives_write)
             os.close(self._child_died)
-            _run_keeper(daemon, orders, self._lives_read, self._image, self._watch)
+            _run_keeper(daemon, orders, self._lives_read, self._image, late=self._late)
             status = 0
         finally:
             os._exit(status)
@@ -379,7 +378,7 @@ def main(arguments: list[str], exit_process: Callable[[int], object] = os._exit)
     # A collection would touch, and so copy, every page a fork shares.
     gc.disable()
     gc.freeze()
-    Zygote(control).serve()
+    Zygote(control, late=arguments[1] == "1").serve()
     exit_process(0)
 
 

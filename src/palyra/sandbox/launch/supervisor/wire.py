@@ -14,9 +14,13 @@ INLINE_ORDER_BYTES = 60_000
 
 # The process that becomes the program -> daemon, when a call of the plan failed: its index and the errno.
 FAILED = struct.Struct("<qq")
+# Instead of an index: the process could not be created in its group.
+NOT_IN_GROUP = -1
 
 # Keeper -> daemon.
-HELLO = struct.Struct("<cBBi")  # tag, version, whether the native executor waits, pid of what will be the program
+# Tag, version, whether the native executor waits, pid of what will be the program. With pid 0 it is said again once the
+# process was created, after START.
+HELLO = struct.Struct("<cBBi")
 HELLO_TAG = b"H"
 DONE = struct.Struct("<8s21q")  # tag, wait status, usage as the kernel counts it, orphans, survivors
 DONE_NUMBERS = 21
@@ -36,7 +40,8 @@ RUSAGE_COUNTERS = {
 # Daemon -> keeper.
 KILL_TAG = b"K"
 SIGNAL_TAG = b"S"
-GROUPS_TAG = b"G"
+GROUPS_TAG = b"G"  # the directories of the groups that end with the program
+START_TAG = b"B"  # the version 2 group to create the process in that becomes the program, or nothing
 SIGNAL = struct.Struct("<cB")
 
 # Daemon <-> zygote.

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fakes.eventually import eventually
-from fakes.launching import python, run, started
+from fakes.launching import alive, python, run, started
 from palyra.sandbox.launch import supervisor_pool
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.launch.supervisor import wire
@@ -23,6 +23,7 @@ def start_zygote() -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
         supervisor_pool._ZYGOTE,
         supervisor_pool._PACKAGE_ROOT,
         str(theirs.fileno()),
+        "0",
     ]
     with theirs:
         return ours, subprocess.Popen(command, pass_fds=(theirs.fileno(),), start_new_session=True)
@@ -76,3 +77,22 @@ async def test_the_terminals_interrupt_does_not_reach_programs() -> None:
         assert (ended.exit_code, output) == (0, "True\n")
         child = asyncio.ensure_future(run(launcher, python("import os, signal; os.kill(0, signal.SIGTERM)")))
         assert (await child)[0].signal == signal.SIGTERM
+
+
+async def test_a_program_ends_with_its_status_its_usage_and_everything_that_it_left_behind() -> None:
+    async with Launcher(ready=1) as launcher:
+        # Long enough that the kernel counts some of it: what it counts may come in whole ticks.
+        busy = "import sys; sum(range(3_000_000)); print('here'); sys.exit(7)"
+        ended, output = await run(launcher, python(busy))
+        assert (ended.exit_code, ended.signal, output, ended.survivors) == (7, None, "here\n", 0)
+        assert ended.rusage["user_seconds"] > 0 and ended.rusage["maxrss_kib"] > 1000
+        ended, _ = await run(launcher, python("import os, signal; os.kill(os.getpid(), signal.SIGUSR1)"))
+        assert (ended.exit_code, ended.signal) == (None, signal.SIGUSR1)
+        left = "import os, time\nif os.fork() == 0:\n    os.setsid(); time.sleep(60)\nos._exit(0)"
+        ended, _ = await run(launcher, python(left))
+        assert (ended.exit_code, ended.orphans_killed, ended.survivors) == (0, 1, 0)
+        tree = "import os, time\nprint(os.getpid(), flush=True)\nfor _ in range(5):\n    os.fork()\ntime.sleep(60)"
+        async with started(launcher, python(tree)) as (child, written):
+            await eventually(lambda: written.read_text() != "")
+            ended = await child.kill()
+            assert ended.signal == signal.SIGKILL and ended.survivors == 0 and not alive(child.pid)
