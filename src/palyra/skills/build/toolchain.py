@@ -260,11 +260,11 @@ class Toolchains:
 
 
 def _from_text(path: Path) -> bytes:
-    import wasmtime
+    from palyra.wasm.engine.config import assemble_text
 
     try:
-        return bytes(wasmtime.wat2wasm(path.read_text("utf-8")))
-    except (wasmtime.WasmtimeError, OSError, UnicodeDecodeError) as error:
+        return assemble_text(path.read_text("utf-8"))
+    except (ValueError, OSError) as error:
         raise BuildFailed(f"{path.name}: {error}") from error
 
 

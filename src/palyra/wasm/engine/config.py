@@ -78,3 +78,11 @@ def engine_name() -> str:
     """Version, machine and settings: what a compiled module depends on."""
     settings = ",".join(f"{name}={value}" for name, value in sorted(_settings().items()))
     return f"wasmtime {_version()} {platform.machine()} {settings}"
+
+
+def assemble_text(text: str) -> bytes:
+    """Translate the WebAssembly text format. Raises ``ValueError``."""
+    try:
+        return bytes(wasmtime.wat2wasm(text))
+    except wasmtime.WasmtimeError as error:
+        raise ValueError(str(error)) from error
