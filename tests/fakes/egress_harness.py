@@ -228,7 +228,7 @@ def hello_for(server_name: str | None) -> bytes:
 
 def use_ports(monkeypatch: Any, *, tls: int | None = None, http: int | None = None) -> None:
     """Lets ports that anybody may listen on stand for 443 and 80."""
-    for module in ("faces", "tunnel", "tunnel_opening"):
+    for module in ("proxy.client_protocols", "proxy.tunnel", "protocols.tunnel_opening"):
         for name, port in (("TLS_PORT", tls), ("HTTP_PORT", http)):
             if port is not None:
                 monkeypatch.setattr(f"palyra.egress.{module}.{name}", port, raising=False)

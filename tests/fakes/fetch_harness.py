@@ -18,17 +18,17 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from palyra.egress.client.http_client import Fetch, FetchClient
-from palyra.egress.client.request import Connection, FetchRequest, Frame, Prepared
+from palyra.egress.client.request import FetchRequest, Frame, Prepared
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.events import EgressEvent
 from palyra.egress.domain.grant import EgressGrant, Meter
-from palyra.egress.domain.injection import inject, needles_of, plan_injection
+from palyra.egress.domain.header_rules import Headers
+from palyra.egress.domain.injection import ResponseScan, inject, needles_of, plan_injection
 from palyra.egress.domain.judge import EgressProxyPolicyService
-from palyra.egress.domain.redaction import ResponseScan
 from palyra.egress.domain.refusal import CredentialMissing, NameUnresolved
 from palyra.egress.domain.rules import HostRule
 from palyra.egress.domain.target import Target
-from palyra.egress.protocols.http1_request import Headers
+from palyra.egress.tls import Connection
 from palyra.executors.fetch.executor import FetchExecutor
 from palyra.executors.fetch.result import build_result
 from palyra.limits import MAX_TOOL_OUTPUT_BYTES

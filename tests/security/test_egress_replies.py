@@ -17,8 +17,7 @@ from fakes.fetch_harness import Authority, answer
 from fakes.gateway_harness import open_harness
 from fakes.loopback import ScriptedServer, read_request
 from palyra.egress.domain.grant import EgressGrant
-from palyra.egress.domain.injection import inject, needles_of, plan_injection
-from palyra.egress.domain.redaction import ResponseScan, spellings
+from palyra.egress.domain.injection import ResponseScan, inject, needles_of, plan_injection, spellings
 from palyra.egress.domain.target import Target
 from palyra.executors.network.service import BUNDLE_PATH
 from palyra.secret import Secret

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fakes.eventually import eventually
 from fakes.fetch_harness import PUBLIC, Authority, FetchHarness, answer, redirect
 from fakes.loopback import ScriptedServer, read_request
-from palyra.egress.client.http_client import ConnectionBroken
+from palyra.egress.client.http_client import CertificateRefused, ConnectionBroken
 from palyra.egress.client.request import RedirectRefused
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.judge import EgressProxyPolicyService
@@ -33,7 +33,6 @@ from palyra.egress.domain.refusal import (
 from palyra.egress.limits import MAX_MAX_BYTES
 from palyra.egress.protocols.http_content import DecompressionBomb
 from palyra.egress.proxy.dial import Dialler
-from palyra.egress.proxy.tls import CertificateRefused
 from palyra.errors import InvalidInput, PalyraError
 from palyra.executors.fetch.executor import FetchTimedOut
 

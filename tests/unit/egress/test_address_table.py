@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.egress.domain import address_table as table
+from palyra.egress.domain import address as table
 
 REGISTRY = Path(__file__).parents[2] / "vectors" / "iana_special_purpose_addresses.csv"
 

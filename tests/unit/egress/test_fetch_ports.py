@@ -3,10 +3,11 @@
 import pytest
 
 from fakes.fetch_harness import PUBLIC, FetchHarness, answer
-from palyra.egress.client.request import Connection, Credentials, Door, Prepared, Redaction
+from palyra.egress.client.request import Credentials, Door, Prepared, Redaction
 from palyra.egress.domain.grant import ByteBudget, Meter
 from palyra.egress.domain.refusal import AddressForbidden, HostNotAllowed
 from palyra.egress.domain.target import Target
+from palyra.egress.tls import Connection
 
 
 async def test_a_door_judges_before_it_connects() -> None:

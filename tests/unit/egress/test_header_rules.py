@@ -1,13 +1,7 @@
 import pytest
 
+from palyra.egress.domain.header_rules import BadHeader, ForbiddenHeader, accept_headers, for_another_host, without_body
 from palyra.egress.limits import MAX_HEADER_VALUE_CHARS, MAX_REQUEST_HEADERS
-from palyra.egress.protocols.http1_request import (
-    BadHeader,
-    ForbiddenHeader,
-    accept_headers,
-    for_another_host,
-    without_body,
-)
 
 
 @pytest.mark.parametrize(

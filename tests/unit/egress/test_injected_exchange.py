@@ -10,7 +10,8 @@ from palyra.egress.domain.refusal import Unreachable
 from palyra.egress.domain.target import Target
 from palyra.egress.protocols.http1_head import RequestHead
 from palyra.egress.protocols.http1_proxy import Forward
-from palyra.egress.proxy.termination import ByteStream, InjectedExchange
+from palyra.egress.proxy.termination import InjectedExchange
+from palyra.egress.tls import Connection
 from palyra.secret import Secret
 
 TARGET = Target.from_url("https://api.example.com/")
@@ -105,7 +106,7 @@ async def test_an_answer_before_the_request_is_whole_ends_the_connection() -> No
     client, server = Memory(), Memory(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n", ends=False)
     exchange = InjectedExchange(client, server, TARGET, report=lambda _: None, keep_alive=True)
 
-    async def never(_: ByteStream) -> None:
+    async def never(_: Connection) -> None:
         await asyncio.Event().wait()
 
     assert not await exchange.run(forward("POST"), PLAN, VALUES, never)

@@ -4,7 +4,8 @@ import pytest
 
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.grant import EgressGrant
-from palyra.egress.domain.injection import Headers, InjectionPlan, inject, needles_of, plan_injection
+from palyra.egress.domain.header_rules import Headers
+from palyra.egress.domain.injection import InjectionPlan, inject, needles_of, plan_injection
 from palyra.egress.domain.refusal import CredentialNotAllowed
 from palyra.egress.domain.rules import parse_rules
 from palyra.egress.domain.target import Target

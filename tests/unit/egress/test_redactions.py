@@ -1,5 +1,5 @@
 from palyra.egress.client.http_client import Redactions
-from palyra.egress.domain.redaction import ResponseScan
+from palyra.egress.domain.injection import ResponseScan
 
 
 def test_all_secrets_of_a_call_are_taken_out() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.egress.domain.redaction import ResponseScan, spellings
+from palyra.egress.domain.injection import ResponseScan, spellings
 
 TOKEN = "tok/en+with=odd&chars-0123456789"
 

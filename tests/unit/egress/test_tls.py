@@ -10,9 +10,10 @@ import pytest
 
 from fakes.fetch_harness import Authority, FetchHarness, answer
 from fakes.loopback import ScriptedServer, read_request
+from palyra.egress.client.http_client import CertificateRefused, TlsFailed
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.proxy.dial import Dialler
-from palyra.egress.proxy.tls import CertificateRefused, TlsFailed, client_context
+from palyra.egress.tls import client_context
 
 
 class LoopbackDoor:

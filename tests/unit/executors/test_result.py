@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from palyra.egress.client.http_client import Answer, Redactions
 from palyra.egress.client.request import ContentFormat, Passed
-from palyra.egress.domain.redaction import ResponseScan, spellings
+from palyra.egress.domain.injection import ResponseScan, spellings
 from palyra.egress.protocols.http1_request import WebAddress
 from palyra.executors.fetch.result import NOTICE, build_result
 from palyra.executors.fetch.spec import OUTPUT_SCHEMA

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from palyra.egress.client.request import (
-    Connection,
     ContentFormat,
     FetchRequest,
     Frame,
@@ -21,13 +20,14 @@ from palyra.egress.client.request import (
 )
 from palyra.egress.domain.events import Closed, Connected, EgressObserver, ResponseRedacted
 from palyra.egress.domain.grant import ByteBudget, Meter
+from palyra.egress.domain.header_rules import Headers
 from palyra.egress.domain.refusal import EgressRefused, MalformedTraffic
-from palyra.egress.limits import FETCH_CHUNK_BYTES, MAX_INFORMATIONAL, SCAN_AHEAD_BYTES
+from palyra.egress.limits import FETCH_CHUNK_BYTES, MAX_INFORMATIONAL, SCAN_AHEAD_BYTES, TLS_HANDSHAKE_SECONDS
 from palyra.egress.protocols.http1_body import BodyKind, body_of_response
 from palyra.egress.protocols.http1_head import ResponseHead, response_buffer
-from palyra.egress.protocols.http1_request import Headers, WebAddress, write_request
+from palyra.egress.protocols.http1_request import WebAddress, write_request
 from palyra.egress.protocols.http_content import ContentDecoder
-from palyra.egress.proxy.tls import TlsConnection, client_context
+from palyra.egress.tls import Connection, TlsStream, client_context, reason_of
 from palyra.errors import Failed, PalyraError
 
 
@@ -100,6 +100,37 @@ class ConnectionBroken(Failed):
     code = "fetch.connection_broken"
     hint = "the server ended the connection in the middle; try again"
     http_status = 502
+
+
+class CertificateRefused(Failed):
+    code = "fetch.certificate_refused"
+    hint = "the server could not prove that it is the host; a private authority's certificate goes into egress.ca_file"
+    http_status = 502
+
+
+class TlsFailed(Failed):
+    code = "fetch.tls_failed"
+    hint = "the server does not speak TLS 1.2 or later as it should"
+    http_status = 502
+
+
+class FetchTlsStream(TlsStream):
+    """TLS as the client of ``host``. Its errors name the host and count as failures, not as violations."""
+
+    def __init__(self, inner: Connection, context: ssl.SSLContext, host: str) -> None:
+        super().__init__(inner, context, server_name=host)
+        self._host = host
+
+    def failure(self, error: ssl.SSLError | TimeoutError, *, in_handshake: bool) -> PalyraError:
+        host = self._host
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return CertificateRefused(f"the certificate of {host} is not accepted: {reason_of(error)}", host=host)
+        if not isinstance(error, ssl.SSLError):
+            seconds = f"{TLS_HANDSHAKE_SECONDS:g} s"
+            return TlsFailed(f"the TLS handshake with {host} took longer than {seconds}", host=host)
+        if in_handshake:
+            return TlsFailed(f"the TLS handshake with {host} failed: {reason_of(error)}", host=host)
+        return TlsFailed(f"the TLS connection to {host} broke: {reason_of(error)}")
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,7 +236,7 @@ class Fetch:
             client.observer.happened(self._grant, Connected(target=target, address=address, face="fetch"))
             self.reached.append(Reached(authority=target.authority, address=address))
             if target.scheme == "https":
-                secured = TlsConnection(connection, client.context, target.host)
+                secured = FetchTlsStream(connection, client.context, target.host)
                 await secured.handshake()
                 self.reached[-1] = msgspec.structs.replace(self.reached[-1], tls=secured.version)
                 yield secured

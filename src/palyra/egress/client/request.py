@@ -11,33 +11,16 @@ import msgspec
 
 from palyra.egress.domain.credential import find_placeholders
 from palyra.egress.domain.grant import EgressGrant, Meter
+from palyra.egress.domain.header_rules import Headers, accept_headers, for_another_host, without_body
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import DEFAULT_MAX_BYTES, MAX_MAX_BYTES, MAX_REDIRECTS
-from palyra.egress.protocols.http1_request import (
-    BadUrl,
-    Headers,
-    WebAddress,
-    accept_headers,
-    for_another_host,
-    without_body,
-)
+from palyra.egress.protocols.http1_request import BadUrl, WebAddress
+from palyra.egress.tls import Connection
 from palyra.errors import Denied, InvalidInput, LimitExceeded
 
 # What a fetch needs from others: a judged connection, and credentials put on a request.
 #
 # The egress concept gives all of them; the daemon joins the two.
-
-
-class Connection(Protocol):
-    """A byte stream to the judged address. Nothing on it is encrypted yet."""
-
-    async def read(self, most: int) -> bytes:
-        """Some bytes; none at the peer's end of the stream."""
-        ...
-
-    async def write(self, data: bytes) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Door(Protocol):

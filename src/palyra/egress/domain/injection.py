@@ -5,22 +5,27 @@ Its own copy of a bound header is dropped, in any spelling: a tool that could ch
 read with our permission to an account of its own at the same host.
 """
 
+import base64
+import binascii
+import html
+import json
+import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final
+from urllib.parse import quote, quote_plus
 
 import msgspec
 
 from palyra.egress.domain.credential import CredentialBindingPlan, fill_placeholders, find_placeholders
 from palyra.egress.domain.events import SecretSource
 from palyra.egress.domain.grant import EgressGrant
-from palyra.egress.domain.redaction import spellings
+from palyra.egress.domain.header_rules import Headers, folded_name
 from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed
 from palyra.egress.domain.rules import find_rule, parse_rules
 from palyra.egress.domain.target import Target
-from palyra.egress.limits import MAX_SECRET_BYTES, MIN_SECRET_BYTES
+from palyra.egress.limits import MAX_SECRET_BYTES, MIN_SCANNED_BYTES, MIN_SECRET_BYTES
 from palyra.secret import Secret
-
-Headers = tuple[tuple[str, str], ...]
 
 # A reply that is compressed, cut into ranges or turned into another protocol cannot be scanned for the secret.
 UNSCANNABLE: Final = frozenset({"accept-encoding", "range", "if-range", "te", "upgrade", "http2-settings"})
@@ -52,15 +57,15 @@ def bound_to(grant: EgressGrant, target: Target) -> tuple[CredentialBindingPlan,
 def plan_injection(grant: EgressGrant, target: Target, method: str, path: str, headers: Headers) -> InjectionPlan:
     """Raises ``CredentialNotAllowed`` for a placeholder that no binding allows here."""
     bindings = bound_to(grant, target)
-    covering = {_folded(one.header_name): one for one in reversed(bindings) if one.covers(target, method, path)}
+    covering = {folded_name(one.header_name): one for one in reversed(bindings) if one.covers(target, method, path)}
     for binding in covering.values():
         _refuse_in_clear(binding, target)
-    owned = {_folded(one.header_name) for one in bindings}
+    owned = {folded_name(one.header_name) for one in bindings}
     written: dict[str, str] = {}
     kept: list[tuple[str, str]] = []
     dropped: list[str] = []
     for name, value in headers:
-        folded = _folded(name)
+        folded = folded_name(name)
         refs = find_placeholders(value)
         if refs:
             found = covering.get(folded)
@@ -84,8 +89,8 @@ def plan_injection(grant: EgressGrant, target: Target, method: str, path: str, h
         for folded, binding in covering.items()
     )
     if injections:
-        dropped.extend(name for name, _ in kept if _folded(name) in UNSCANNABLE)
-        kept = [(name, value) for name, value in kept if _folded(name) not in UNSCANNABLE]
+        dropped.extend(name for name, _ in kept if folded_name(name) in UNSCANNABLE)
+        kept = [(name, value) for name, value in kept if folded_name(name) not in UNSCANNABLE]
         kept.append(("Accept-Encoding", "identity"))
     return InjectionPlan(kept=tuple(kept), dropped=tuple(dropped), injections=injections)
 
@@ -135,11 +140,6 @@ def refuse_unfit(secret_ref: str, value: str) -> None:
         )
 
 
-def _folded(name: str) -> str:
-    """Servers that hand headers on as variables read ``x_api_key`` and ``X-Api-Key`` as one."""
-    return name.lower().replace("_", "-")
-
-
 # The secrets that a request's plan asks for, each decided and recorded by whoever holds them, and asked for once.
 
 
@@ -158,3 +158,147 @@ async def revealed(secrets: SecretSource, grant: EgressGrant, plan: InjectionPla
                 raise
             missing.add(one.secret_ref)
     return values
+
+
+# Keeps an injected secret out of what comes back.
+#
+# A server may reflect what it was sent: an echo endpoint, an error page, a redirect that repeats the request. The scan
+# looks for the value as it is and in the spellings that servers give it without meaning harm, and overwrites each with
+# as many asterisks, so that lengths announced before still hold. A server that *wants* to give the secret away has it
+# already and can hide it in a thousand ways; binding secrets to hosts is the answer to that, not this.
+
+_FILLER: Final = b"*"
+
+
+def spellings(value: str) -> tuple[bytes, ...]:
+    """The value as servers write it: plain, in a URL, in JSON, in HTML, in hex and inside a base64 text."""
+    # Whoever writes the header chooses how it says Basic, so a value that could be such a pair is always taken for one.
+    plain = [value, *_basic_parts(value)]
+    found: set[bytes] = set()
+    for text in plain:
+        raw = text.encode()
+        for quoted in (quote(text, safe=""), quote(text), quote_plus(text)):
+            found.add(quoted.encode())
+            found.add(_lower_escapes(quoted).encode())
+        found.update(
+            (
+                raw,
+                text.encode("utf-16-le"),
+                text.encode("utf-16-be"),
+                json.dumps(text)[1:-1].encode(),
+                json.dumps(text, ensure_ascii=False)[1:-1].replace("/", "\\/").encode(),
+                html.escape(text).encode(),
+                raw.hex().encode(),
+                raw.hex().upper().encode(),
+                *_inside_base64(raw),
+            )
+        )
+    return tuple(sorted((needle for needle in found if len(needle) >= MIN_SCANNED_BYTES), key=len, reverse=True))
+
+
+def _basic_parts(value: str) -> list[str]:
+    """What a Basic credential says once decoded, and its password alone."""
+    try:
+        pair = base64.b64decode(value, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return []
+    return [pair, pair.partition(":")[2]] if ":" in pair else []
+
+
+def _lower_escapes(quoted: str) -> str:
+    return re.sub(r"%[0-9A-F]{2}", lambda found: found.group().lower(), quoted)
+
+
+def _inside_base64(raw: bytes) -> set[bytes]:
+    """The part of a base64 text that depends on the value alone, for each of its three alignments."""
+    found: set[bytes] = set()
+    for before in range(3):
+        padded = bytes(before) + raw
+        whole = len(padded) - len(padded) % 3
+        text = base64.b64encode(padded[:whole])[4 if before else 0 :]
+        found.update((text, text.translate(bytes.maketrans(b"+/", b"-_"))))
+    return found
+
+
+class ResponseScan:
+    """Reads a stream in pieces and gives it back without the secrets. ``times`` counts what was overwritten.
+
+    The last bytes are held back only while they may be the beginning of a secret, so a live stream is not delayed.
+    """
+
+    def __init__(self, needles: tuple[bytes, ...]) -> None:
+        self._needles = needles
+        self._longest = max(map(len, needles), default=0)
+        # The last bytes as they came, and as they go on.
+        self._held = b""
+        self._held_clean = b""
+        self.times = 0
+
+    @property
+    def active(self) -> bool:
+        return bool(self._needles)
+
+    def receive(self, data: bytes) -> bytes:
+        if not self._needles:
+            return data
+        text = self._held + data
+        clean = self._overwritten(text, self._held_clean + data, seen=len(self._held))
+        sure = len(text) - self._undecided(text)
+        self._held, self._held_clean = text[sure:], clean[sure:]
+        return clean[:sure]
+
+    def finish(self) -> bytes:
+        rest, self._held, self._held_clean = self._held_clean, b"", b""
+        return rest
+
+    def whole(self, data: bytes) -> bytes:
+        """For a text that is there in full, such as a header's value."""
+        return self._overwritten(data, data, seen=0)
+
+    def name(self, name: bytes) -> bytes:
+        """For a header's name, whose case servers and proxies change as they like."""
+        return self._overwritten(name.lower(), name, seen=0, needles=self._lower_needles)
+
+    @cached_property
+    def _lower_needles(self) -> tuple[bytes, ...]:
+        return tuple({needle.lower() for needle in self._needles})
+
+    def broken_off(self, data: bytes) -> bytes:
+        """For a text whose end is missing: without what may be the beginning of a secret either."""
+        sure = len(data) - self._undecided(data)
+        return self.whole(data)[:sure] + _FILLER * (len(data) - sure)
+
+    def _overwritten(self, text: bytes, clean: bytes, *, seen: int, needles: tuple[bytes, ...] | None = None) -> bytes:
+        """``clean`` without what ``text`` has of secrets. What ends within ``seen`` bytes was counted before.
+
+        Secrets may overlap, or one begin with another whole one: each is looked for in the text as it came.
+        """
+        spans: list[tuple[int, int]] = []
+        for needle in self._needles if needles is None else needles:
+            at = text.find(needle)
+            while at != -1:
+                spans.append((at, at + len(needle)))
+                at = text.find(needle, at + len(needle))
+        if not spans:
+            return clean
+        changed = bytearray(clean)
+        reached = 0
+        for start, end in sorted(spans):
+            changed[start:end] = _FILLER * (end - start)
+            self.times += start >= reached and end > seen
+            reached = max(reached, end)
+        return bytes(changed)
+
+    def _undecided(self, text: bytes) -> int:
+        """How many of the last bytes could be the beginning of a secret."""
+        start = max(0, len(text) - self._longest + 1)
+        tail = text[start:]
+        most = 0
+        for needle in self._needles:
+            at = tail.find(needle[:1], max(0, len(tail) - len(needle) + 1))
+            while at != -1 and len(tail) - at > most:
+                if needle.startswith(tail[at:]):
+                    most = len(tail) - at
+                    break
+                at = tail.find(needle[:1], at + 1)
+        return most

@@ -6,7 +6,8 @@ connection to the server is kept for the next request to the same target, and dr
 
 import asyncio
 from collections import deque
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from palyra.egress.domain.refusal import (
     EgressRefused,
@@ -37,6 +38,7 @@ from palyra.egress.protocols.http1_response import Answer, AnswerBody, AnswerEnd
 from palyra.egress.protocols.tunnel_opening import Opening
 from palyra.egress.proxy.socket_stream import SocketStream
 from palyra.egress.proxy.tunnel import Tunnel
+from palyra.egress.tls import Connection
 
 _STATUS: Final[dict[type[EgressRefused], int]] = {
     MalformedTraffic: 400,
@@ -53,21 +55,87 @@ def status_of(refused: EgressRefused) -> int:
     return _STATUS.get(type(refused), _FORBIDDEN)
 
 
-class HttpConversation:
+class ClientConversation:
+    """The requests of one client connection, and the body of the one under way."""
+
+    def __init__(self, tunnel: Tunnel, client: Connection, machine: HttpProxyServer) -> None:
+        self._tunnel = tunnel
+        self._client = client
+        self._machine = machine
+        self._commands: deque[ProxyCommand] = deque()
+        self._body_sent = True
+
+    async def reject(self, command: Reject) -> EgressRefused:
+        """Send the reply to a malformed request. Return the refusal to raise."""
+        raise NotImplementedError
+
+    async def next_command(self) -> ProxyCommand | None:
+        """Return the client's next command; None at its end. The deadline of a handshake holds for a begun request."""
+        while not self._commands:
+            data = await self._client.read(BODY_READ_BYTES)
+            if not data:
+                return None
+            self._commands.extend(self._machine.receive(data))
+            if not self._commands:
+                self._tunnel.handshake_goes_on()
+        self._tunnel.handshake_done()
+        command = self._commands.popleft()
+        if isinstance(command, Reject):
+            raise await self.reject(command)
+        return command
+
+    def take_body_end(self) -> bool:
+        """Return whether the request is whole already, with nothing left to send."""
+        self._body_sent = bool(self._commands) and isinstance(self._commands[0], RequestEnded)
+        if self._body_sent:
+            self._commands.popleft()
+        return self._body_sent
+
+    async def send_body(self, server: Connection) -> None:
+        while True:
+            command = await self.next_command()
+            if isinstance(command, RequestBody):
+                try:
+                    await server.write(command.data)
+                except OSError:
+                    # The server takes no more of it; its answer is still to come.
+                    return
+            elif isinstance(command, RequestEnded):
+                self._body_sent = True
+                return
+            else:
+                raise ConnectionResetError("the client left in the middle of a request")
+
+
+async def answer_while_sending(send: Coroutine[Any, Any, None], answer: Coroutine[Any, Any, bool]) -> bool:
+    """Send the body while the answer comes down: a server may answer before it has read everything.
+
+    The result is False for an answer that came before the request was whole: the connection is in the middle of it.
+    """
+    sender, answerer = asyncio.create_task(send), asyncio.create_task(answer)
+    try:
+        done, _ = await asyncio.wait({sender, answerer}, return_when=asyncio.FIRST_COMPLETED)
+        if answerer not in done:
+            sender.result()
+        return await answerer and sender.done()
+    finally:
+        for task in (sender, answerer):
+            task.cancel()
+        await asyncio.gather(sender, answerer, return_exceptions=True)
+
+
+class HttpConversation(ClientConversation):
     """``fixed`` is the only target that requests may name if the connection was made for one; else each is judged."""
 
     def __init__(self, tunnel: Tunnel, *, fixed: Target | None) -> None:
-        self._tunnel = tunnel
+        super().__init__(tunnel, tunnel.client, HttpProxyServer(origin=None if fixed is None else "http"))
         self._fixed = fixed
-        self._machine = HttpProxyServer(origin=None if fixed is None else "http")
-        self._commands: deque[ProxyCommand] = deque()
-        self._body_sent = True
         self._answer_begun = False
 
     async def run(self) -> TunnelAsked | None:
         """Relays requests until the client ends, or asks for a tunnel instead."""
         for _ in range(MAX_REQUESTS_PER_CONNECTION):
-            command = await self._next_command()
+            command = await self.next_command()
             if command is None:
                 return None
             if isinstance(command, TunnelAsked):
@@ -86,23 +154,11 @@ class HttpConversation:
             await self._tunnel.farewell(self._machine.refused(status_of(refused), refused), refused)
         return refused
 
-    async def _next_command(self) -> ProxyCommand | None:
-        """What the client says next; None when it ends. A request begun is a handshake: it has its time."""
-        while not self._commands:
-            data = await self._tunnel.client.read(BODY_READ_BYTES)
-            if not data:
-                return None
-            self._commands.extend(self._machine.receive(data))
-            if not self._commands:
-                self._tunnel.handshake_goes_on()
-        self._tunnel.handshake_done()
-        command = self._commands.popleft()
-        if isinstance(command, Reject):
-            refused = command.leaf(command.why, **self._tunnel.where())
-            if not self._answer_begun:
-                await self._tunnel.farewell(command.reply, refused)
-            raise refused
-        return command
+    async def reject(self, command: Reject) -> EgressRefused:
+        refused = command.leaf(command.why, **self._tunnel.where())
+        if not self._answer_begun:
+            await self._tunnel.farewell(command.reply, refused)
+        return refused
 
     async def _exchange(self, forward: Forward) -> bool:
         """One request and its answer. Says whether the connection may carry another."""
@@ -118,16 +174,13 @@ class HttpConversation:
             raise await self.refuse(refused) from None
         await server.write(forward.head.raw)
         reader = ResponseReader(forward.head.method, upgrade=forward.upgrade)
-        if self._commands and isinstance(self._commands[0], RequestEnded):
-            self._commands.popleft()
-            self._body_sent = True
-            is_unfinished = await self._relay_answer(server, reader, forward)
+        if self.take_body_end():
+            goes_on = await self._relay_answer(server, reader, forward)
         else:
-            self._body_sent = False
-            is_unfinished = await self._relay_both(server, reader, forward)
+            goes_on = await answer_while_sending(self.send_body(server), self._relay_answer(server, reader, forward))
         if not reader.reusable:
             tunnel.drop_connection()
-        return is_unfinished and self._body_sent
+        return goes_on and self._body_sent
 
     async def _admit(self, target: Target) -> None:
         tunnel = self._tunnel
@@ -147,35 +200,6 @@ class HttpConversation:
         """The request in origin-form with whatever of its body, and of what follows, was read."""
         body = b"".join(command.data for command in self._commands if isinstance(command, RequestBody))
         return forward.head.raw + body + self._machine.rest
-
-    async def _relay_both(self, server: SocketStream, reader: ResponseReader, forward: Forward) -> bool:
-        """The body goes up while the answer comes down: a server may answer before it has read everything."""
-        sender = asyncio.create_task(self._send_body(server))
-        answerer = asyncio.create_task(self._relay_answer(server, reader, forward))
-        try:
-            done, _ = await asyncio.wait({sender, answerer}, return_when=asyncio.FIRST_COMPLETED)
-            if answerer not in done:
-                sender.result()
-            return await answerer
-        finally:
-            for task in (sender, answerer):
-                task.cancel()
-            await asyncio.gather(sender, answerer, return_exceptions=True)
-
-    async def _send_body(self, server: SocketStream) -> None:
-        while True:
-            command = await self._next_command()
-            if isinstance(command, RequestBody):
-                try:
-                    await server.write(command.data)
-                except OSError:
-                    # The server wants no more of it; what it answers is still to come.
-                    return
-            elif isinstance(command, RequestEnded):
-                self._body_sent = True
-                return
-            else:
-                raise ConnectionResetError("the client left in the middle of a request")
 
     async def _relay_answer(self, server: SocketStream, reader: ResponseReader, forward: Forward) -> bool:
         client = self._tunnel.client

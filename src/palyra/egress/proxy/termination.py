@@ -8,38 +8,49 @@ import asyncio
 import contextlib
 import datetime
 import ssl
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from palyra.egress.domain.events import CredentialUsed, EgressEvent, ResponseRedacted, SecretSource
 from palyra.egress.domain.grant import EgressGrant
-from palyra.egress.domain.injection import InjectionPlan, bound_to, inject, needles_of, plan_injection, revealed
-from palyra.egress.domain.redaction import ResponseScan
-from palyra.egress.domain.refusal import EgressRefused, HostHeaderMismatch, MalformedTraffic, Unreachable
+from palyra.egress.domain.injection import (
+    InjectionPlan,
+    ResponseScan,
+    bound_to,
+    inject,
+    needles_of,
+    plan_injection,
+    revealed,
+)
+from palyra.egress.domain.refusal import (
+    EgressRefused,
+    HandshakeTimeout,
+    HostHeaderMismatch,
+    MalformedTraffic,
+    Unreachable,
+)
 from palyra.egress.domain.rules import parse_rules
 from palyra.egress.domain.target import Target
-from palyra.egress.limits import BODY_READ_BYTES, CHUNK_BYTES, FAREWELL_SECONDS, MAX_REQUESTS_PER_CONNECTION
+from palyra.egress.limits import CHUNK_BYTES, FAREWELL_SECONDS, MAX_REQUESTS_PER_CONNECTION
 from palyra.egress.protocols.http1_body import BodyKind, BodyReader, body_of_response
 from palyra.egress.protocols.http1_head import ResponseHead, relayed_response, render_request
 from palyra.egress.protocols.http1_proxy import (
     Forward,
     HttpProxyServer,
-    ProxyCommand,
     Reject,
-    RequestBody,
-    RequestEnded,
     error_reply,
     refusal_body,
 )
 from palyra.egress.protocols.http1_response import Answer, AnswerBody, AnswerEnded, ResponseReader
 from palyra.egress.protocols.tunnel_opening import Opening
-from palyra.egress.proxy.http_forward import status_of
+from palyra.egress.proxy.http_forward import ClientConversation, answer_while_sending, status_of
 from palyra.egress.proxy.run_authority import RunAuthority
-from palyra.egress.proxy.tls import TlsStream
+from palyra.egress.proxy.socket_stream import SocketStream
 from palyra.egress.proxy.tunnel import Tunnel
+from palyra.egress.tls import Connection, TlsStream, reason_of
+from palyra.errors import PalyraError
 from palyra.secret import Secret
 
 # One request to a host with credential bindings: its headers replaced, its answer scanned.
@@ -51,12 +62,23 @@ _UPGRADE: Final = frozenset({"connection", "upgrade"})
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
-class ByteStream(Protocol):
-    """A connection's bytes, in TLS or not."""
+class ProxyTlsStream(TlsStream):
+    """TLS on a socket of the proxy, as server or as client. A peer that breaks it is refused."""
 
-    async def read(self, most: int = ...) -> bytes: ...
+    inner: SocketStream
 
-    async def write(self, data: bytes | memoryview) -> None: ...
+    def failure(self, error: ssl.SSLError | TimeoutError, *, in_handshake: bool) -> PalyraError:
+        if not isinstance(error, ssl.SSLError):
+            return HandshakeTimeout("the TLS handshake took too long")
+        return MalformedTraffic(f"{'the TLS handshake failed' if in_handshake else 'broken TLS'}: {reason_of(error)}")
+
+    def end_writing(self) -> None:
+        """End the stream in TLS, if the socket takes the goodbye without waiting."""
+        with contextlib.suppress(ssl.SSLError, OSError):
+            self._tls.unwrap()
+        with contextlib.suppress(OSError):
+            self.inner.sock.send(self._outgoing.read())
+        self.inner.end_writing()
 
 
 class InjectedExchange:
@@ -64,8 +86,8 @@ class InjectedExchange:
 
     def __init__(
         self,
-        client: ByteStream,
-        server: ByteStream,
+        client: Connection,
+        server: Connection,
         target: Target,
         *,
         report: Callable[[EgressEvent], None],
@@ -84,7 +106,7 @@ class InjectedExchange:
         forward: Forward,
         plan: InjectionPlan,
         values: Mapping[str, Secret],
-        send_body: Callable[[ByteStream], Awaitable[None]] | None,
+        send_body: Callable[[Connection], Coroutine[Any, Any, None]] | None,
     ) -> bool:
         """Says whether the client's connection may carry another request. ``send_body`` is None without a body."""
         # A stream that changes its protocol can be neither framed nor scanned: the server is not asked for it.
@@ -107,28 +129,11 @@ class InjectedExchange:
         try:
             if send_body is None:
                 return await self._answer(forward, scan)
-            return await self._both(send_body, forward, scan)
+            return await answer_while_sending(send_body(self._server), self._answer(forward, scan))
         finally:
             if scan.times:
                 refs = ", ".join(one.secret_ref for one in plan.injections)
                 self._report(ResponseRedacted(target=self._target, secret_ref=refs, times=scan.times))
-
-    async def _both(
-        self, send_body: Callable[[ByteStream], Awaitable[None]], forward: Forward, scan: ResponseScan
-    ) -> bool:
-        sender = asyncio.ensure_future(send_body(self._server))
-        answerer = asyncio.ensure_future(self._answer(forward, scan))
-        try:
-            done, _ = await asyncio.wait({sender, answerer}, return_when=asyncio.FIRST_COMPLETED)
-            if answerer not in done:
-                sender.result()
-            is_unfinished = await answerer
-            # An answer before the request was whole leaves the connection in the middle of it.
-            return is_unfinished and sender.done()
-        finally:
-            for task in (sender, answerer):
-                task.cancel()
-            await asyncio.gather(sender, answerer, return_exceptions=True)
 
     async def _answer(self, forward: Forward, scan: ResponseScan) -> bool:
         reader = ResponseReader(forward.head.method)
@@ -247,15 +252,15 @@ class CredentialTermination:
 
     async def serve(self, tunnel: Tunnel, opening: Opening, *, one_request: bool) -> None:
         assert tunnel.target is not None
-        client: TlsStream | None = None
+        client: ProxyTlsStream | None = None
         if opening is Opening.TLS:
-            client = TlsStream(
+            client = ProxyTlsStream(
                 tunnel.client, self.authority(tunnel.grant).context_for(tunnel.target.host), server_side=True
             )
             await client.handshake()
         scheme = "https" if client is not None else "http"
         target = Target(scheme, tunnel.target.host, tunnel.target.port)
-        await _Conversation(self, tunnel, client or tunnel.client, target, one_request=one_request).run()
+        await _BoundConversation(self, tunnel, client or tunnel.client, target, one_request=one_request).run()
 
     async def reveal(self, grant: EgressGrant, plan: InjectionPlan, target: Target) -> dict[str, Secret]:
         return await revealed(self._secrets, grant, plan, target)
@@ -266,30 +271,27 @@ class CredentialTermination:
         return self._upstream
 
 
-class _Conversation:
+class _BoundConversation(ClientConversation):
     """The requests of one client connection to one bound host."""
 
     def __init__(
         self,
         owner: CredentialTermination,
         tunnel: Tunnel,
-        client: "ByteStream | TlsStream",
+        client: Connection,
         target: Target,
         *,
         one_request: bool,
     ) -> None:
+        super().__init__(tunnel, client, HttpProxyServer(origin="https" if target.scheme == "https" else "http"))
         self._owner = owner
-        self._tunnel = tunnel
-        self._client = client
         self._target = target
         self._one_request = one_request
-        self._machine = HttpProxyServer(origin="https" if target.scheme == "https" else "http")
-        self._commands: deque[ProxyCommand] = deque()
-        self._server: ByteStream | None = None
+        self._server: Connection | None = None
 
     async def run(self) -> None:
         for _ in range(MAX_REQUESTS_PER_CONNECTION):
-            command = await self._next_command()
+            command = await self.next_command()
             if command is None:
                 return
             assert isinstance(command, Forward)
@@ -314,10 +316,7 @@ class _Conversation:
                 report=self._tunnel.report,
                 keep_alive=not self._one_request,
             )
-            has_body = not (self._commands and isinstance(self._commands[0], RequestEnded))
-            if not has_body:
-                self._commands.popleft()
-            is_unfinished = await exchange.run(forward, plan, values, self._send_body if has_body else None)
+            goes_on = await exchange.run(forward, plan, values, None if self.take_body_end() else self.send_body)
         except EgressRefused as refused:
             # On record first: a client that hangs up on hearing why must not hide it.
             self._tunnel.record(refused)
@@ -327,7 +326,7 @@ class _Conversation:
         if not exchange.reusable:
             self._server = None
             self._tunnel.drop_connection()
-        return is_unfinished
+        return goes_on and self._body_sent
 
     def _check_host(self, forward: Forward) -> None:
         named = Target.from_url(forward.target_url)
@@ -338,7 +337,7 @@ class _Conversation:
                 port=named.port,
             )
 
-    async def _connected(self) -> ByteStream:
+    async def _connected(self) -> Connection:
         if self._tunnel.server is not None and self._tunnel.server.has_ended():
             self._tunnel.drop_connection()
             self._server = None
@@ -346,7 +345,7 @@ class _Conversation:
             stream = await self._tunnel.connect()
             self._server = stream
             if self._target.scheme == "https":
-                secured = TlsStream(
+                secured = ProxyTlsStream(
                     stream, self._owner.upstream_context(), server_side=False, server_name=self._target.host
                 )
                 try:
@@ -356,39 +355,13 @@ class _Conversation:
                 self._server = secured
         return self._server
 
-    async def _next_command(self) -> ProxyCommand | None:
-        """What the client says next; None at its end."""
-        while not self._commands:
-            data = await self._client.read(BODY_READ_BYTES)
-            if not data:
-                return None
-            self._commands.extend(self._machine.receive(data))
-            if not self._commands:
-                self._tunnel.handshake_goes_on()
-        self._tunnel.handshake_done()
-        command = self._commands.popleft()
-        if isinstance(command, Reject):
-            await self._farewell(command.reply)
-            raise command.leaf(command.why, **self._tunnel.where())
-        return command
-
-    async def _send_body(self, server: ByteStream) -> None:
-        while True:
-            command = await self._next_command()
-            if isinstance(command, RequestBody):
-                try:
-                    await server.write(command.data)
-                except OSError:
-                    # The server wants no more of it; what it answers is still to come.
-                    return
-            elif isinstance(command, RequestEnded):
-                return
-            else:
-                raise ConnectionResetError("the client left in the middle of a request")
+    async def reject(self, command: Reject) -> EgressRefused:
+        await self._farewell(command.reply)
+        return command.leaf(command.why, **self._tunnel.where())
 
     async def _farewell(self, answer: bytes) -> None:
         """Tells the client why, inside its TLS where there is one."""
-        if not isinstance(self._client, TlsStream):
+        if not isinstance(self._client, ProxyTlsStream):
             await self._tunnel.farewell(answer)
             return
         with contextlib.suppress(OSError, TimeoutError, EgressRefused):
@@ -400,5 +373,5 @@ class _Conversation:
         self._client.close()
 
     def _end(self) -> None:
-        if isinstance(self._client, TlsStream):
+        if isinstance(self._client, ProxyTlsStream):
             self._client.end_writing()

@@ -10,20 +10,20 @@ import msgspec
 
 from palyra.clock import MS_PER_SECOND
 from palyra.egress.client.http_client import Fetch, FetchClient, keeps_what_came
-from palyra.egress.client.request import Connection, FetchRequest, Frame, Prepared
+from palyra.egress.client.request import FetchRequest, Frame, Prepared
 from palyra.egress.domain.events import CredentialUsed, EgressObserver, Refused, SecretSource
 from palyra.egress.domain.grant import EgressGrant, Meter
-from palyra.egress.domain.injection import inject, needles_of, plan_injection, revealed
+from palyra.egress.domain.header_rules import Headers
+from palyra.egress.domain.injection import ResponseScan, inject, needles_of, plan_injection, revealed
 from palyra.egress.domain.judge import EgressProxyPolicyService
-from palyra.egress.domain.redaction import ResponseScan
 from palyra.egress.domain.refusal import EgressRefused, PolicyChanged
 from palyra.egress.domain.rules import parse_rules
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import RENDER_THREADS
 from palyra.egress.policy_judge import GrantsInUse
-from palyra.egress.protocols.http1_request import Headers
 from palyra.egress.proxy.dial import Dialler
 from palyra.egress.settings import EgressSettings
+from palyra.egress.tls import Connection
 from palyra.errors import LimitExceeded, PalyraError
 from palyra.executors.fetch.result import build_result
 from palyra.executors.fetch.spec import EXECUTOR

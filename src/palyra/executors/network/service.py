@@ -20,8 +20,8 @@ from palyra.egress.proxy.resolver import OwnAddresses, SystemResolver
 from palyra.egress.proxy.run_authority import RunAuthority
 from palyra.egress.proxy.server import Door, EgressProxy, Listener
 from palyra.egress.proxy.termination import CredentialTermination
-from palyra.egress.proxy.tls import client_context
 from palyra.egress.settings import EgressSettings
+from palyra.egress.tls import client_context
 from palyra.executors.network.grant import call_of, grant_of
 from palyra.executors.network.journal import JournalObserver
 from palyra.pipeline.catalog import Catalog

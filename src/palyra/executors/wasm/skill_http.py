@@ -15,11 +15,12 @@ from palyra.egress.client.request import ContentFormat, FetchRequest, Frame, Red
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.events import Refused
 from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.header_rules import accept_headers, folded_name
 from palyra.egress.domain.injection import UNSCANNABLE
 from palyra.egress.domain.refusal import EgressRefused
 from palyra.egress.domain.rules import HostRule, common, find_rule, parse_rules
 from palyra.egress.domain.target import Target
-from palyra.egress.protocols.http1_request import WebAddress, accept_headers, folded_name
+from palyra.egress.protocols.http1_request import WebAddress
 from palyra.egress.proxy.dial import Dialler
 from palyra.executors.fetch.executor import BoundCredentials, DialledDoor
 from palyra.skills.package.capabilities import host_meant

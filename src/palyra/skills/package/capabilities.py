@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
+from palyra.egress.domain.header_rules import accept_headers, folded_name
 from palyra.egress.domain.injection import UNSCANNABLE
 from palyra.egress.domain.rules import BadHostRule, HostRule
-from palyra.egress.protocols.http1_request import accept_headers, folded_name
 from palyra.skills import limits as most
 from palyra.skills.limits import MAX_CAPABILITY_CHARS
 from palyra.skills.package.toml_reader import ManifestTable
