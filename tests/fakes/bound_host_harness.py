@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fakes.gateway_harness import GatewayHarness, open_harness
-from palyra.executors.network.service import SandboxDoor
+from palyra.executors.network.service import SandboxListener
 from palyra.limits import MIB
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan
@@ -49,10 +49,12 @@ async def put(harness: GatewayHarness, ref: str = OWN, value: str = TOKEN) -> No
 
 
 class Sandboxed:
-    """A call's door with its proxy port where a test can reach it, and a server that says what it is told to."""
+    """A call's listener with its proxy port where a test can reach it, and a server that says what it is told to."""
 
-    def __init__(self, harness: GatewayHarness, door: SandboxDoor, plan: ExecutionPlan, proxy: Any, port: int) -> None:
-        self.harness, self.door, self.plan, self.proxy, self.port = harness, door, plan, proxy, port
+    def __init__(
+        self, harness: GatewayHarness, listener: SandboxListener, plan: ExecutionPlan, proxy: Any, port: int
+    ) -> None:
+        self.harness, self.listener, self.plan, self.proxy, self.port = harness, listener, plan, proxy, port
         self.heard: list[bytes] = []
         self.replies: list[bytes] = []
 
@@ -97,16 +99,16 @@ async def sandboxed(tmp_path: Path, **egress: Any) -> AsyncIterator[Sandboxed]:
     async with server, open_harness(tmp_path, settings(port, **egress)) as harness:
         await put(harness)
         plan = plan_of(harness)
-        _, door = harness.gateway.egress.sandbox_door(plan, profile_of(harness, f"api.test:{port}"))
-        assert door is not None
+        _, listener = harness.gateway.egress.prepare_listener(plan, profile_of(harness, f"api.test:{port}"))
+        assert listener is not None
         listening = socket.create_server(("127.0.0.1", 0))
-        it = Sandboxed(harness, door, plan, listening.getsockname(), port)
+        it = Sandboxed(harness, listener, plan, listening.getsockname(), port)
         sockets: Any = [SimpleNamespace(plan=SimpleNamespace(kind=SimpleNamespace(value="proxy")), socket=listening)]
-        await door.opened(sockets)
+        await listener.opened(sockets)
         try:
             yield it
         finally:
-            await door.close()
+            await listener.close()
 
 
 def plan_of(harness: GatewayHarness, **more: Any) -> ExecutionPlan:

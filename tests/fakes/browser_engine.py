@@ -13,7 +13,7 @@ from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumProcess, ChromiumSettings
 from palyra.browser.engine.process_tree import ProcessNotes
 from palyra.egress.domain.judge import EgressProxyPolicyService
-from palyra.egress.proxy.server import Door, EgressProxy, Listener
+from palyra.egress.proxy.server import CallListener, EgressProxy, ListeningSocket
 from palyra.sandbox.domain.network import DoorPlan, ListenerKind
 from palyra.sandbox.network.namespace_sockets import NamespaceSockets
 
@@ -52,8 +52,8 @@ class Guarded:
         self.proxy = EgressProxy(EgressProxyPolicyService(frozenset), self.resolver, self.recorder)
         self.grant = make_grant(*rules)
 
-    def serve(self, process: ChromiumProcess) -> Door:
-        return self.proxy.open_door(self.grant, [Listener(kind="proxy", socket=process.take_guard())])
+    def serve(self, process: ChromiumProcess) -> CallListener:
+        return self.proxy.open_listener(self.grant, [ListeningSocket(kind="proxy", socket=process.take_guard())])
 
     def reached(self) -> set[str]:
         return {event.target.host for event in self.recorder.connected()}

@@ -16,7 +16,7 @@ from palyra.egress.domain.rules import parse_rules
 from palyra.egress.domain.target import is_address
 from palyra.egress.limits import ProxyLimits
 from palyra.egress.protocols.dns import SyntheticNames
-from palyra.egress.proxy.server import Door, EgressProxy, Listener
+from palyra.egress.proxy.server import CallListener, EgressProxy, ListeningSocket
 from palyra.egress.proxy.socket_stream import SocketStream
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -75,9 +75,11 @@ def make_grant(*rules: str, private: tuple[str, ...] | None = None, **bounds: An
 
 
 class EgressHarness:
-    def __init__(self, proxy: EgressProxy, door: Door, recorder: Recorder, resolver: FixedResolver, port: int) -> None:
+    def __init__(
+        self, proxy: EgressProxy, listener: CallListener, recorder: Recorder, resolver: FixedResolver, port: int
+    ) -> None:
         self.proxy = proxy
-        self.door = door
+        self.listener = listener
         self.recorder = recorder
         self.resolver = resolver
         self.port = port
@@ -194,7 +196,7 @@ async def harness(
     limits: ProxyLimits | None = None,
     private: tuple[str, ...] | None = None,
     names: SyntheticNames | None = None,
-    listeners: tuple[Listener, ...] | None = None,
+    listeners: tuple[ListeningSocket, ...] | None = None,
     bounds: Mapping[str, Any] | None = None,
     **proxy_options: Any,
 ) -> AsyncIterator[EgressHarness]:
@@ -204,15 +206,15 @@ async def harness(
     service = EgressProxyPolicyService(frozenset)
     limits = limits or ProxyLimits(sweep_seconds=0.02)
     proxy = EgressProxy(service, resolver, recorder, limits=limits, **proxy_options)
-    listening = listeners or (Listener(kind="proxy", socket=socket.create_server(("127.0.0.1", 0))),)
+    listening = listeners or (ListeningSocket(kind="proxy", socket=socket.create_server(("127.0.0.1", 0))),)
     port = listening[0].socket.getsockname()[1]
-    door = proxy.open_door(make_grant(*rules, private=private, **(bounds or {})), listening, names)
+    listener = proxy.open_listener(make_grant(*rules, private=private, **(bounds or {})), listening, names)
     try:
-        yield EgressHarness(proxy, door, recorder, resolver, port)
+        yield EgressHarness(proxy, listener, recorder, resolver, port)
     finally:
         proxy.close()
         # The tunnels end in the loop's next turns.
-        await eventually(lambda: not door.tunnels, every=0)
+        await eventually(lambda: not listener.tunnels, every=0)
 
 
 def hello_for(server_name: str | None) -> bytes:

@@ -18,12 +18,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from palyra.egress.client.http_client import Fetch, FetchClient
-from palyra.egress.client.request import FetchRequest, Frame, Prepared
+from palyra.egress.client.request import FetchAccess, FetchRequest, Prepared
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.events import EgressEvent
 from palyra.egress.domain.grant import EgressGrant, Meter
 from palyra.egress.domain.header_rules import Headers
-from palyra.egress.domain.injection import ResponseScan, inject, needles_of, plan_injection
+from palyra.egress.domain.injection import ResponseScan, inject, plan_injection, secret_patterns
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.domain.refusal import CredentialMissing, NameUnresolved
 from palyra.egress.domain.rules import HostRule
@@ -124,7 +124,7 @@ class StageCredentials:
             elif one.required:
                 raise CredentialMissing(f"there is no secret {one.secret_ref}", host=target.host)
         return Prepared(
-            headers=inject(plan, values), redaction=ResponseScan(needles_of(plan, values)), secrets=tuple(values)
+            headers=inject(plan, values), redaction=ResponseScan(secret_patterns(plan, values)), secrets=tuple(values)
         )
 
 
@@ -151,7 +151,7 @@ class FetchHarness:
         bindings: Sequence[CredentialBindingPlan] = (),
         secrets: Mapping[str, str] | None = None,
         answers: Mapping[str, Sequence[Sequence[str]]] | None = None,
-        door: Any = None,
+        connector: Any = None,
         max_bytes: int = 64 * 1024 * 1024,
         ca_file: str = "",
     ) -> None:
@@ -170,7 +170,7 @@ class FetchHarness:
             bindings=tuple(bindings),
             max_bytes=max_bytes,
         )
-        self.frame = Frame(grant=self.grant, door=door or self.stage, credentials=self.credentials)
+        self.access = FetchAccess(grant=self.grant, connector=connector or self.stage, credentials=self.credentials)
 
     @property
     def requests(self) -> list[str]:
@@ -178,7 +178,7 @@ class FetchHarness:
 
     async def run(self, url: str, **arguments: Any) -> tuple[Fetch, FetchRequest]:
         request = FetchRequest.parse({"url": url, **arguments})
-        fetch = self.client.fetch(self.frame, request)
+        fetch = self.client.fetch(self.access, request)
         await fetch.run()
         return fetch, request
 
@@ -191,7 +191,7 @@ class FetchHarness:
         self, url: str, *, call_timeout_ms: int = 30_000, **arguments: Any
     ) -> tuple[ExecutorOutcome, int]:
         """Through the executor; the outcome and the bytes that were charged."""
-        executor = FetchExecutor(self.client, lambda _plan, _request: self.frame)
+        executor = FetchExecutor(self.client, lambda _plan, _request: self.access)
         plan = plan_of({"url": url, **arguments}, call_timeout_ms)
         try:
             return await executor.execute(plan), plan.usage.noted[BudgetKind.EGRESS_BYTES]

@@ -25,7 +25,7 @@ from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed
 from palyra.egress.domain.rules import HostRule
 from palyra.egress.domain.target import Target
-from palyra.egress.proxy.server import EgressProxy, Listener
+from palyra.egress.proxy.server import EgressProxy, ListeningSocket
 from palyra.egress.proxy.termination import CredentialTermination
 from palyra.secret import Secret
 
@@ -127,7 +127,7 @@ async def harness(base: Path, *bindings: CredentialBindingPlan, trusted: bool = 
         bundle = termination.authority(grant).bundle(authority.encode()).decode()
         it = Harness(mirror, other, listening.getsockname()[1], bundle, authority)
         it.watcher, it.secrets = watcher, secrets
-        door = proxy.open_door(grant, [Listener(kind="proxy", socket=listening)])
+        door = proxy.open_listener(grant, [ListeningSocket(kind="proxy", socket=listening)])
         try:
             yield it
         finally:

@@ -16,9 +16,9 @@ import pytest
 from fakes.dns_query import question, udp
 from fakes.egress_harness import SITE, Client, EgressHarness, echo, harness, make_grant, server
 from fakes.eventually import eventually
-from palyra.egress.limits import MAX_REFUSALS_KEPT, MAX_REFUSALS_TOLD, MAX_SYNTHETIC_NAMES, ProxyLimits
+from palyra.egress.limits import MAX_REFUSALS_KEPT, MAX_REFUSALS_REPORTED, MAX_SYNTHETIC_NAMES, ProxyLimits
 from palyra.egress.protocols.dns import SyntheticNames
-from palyra.egress.proxy.server import Door, Listener
+from palyra.egress.proxy.server import CallListener, ListeningSocket
 
 pytestmark = pytest.mark.promise("P-floods")
 
@@ -48,14 +48,14 @@ def flooding(port: int) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 @contextmanager
-def second_call(stage: EgressHarness, *rules: str) -> Iterator[tuple[Door, int]]:
-    """Another call of the same proxy, with a door of its own."""
+def second_call(stage: EgressHarness, *rules: str) -> Iterator[tuple[CallListener, int]]:
+    """Another call of the same proxy, with a listener of its own."""
     listening = socket.create_server(("127.0.0.1", 0))
-    door = stage.proxy.open_door(make_grant(*rules), [Listener(kind="proxy", socket=listening)])
+    listener = stage.proxy.open_listener(make_grant(*rules), [ListeningSocket(kind="proxy", socket=listening)])
     try:
-        yield door, listening.getsockname()[1]
+        yield listener, listening.getsockname()[1]
     finally:
-        door.close()
+        listener.close()
 
 
 async def through(proxy_port: int, authority: str, words: bytes) -> bytes:
@@ -70,24 +70,24 @@ async def through(proxy_port: int, authority: str, words: bytes) -> bytes:
 
 async def test_a_flood_of_questions_stops_neither_other_calls_nor_the_callers_own() -> None:
     names = SyntheticNames([SITE])
-    door = udp()
-    where = door.getsockname()
+    listener = udp()
+    where = listener.getsockname()
     ways = (
-        Listener(kind="proxy", socket=socket.create_server(("127.0.0.1", 0))),
-        Listener(kind="dns_udp", socket=door),
+        ListeningSocket(kind="proxy", socket=socket.create_server(("127.0.0.1", 0))),
+        ListeningSocket(kind="dns_udp", socket=listener),
     )
     async with server(echo) as port, harness(f"{SITE}:{port}", names=names, listeners=ways) as stage:
         with second_call(stage, f"{SITE}:{port}") as (_, other_port), flooding(where[1]) as flood:
-            await eventually(lambda: stage.door.usage().refused >= MAX_REFUSALS_TOLD)
+            await eventually(lambda: stage.listener.usage().refused >= MAX_REFUSALS_REPORTED)
             for number in range(40):
                 words = b"\x00%d" % number
                 assert await through(other_port, f"{SITE}:{port}", words) == words
                 assert await through(stage.port, f"{SITE}:{port}", words) == words
             assert flood.poll() is None
         # What was held for it: so many names and so many refusals, however many came.
-        usage = stage.door.usage()
-        assert (usage.refused, len(usage.refusals)) == (MAX_REFUSALS_TOLD, MAX_REFUSALS_KEPT)
-        assert len(stage.recorder.refusals()) == MAX_REFUSALS_TOLD
+        usage = stage.listener.usage()
+        assert (usage.refused, len(usage.refusals)) == (MAX_REFUSALS_REPORTED, MAX_REFUSALS_KEPT)
+        assert len(stage.recorder.refusals()) == MAX_REFUSALS_REPORTED
         assert len(names) == 1
         assert stage.resolver.asked.count(SITE) == len(stage.resolver.asked)
         # After it a question is answered as before; one that still met a full queue is asked again, as resolvers do.
@@ -108,8 +108,8 @@ async def test_a_program_that_takes_all_synthetic_addresses_takes_them_from_itse
     address = names.address_of(SITE) or ""
     async with server(echo) as port:
         ways = (
-            Listener(kind="dns_tcp", socket=socket.create_server(("127.0.0.1", 0))),
-            Listener(kind="transparent", socket=socket.create_server((address, port))),
+            ListeningSocket(kind="dns_tcp", socket=socket.create_server(("127.0.0.1", 0))),
+            ListeningSocket(kind="transparent", socket=socket.create_server((address, port))),
         )
         async with harness(f"{SITE}:{port}", f"*.wild.test:{port}", names=names, listeners=ways) as stage:
             asker = await stage.client()
@@ -147,7 +147,7 @@ async def test_clients_that_connect_and_say_nothing_do_not_keep_others_out() -> 
     limits = ProxyLimits(handshake_seconds=2.0, sweep_seconds=0.02)
     many = 400
     async with server(echo) as port:
-        listener = Listener(kind="proxy", socket=socket.create_server(("127.0.0.1", 0), backlog=64))
+        listener = ListeningSocket(kind="proxy", socket=socket.create_server(("127.0.0.1", 0), backlog=64))
         rules = f"{SITE}:{port}"
         async with harness(rules, limits=limits, listeners=(listener,), bounds={"max_tunnels": many + 10}) as stage:
             silent = []

@@ -195,7 +195,7 @@ async def test_the_budget_holds_over_all_tunnels_of_a_call_and_both_directions()
         await first.close()
         await eventually(stage.recorder.codes)
         assert stage.recorder.codes()[0] == "egress.byte_budget_spent"
-        usage = stage.door.usage()
+        usage = stage.listener.usage()
         assert usage.bytes_up + usage.bytes_down <= 100_000
         assert len(got) <= 20_000
         # The call has nothing left: the other tunnel ends at its next byte, and new ones carry none.
@@ -257,7 +257,7 @@ async def test_thousands_of_idle_tunnels_do_not_stop_a_new_request() -> None:
             sock.sendall(f"CONNECT {SITE}:{port} HTTP/1.1\r\nHost: {SITE}:{port}\r\n\r\n".encode())
             idle.append(sock)
             if len(idle) % 100 == 0:
-                await eventually(lambda: stage.door.usage().connections == len(idle))
+                await eventually(lambda: stage.listener.usage().connections == len(idle))
         client = await stage.connect(f"{SITE}:{port}")
         await client.send(b"\x00new")
         assert await client.exactly(4) == b"\x00new"
@@ -279,13 +279,13 @@ async def test_a_change_of_policy_under_load_cuts_every_tunnel_and_no_byte_follo
     async with server(flood) as port, harness(f"{SITE}:{port}", bounds={"max_bytes": 1 << 40}) as stage:
         clients = [await stage.connect(f"{SITE}:{port}") for _ in range(20)]
         readers = [asyncio.create_task(client.rest()) for client in clients]
-        await eventually(lambda: stage.door.usage().bytes_down > 20_000_000)
+        await eventually(lambda: stage.listener.usage().bytes_down > 20_000_000)
         assert stage.proxy.reconsider(lambda grant: msgspec.structs.replace(grant, rules=())) == 20
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        moved = stage.door.usage().bytes_down
+        moved = stage.listener.usage().bytes_down
         await asyncio.gather(*readers)
-        assert stage.door.usage().bytes_down == moved
+        assert stage.listener.usage().bytes_down == moved
         assert stage.recorder.codes() == ["egress.policy_changed"] * 20
         for client in clients:
             await client.close()

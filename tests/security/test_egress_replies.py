@@ -17,7 +17,7 @@ from fakes.fetch_harness import Authority, answer
 from fakes.gateway_harness import open_harness
 from fakes.loopback import ScriptedServer, read_request
 from palyra.egress.domain.grant import EgressGrant
-from palyra.egress.domain.injection import ResponseScan, inject, needles_of, plan_injection, spellings
+from palyra.egress.domain.injection import ResponseScan, inject, plan_injection, secret_patterns, spellings
 from palyra.egress.domain.target import Target
 from palyra.executors.network.service import BUNDLE_PATH
 from palyra.secret import Secret
@@ -74,7 +74,7 @@ def test_the_tools_spelling_of_basic_does_not_hide_the_password(written: str) ->
     plan = plan_injection(grant, Target.from_url("https://api.test/"), "GET", "/", headers)
     values = {OWN: Secret(value)}
     assert value in dict(inject(plan, values))["Authorization"]
-    assert b"correct-horse" not in ResponseScan(needles_of(plan, values)).whole(b"you are admin:correct-horse")
+    assert b"correct-horse" not in ResponseScan(secret_patterns(plan, values)).whole(b"you are admin:correct-horse")
 
 
 def _binding_type() -> Any:
@@ -130,16 +130,18 @@ async def test_an_answer_that_somebody_on_the_way_cut_off_does_not_look_whole(tm
         async with open_harness(tmp_path, tree) as harness:
             await put(harness)
             plan = plan_of(harness)
-            profile, door = harness.gateway.egress.sandbox_door(plan, profile_of(harness, f"api.test:{server.port}"))
-            assert door is not None
+            profile, listener = harness.gateway.egress.prepare_listener(
+                plan, profile_of(harness, f"api.test:{server.port}")
+            )
+            assert listener is not None
             listening = socket.create_server(("127.0.0.1", 0))
             kind = SimpleNamespace(kind=SimpleNamespace(value="proxy"))
             sockets: Any = [SimpleNamespace(plan=kind, socket=listening)]
-            await door.opened(sockets)
+            await listener.opened(sockets)
             bundle = dict(profile.extra_files)[BUNDLE_PATH].decode()
             with pytest.raises((OSError, ssl.SSLError)):
                 await asyncio.to_thread(_read_all, listening.getsockname(), server.port, bundle)
-            await door.close()
+            await listener.close()
             assert "egress.refused" in harness.kinds(call="c1")
 
 
@@ -160,17 +162,17 @@ async def test_keys_of_a_connection_that_carries_a_secret_are_logged_nowhere(
     with ScriptedServer([reply], context) as server:
         async with open_harness(tmp_path, settings(server.port, ca_file=str(authority.ca_file))) as harness:
             await put(harness)
-            profile, door = harness.gateway.egress.sandbox_door(
+            profile, listener = harness.gateway.egress.prepare_listener(
                 plan_of(harness), profile_of(harness, f"api.test:{server.port}")
             )
-            assert door is not None
+            assert listener is not None
             listening = socket.create_server(("127.0.0.1", 0))
             kind = SimpleNamespace(kind=SimpleNamespace(value="proxy"))
             sockets: Any = [SimpleNamespace(plan=kind, socket=listening)]
-            await door.opened(sockets)
+            await listener.opened(sockets)
             bundle = dict(profile.extra_files)[BUNDLE_PATH].decode()
             got = await asyncio.to_thread(_read_all, listening.getsockname(), server.port, bundle)
-            await door.close()
+            await listener.close()
     assert got.endswith(b"ok") and TOKEN.encode() in heard[0]
     assert not keys.exists() or keys.read_bytes() == b""
 

@@ -65,7 +65,7 @@ async def test_a_request_behind_another_goes_nowhere_through_a_bound_host(tmp_pa
 )
 async def test_paths_that_can_be_read_as_others_get_no_secret(tmp_path: Path, path: str) -> None:
     async with sandboxed(tmp_path) as it:
-        bound = msgspec.structs.replace(vars(it.door)["_grant"].bindings[0], path_prefix="/repos/acme")
+        bound = msgspec.structs.replace(vars(it.listener)["_grant"].bindings[0], path_prefix="/repos/acme")
         it.harness.gateway.egress.proxy.reconsider(lambda grant: msgspec.structs.replace(grant, bindings=(bound,)))
         got = await it.get(path)
         assert got.split(b" ", 2)[1] in (b"400", b"403") and it.heard == []

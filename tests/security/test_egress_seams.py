@@ -27,9 +27,9 @@ from palyra.pipeline.domain.budget import BudgetKind
 
 async def test_a_program_in_the_background_is_charged_the_most_it_may_use(tmp_path: Path) -> None:
     async with sandboxed(tmp_path) as it:
-        assert it.plan.usage.noted == {BudgetKind.EGRESS_BYTES: it.door.most_bytes}
+        assert it.plan.usage.noted == {BudgetKind.EGRESS_BYTES: it.listener.most_bytes}
         await it.get()
-        await it.door.close()
+        await it.listener.close()
         assert 0 < it.plan.usage.noted[BudgetKind.EGRESS_BYTES] < 1000
 
 
@@ -38,8 +38,8 @@ async def test_calls_that_never_open_their_door_leave_no_authority_behind(tmp_pa
         parts = harness.gateway.egress
         for number in range(3):
             plan = plan_of(harness, call_id=f"c{number}", tool="process.logs")
-            profile, door = parts.sandbox_door(plan, profile_of(harness, "api.test:8080"))
-            assert profile.extra_files and door is not None
+            profile, listener = parts.prepare_listener(plan, profile_of(harness, "api.test:8080"))
+            assert profile.extra_files and listener is not None
         assert vars(parts.termination)["_authorities"] == {}
 
 
@@ -56,7 +56,7 @@ async def test_a_door_whose_closing_is_broken_off_still_ends_its_grant(
         monkeypatch.setattr(parts.observer, "flush", never)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await it.door.close()
+                await it.listener.close()
         monkeypatch.setattr(parts.observer, "flush", flush)
         assert vars(parts.grants)["_calls"] == {} and vars(parts.termination)["_authorities"] == {}
 
@@ -69,7 +69,7 @@ async def test_what_is_cut_with_the_door_is_on_record_before_the_call_ends_and_n
         assert b"200" in await reader.readline()
         observer = it.harness.gateway.egress.observer
         await observer.flush()
-        await it.door.close()
+        await it.listener.close()
         assert [kind for kind, _ in it.events()] == ["egress.connected", "egress.closed"]
         assert not vars(observer)["_counts"] and not vars(observer)["_kinds"]
         writer.close()
@@ -79,7 +79,7 @@ async def test_the_receipt_counts_all_refusals_and_the_grave_ones(tmp_path: Path
     async with sandboxed(tmp_path) as it:
         for _ in range(70):
             await it.say(b"GET http://elsewhere.test/ HTTP/1.1\r\nHost: elsewhere.test\r\n\r\n")
-        usage = await it.door.close()
+        usage = await it.listener.close()
         assert usage.refused == 70 and usage.violations == 70 and len(usage.refusals) == 64
 
 
@@ -90,7 +90,7 @@ async def test_a_fault_on_the_way_is_on_record(tmp_path: Path, monkeypatch: pyte
         host = f"api.test:{it.port}"
         hello = await asyncio.to_thread(_client_hello)
         await it.say(f"CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode(), hello)
-        await it.door.close()
+        await it.listener.close()
         assert [kind for kind, _ in it.events()] == ["egress.refused"]
 
 
@@ -153,11 +153,11 @@ async def test_a_flood_hides_no_other_host_and_no_other_kind_of_refusal(
 
 async def test_a_door_tells_the_first_refusal_of_each_kind_however_many_came_before(tmp_path: Path) -> None:
     async with sandboxed(tmp_path) as it:
-        door = vars(it.door)["_door"]
+        listener = vars(it.listener)["_listener"]
         for number in range(1_100):
-            door.refused(HostNotAllowed("no", host=f"n{number}.test"), "dns")
+            listener.refused(HostNotAllowed("no", host=f"n{number}.test"), "dns")
         await it.say(b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n")
-        await it.door.close()
+        await it.listener.close()
         codes = [payload["refusal"]["code"] for kind, payload in it.events() if kind == "egress.refused"]
         assert codes[-1] == "egress.malformed_traffic" and len(codes) == 1_001
 
@@ -171,7 +171,7 @@ async def test_no_request_can_make_an_entry_that_takes_others_with_it(tmp_path: 
         there = Target.from_url("https://a.example/")
         got = await it.get("/" + character * 31_000)
         observer.happened(innocent, Connected(target=there, address="192.0.2.1", face="connect"))
-        await it.door.close()
+        await it.listener.close()
         assert it.harness.kinds(call="c2") == ["egress.connected"]
         assert ("egress.credential_used" in it.harness.kinds(call="c1")) == got.startswith(b"HTTP/1.1 200")
 
@@ -184,7 +184,7 @@ async def test_a_call_fills_the_journal_with_uses_of_its_secret_only_so_far(
         answers = [(await it.get()).split(b" ", 2)[1] for _ in range(5)]
         assert answers == [b"200"] * 3 + [b"403"] * 2
         assert it.harness.kinds(call="c1").count("vault.secret_used") == 3
-        await it.door.close()
+        await it.listener.close()
         assert not vars(it.harness.gateway.egress.grants)["_uses"]
 
 

@@ -23,7 +23,7 @@ from palyra.egress.domain.refusal import MalformedTraffic
 from palyra.egress.domain.rules import HostRule
 from palyra.egress.protocols.http1_proxy import Forward, HttpProxyServer, ProxyState, Reject, RequestBody, Tunnel
 from palyra.egress.protocols.http1_response import AnswerBody, AnswerEnded, ResponseReader, ResponseState
-from palyra.egress.proxy.server import Door, EgressProxy, Listener
+from palyra.egress.proxy.server import CallListener, EgressProxy, ListeningSocket
 
 pytestmark = pytest.mark.promise("P-net-host-held")
 
@@ -153,7 +153,7 @@ class Harness:
         self.received = b""
         self.connections = 0
         self.scripts: list[bytes] = []
-        self.door: Door | None = None
+        self.listener: CallListener | None = None
         self.writers: list[asyncio.StreamWriter] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -176,7 +176,7 @@ class Harness:
             writer.write_eof()
             heard += await asyncio.wait_for(reader.read(), 5)
         writer.close()
-        await eventually(lambda: self.door is None or not self.door.tunnels)
+        await eventually(lambda: self.listener is None or not self.listener.tunnels)
         return heard
 
 
@@ -192,7 +192,7 @@ async def harness() -> AsyncIterator[Harness]:
         grant_id="g", principal="agent:bot", run="r", call="c", tool="t", rules=(rule,), private_targets=(rule,)
     )
     proxy = EgressProxy(EgressProxyPolicyService(frozenset), Names(), watcher)
-    here.door = proxy.open_door(grant, [Listener(kind="proxy", socket=listening[1])])
+    here.listener = proxy.open_listener(grant, [ListeningSocket(kind="proxy", socket=listening[1])])
     try:
         yield here
     finally:

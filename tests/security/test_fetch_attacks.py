@@ -112,7 +112,7 @@ async def test_what_was_judged_is_what_is_dialled() -> None:
 
     dialler = Dialler(EgressProxyPolicyService(frozenset), Rebinding(), connect_seconds=5)
 
-    class Door:
+    class Connector:
         async def connect(self, grant: Any, target: Any, meter: Any) -> Any:
             return await dialler.dial(await dialler.pin(grant, target), meter)
 
@@ -122,7 +122,7 @@ async def test_what_was_judged_is_what_is_dialled() -> None:
 
     with ScriptedServer([serve]) as server:
         rule = f"a.test:{server.port}"
-        harness = FetchHarness(hosts=(rule,), private=(rule,), door=Door())
+        harness = FetchHarness(hosts=(rule,), private=(rule,), connector=Connector())
         assert (await harness.get(f"http://{rule}/"))["text"] == "mine"
         with pytest.raises(AddressForbidden):
             await harness.get(f"http://{rule}/")
@@ -324,13 +324,15 @@ async def test_slow_servers_meet_the_deadline_at_every_stage(tmp_path: Path) -> 
     ]
     dialler = Dialler(EgressProxyPolicyService(frozenset), Loopback(), connect_seconds=5)
 
-    class Door:
+    class Connector:
         async def connect(self, grant: Any, target: Any, meter: Any) -> Any:
             return await dialler.dial(await dialler.pin(grant, target), meter)
 
     with ScriptedServer(scripts) as server:
         rule = f"a.test:{server.port}"
-        harness = FetchHarness(hosts=(rule,), private=(rule,), door=Door(), ca_file=str(Authority(tmp_path).ca_file))
+        harness = FetchHarness(
+            hosts=(rule,), private=(rule,), connector=Connector(), ca_file=str(Authority(tmp_path).ca_file)
+        )
         for url, keeps in ((f"http://{rule}/", False), (f"http://{rule}/", True), (f"https://{rule}/", False)):
             try:
                 outcome, _ = await harness.execute(url, timeout_ms=200)
@@ -492,7 +494,7 @@ async def test_a_man_in_the_middle_gets_no_secret(tmp_path: Path) -> None:
 
     dialler = Dialler(EgressProxyPolicyService(frozenset), Loopback(), connect_seconds=5)
 
-    class Door:
+    class Connector:
         async def connect(self, grant: Any, target: Any, meter: Any) -> Any:
             return await dialler.dial(await dialler.pin(grant, target), meter)
 
@@ -504,7 +506,7 @@ async def test_a_man_in_the_middle_gets_no_secret(tmp_path: Path) -> None:
             private=(rule,),
             bindings=[binding],
             secrets={"global/t": TOKEN},
-            door=Door(),
+            connector=Connector(),
             ca_file=str(authority.ca_file),
         )
         with pytest.raises(CertificateRefused):

@@ -14,7 +14,7 @@ from palyra.config.state_dir import StateDir
 from palyra.daemon.settings import Settings
 from palyra.errors import Unavailable
 from palyra.executors.mcp_upstream.executor import McpServers
-from palyra.executors.network.service import EgressParts
+from palyra.executors.network.service import NetworkService
 from palyra.pipeline.catalog import Catalog
 from palyra.server.mcp.request_context import USED_FILE
 from palyra.store.sqlite.store import SqliteStore
@@ -45,7 +45,7 @@ class McpParts:
         *,
         store: SqliteStore,
         catalog: Catalog,
-        egress: EgressParts,
+        egress: NetworkService,
         secrets: DecidedSecrets,
         actor: str,
     ) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from palyra.daemon.mcp_wiring import McpParts
     from palyra.daemon.node_wiring import NodeParts
     from palyra.executors.fetch.executor import FetchTool
-    from palyra.executors.network.service import EgressParts
+    from palyra.executors.network.service import NetworkService
     from palyra.executors.wasm.active_skills import ActiveSkills
     from palyra.executors.wasm.channels import ChannelHub
     from palyra.executors.wasm.executor import WasmTools
@@ -118,11 +118,11 @@ class GatewayParts:
         return DecidedSecrets(self.vault, self.policy, self.directory, self.store, actor=ACTOR)
 
     @cached_property
-    def egress(self) -> "EgressParts":
+    def egress(self) -> "NetworkService":
         from palyra.executors.network.journal import JournalObserver
-        from palyra.executors.network.service import EgressParts
+        from palyra.executors.network.service import NetworkService
 
-        return EgressParts(
+        return NetworkService(
             self.settings.egress,
             policy=self.policy,
             directory=self.directory,

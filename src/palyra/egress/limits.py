@@ -174,7 +174,7 @@ SHARES_OF_THE_REST: Final = 64
 # Refusals that a usage report carries; the rest are counted.
 MAX_REFUSALS_KEPT: Final = 64
 # Refusals that one grant tells the observer about; a program that asks for ever fills no journal.
-MAX_REFUSALS_TOLD: Final = 1_000
+MAX_REFUSALS_REPORTED: Final = 1_000
 # Bytes and time that a refused client gets to read why, while its own last words are thrown away.
 FAREWELL_BYTES: Final = 64 * KIB
 FAREWELL_SECONDS: Final = 1.0

@@ -40,10 +40,10 @@ async def test_each_session_has_its_own_door() -> None:
         assert await ask(ports[0], "shop.test", port) == 0
         assert await ask(ports[1], "shop.test", port) == 2
         assert doors[0].moved() > 50 and doors[1].moved() == 0
-        assert guard.stats().doors == 2
+        assert guard.stats().listeners == 2
         for door in doors:
             await door.close()
     assert any(isinstance(event, Connected) for event in heard["a"])
     assert [type(event) for event in heard["b"]] == [Refused]
-    assert guard.stats().doors == 0
+    assert guard.stats().listeners == 0
     guard.close()

@@ -11,7 +11,7 @@ from palyra.egress.domain.refusal import OddTarget
 from palyra.egress.domain.target import Target
 from palyra.egress.protocols.dns import SyntheticNames
 from palyra.egress.proxy.client_protocols import connect_target
-from palyra.egress.proxy.server import Listener
+from palyra.egress.proxy.server import ListeningSocket
 
 
 async def test_connect_and_socks_reach_the_server() -> None:
@@ -87,7 +87,7 @@ class Transparent:
         self.names = SyntheticNames([SITE])
         self.address = self.names.address_of(SITE) or ""
         self.port = port
-        self.listener = Listener(kind="transparent", socket=socket.create_server((self.address, port)))
+        self.listener = ListeningSocket(kind="transparent", socket=socket.create_server((self.address, port)))
 
 
 async def test_a_synthetic_address_is_its_name() -> None:
@@ -105,7 +105,7 @@ async def test_a_synthetic_address_is_its_name() -> None:
 
 async def test_an_address_that_stands_for_nothing_goes_nowhere() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
-    listener = Listener(kind="transparent", socket=listening)
+    listener = ListeningSocket(kind="transparent", socket=listening)
     async with harness(SITE, names=SyntheticNames([SITE]), listeners=(listener,)) as stage:
         reader, writer = await asyncio.open_connection(*listening.getsockname())
         with pytest.raises(ConnectionResetError):

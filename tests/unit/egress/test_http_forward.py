@@ -43,7 +43,7 @@ async def test_requests_on_one_connection_share_the_connection_to_one_host_and_e
             await client.close()
             await eventually(stage.recorder.codes)
             assert stage.recorder.codes() == ["egress.host_not_allowed"]
-            assert sum(event.up for event in stage.recorder.closed()) == stage.door.usage().bytes_up
+            assert sum(event.up for event in stage.recorder.closed()) == stage.listener.usage().bytes_up
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
@@ -139,7 +139,7 @@ async def test_an_unsound_answer_is_the_servers_fault_and_no_violation(bad: byte
         await client.close()
         await eventually(stage.recorder.codes)
         assert stage.recorder.codes() == ["egress.unreachable"]
-        assert stage.door.usage().violations == 0
+        assert stage.listener.usage().violations == 0
 
 
 async def test_an_answer_cut_short_is_not_taken_for_a_whole_one() -> None:

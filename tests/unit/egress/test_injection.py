@@ -5,7 +5,7 @@ import pytest
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.header_rules import Headers
-from palyra.egress.domain.injection import InjectionPlan, inject, needles_of, plan_injection
+from palyra.egress.domain.injection import InjectionPlan, inject, plan_injection, secret_patterns
 from palyra.egress.domain.refusal import CredentialNotAllowed
 from palyra.egress.domain.rules import parse_rules
 from palyra.egress.domain.target import Target
@@ -113,7 +113,7 @@ def test_without_injection_the_reply_may_be_compressed() -> None:
 def test_an_optional_secret_that_is_missing_is_left_out() -> None:
     plan = plan_injection(grant(KEY), TARGET, "GET", "/", ())
     assert inject(plan, {}) == (("Accept-Encoding", "identity"),)
-    assert needles_of(plan, {}) == ()
+    assert secret_patterns(plan, {}) == ()
 
 
 @pytest.mark.promise("P-limits")
@@ -127,7 +127,7 @@ def test_a_secret_that_is_no_header_is_not_injected(value: str) -> None:
 
 def test_what_must_not_come_back() -> None:
     plan = plan_injection(grant(BEARER, KEY), TARGET, "GET", "/v1", ())
-    needles = needles_of(plan, VALUES)
+    needles = secret_patterns(plan, VALUES)
     assert b"token-value" in needles
     assert b"key-value" in needles
 

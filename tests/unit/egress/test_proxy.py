@@ -9,13 +9,13 @@ from fakes.eventually import eventually
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.rules import parse_rules
 from palyra.egress.limits import ProxyLimits
-from palyra.egress.proxy.server import Listener
+from palyra.egress.proxy.server import ListeningSocket
 
 
 async def test_doors_are_apart_and_stats_are_over_all() -> None:
     async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
         other = socket.create_server(("127.0.0.1", 0))
-        door = stage.proxy.open_door(make_grant("else.test"), [Listener(kind="proxy", socket=other)])
+        listener = stage.proxy.open_listener(make_grant("else.test"), [ListeningSocket(kind="proxy", socket=other)])
         where = other.getsockname()[1]
         client = await stage.connect(f"{SITE}:{port}")
         await client.send(b"\x00abc")
@@ -24,10 +24,10 @@ async def test_doors_are_apart_and_stats_are_over_all() -> None:
         refused, code = await stage.socks(SITE, port)
         assert code == 2
         stats = stage.proxy.stats()
-        assert (stats.doors, stats.connections, stats.refused, stats.bytes_up, stats.bytes_down) == (2, 1, 1, 4, 4)
-        assert door.close().refused == 1
+        assert (stats.listeners, stats.connections, stats.refused, stats.bytes_up, stats.bytes_down) == (2, 1, 1, 4, 4)
+        assert listener.close().refused == 1
         after = stage.proxy.stats()
-        assert (after.doors, after.refused) == (1, 1)
+        assert (after.listeners, after.refused) == (1, 1)
         await refused.close()
         await client.close()
 
@@ -117,4 +117,4 @@ async def test_many_at_once(many: int) -> None:
 
         await asyncio.gather(*map(one, range(many)))
         await eventually(lambda: stage.proxy.stats().tunnels == 0)
-        assert stage.door.usage().connections == many
+        assert stage.listener.usage().connections == many

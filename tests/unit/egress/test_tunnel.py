@@ -135,8 +135,8 @@ async def test_a_termination_gets_the_whole_opening_and_the_judged_connection() 
         assert [(kind, one) for kind, _, one in reading.seen] == [(Opening.TLS, False), (Opening.HTTP, True)]
         assert reading.seen[0][1] == hello
         assert reading.seen[1][1].startswith(b"GET /x HTTP/1.1\r\n")
-        assert stage.door.usage().credential_uses == 2
-        assert stage.door.usage().bytes_up == 16
+        assert stage.listener.usage().credential_uses == 2
+        assert stage.listener.usage().bytes_up == 16
 
 
 async def test_a_hello_for_another_host_never_reaches_the_termination() -> None:

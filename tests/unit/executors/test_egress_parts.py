@@ -1,4 +1,4 @@
-"""A door of the daemon's own: its grant out of settings and budget, and a policy change that cuts what is open."""
+"""A listener of the daemon's own: its grant out of settings and budget, and a policy change that cuts what is open."""
 
 import asyncio
 import contextlib
@@ -11,8 +11,8 @@ import pytest
 
 from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.loopback import greeting
-from palyra.egress.proxy.server import Listener
-from palyra.executors.network.service import BUNDLE_PATH, SandboxDoor
+from palyra.egress.proxy.server import ListeningSocket
+from palyra.executors.network.service import BUNDLE_PATH, SandboxListener
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan
 from palyra.pipeline.domain.spec import ToolTier
@@ -71,19 +71,19 @@ async def test_only_bindings_of_the_calls_own_hosts_come_along(tmp_path: Path) -
     binding = {"header_name": "X-Key", "secret_ref": "global/k", "hosts": ["other.test"]}
     async with open_harness(tmp_path, settings(8080, bindings=[binding])) as harness:
         parts = harness.gateway.egress
-        bound, door = parts.sandbox_door(plan(harness), profile(harness, "other.test"))
-        assert isinstance(door, SandboxDoor)
+        bound, listener = parts.prepare_listener(plan(harness), profile(harness, "other.test"))
+        assert isinstance(listener, SandboxListener)
         (path, bundle), *_ = bound.extra_files
         assert path == BUNDLE_PATH and b"BEGIN CERTIFICATE" in bundle
         assert dict(bound.env)["CURL_CA_BUNDLE"] == BUNDLE_PATH
-        free, _ = parts.sandbox_door(plan(harness), profile(harness, "here.test:8080"))
+        free, _ = parts.prepare_listener(plan(harness), profile(harness, "here.test:8080"))
         assert free.extra_files == () and free.env == ()
 
 
 async def test_without_hosts_there_is_no_door(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         shut = profile(harness)
-        assert harness.gateway.egress.sandbox_door(plan(harness), shut) == (shut, None)
+        assert harness.gateway.egress.prepare_listener(plan(harness), shut) == (shut, None)
 
 
 @pytest.mark.promise("P-policy-reload")
@@ -95,7 +95,7 @@ async def test_a_policy_change_cuts_what_it_no_longer_allows(tmp_path: Path) -> 
         parts.enter(plan(harness), grant)
         listening = socket.create_server(("127.0.0.1", 0))
         at = listening.getsockname()
-        door = parts.proxy.open_door(grant, [Listener(kind="proxy", socket=listening)])
+        listener = parts.proxy.open_listener(grant, [ListeningSocket(kind="proxy", socket=listening)])
         reader, writer = await asyncio.open_connection(*at)
         writer.write(f"CONNECT here.test:{port} HTTP/1.1\r\nHost: here.test:{port}\r\n\r\n".encode())
         assert b"200" in await reader.readline()
@@ -106,7 +106,7 @@ async def test_a_policy_change_cuts_what_it_no_longer_allows(tmp_path: Path) -> 
         with contextlib.suppress(ConnectionResetError):
             assert await asyncio.wait_for(reader.read(), 20) == b""
         writer.close()
-        door.close()
+        listener.close()
         await parts.observer.flush()
         codes = [payload["refusal"]["code"] for kind, payload in harness.events(call="c1") if kind == "egress.refused"]
         assert codes == ["egress.policy_changed"]

@@ -56,7 +56,7 @@ async def test_refusals_are_noted_and_raised() -> None:
 
 async def test_cancelling_closes_the_connection_and_charges_what_was_moved() -> None:
     harness = FetchHarness({"a.test:80": [[answer(b"part", length=100), None]]})
-    executor = FetchExecutor(harness.client, lambda _plan, _request: harness.frame)
+    executor = FetchExecutor(harness.client, lambda _plan, _request: harness.access)
     plan = plan_of({"url": "http://a.test/"})
     task = asyncio.create_task(executor.execute(plan))
     await eventually(lambda: harness.stage.connections and harness.stage.connections[0][1].sent, every=0)

@@ -13,7 +13,7 @@ from palyra.egress.domain.target import Target
 from palyra.egress.limits import ProxyLimits
 from palyra.egress.proxy.dial import Upstream
 from palyra.egress.proxy.resolver import OwnAddresses, SystemResolver
-from palyra.egress.proxy.server import Door, EgressProxy, Listener, ProxyStats
+from palyra.egress.proxy.server import CallListener, EgressProxy, ListeningSocket, ProxyStats
 from palyra.egress.settings import EgressSettings
 
 # The judge of a session's addresses: the guard's own, asked before Chromium opens anything.
@@ -72,7 +72,7 @@ class ChromiumSessionProxy:
     def serve(self, listener: socket.socket, grant: EgressGrant, happened: Happened) -> "SessionDoor":
         self._hearing[grant.grant_id] = happened
         try:
-            door = self._proxy.open_door(grant, [Listener(kind=_KIND, socket=listener)])
+            door = self._proxy.open_listener(grant, [ListeningSocket(kind=_KIND, socket=listener)])
         except BaseException:
             self.forget(grant)
             raise
@@ -98,7 +98,7 @@ class ChromiumSessionProxy:
 
 
 class SessionDoor:
-    def __init__(self, owner: ChromiumSessionProxy, door: Door) -> None:
+    def __init__(self, owner: ChromiumSessionProxy, door: CallListener) -> None:
         self._owner = owner
         self._door = door
 
@@ -108,5 +108,5 @@ class SessionDoor:
 
     async def close(self) -> None:
         self._door.close()
-        await self._door.emptied()
+        await self._door.wait_until_empty()
         self._owner.forget(self._door.grant)

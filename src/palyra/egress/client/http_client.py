@@ -8,8 +8,8 @@ import msgspec
 
 from palyra.egress.client.request import (
     ContentFormat,
+    FetchAccess,
     FetchRequest,
-    Frame,
     Hop,
     Passed,
     Redaction,
@@ -87,7 +87,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return next((value for key, value in self.headers if key.lower() == name), "")
 
 
-# Makes the requests of one fetch: one connection for each hop, through the door, and never by another way.
+# Makes the requests of one fetch: one connection for each hop, through the connector, and never by another way.
 #
 # No proxy of the environment is used, nothing is kept between calls, and a hop that the judge or the rules for
 # redirects refuse is not made.
@@ -155,24 +155,24 @@ class FetchClient:
             self._context = client_context(self._ca_file)
         return self._context
 
-    def fetch(self, frame: Frame, request: FetchRequest) -> "Fetch":
-        return Fetch(self, frame, request)
+    def fetch(self, access: FetchAccess, request: FetchRequest) -> "Fetch":
+        return Fetch(self, access, request)
 
 
 class Fetch:
     """One call's requests. After ``run``, or when it was broken off, ``answer`` is what there is."""
 
-    def __init__(self, client: FetchClient, frame: Frame, request: FetchRequest) -> None:
+    def __init__(self, client: FetchClient, access: FetchAccess, request: FetchRequest) -> None:
         self._client = client
-        self._frame = frame
-        self._grant = frame.grant
+        self._access = access
+        self._grant = access.grant
         self._request = request
         self._hop = Hop.first(request)
         self._head: ResponseHead | None = None
         self._decoder: ContentDecoder | None = None
         self._whole = False
         self.redactions = Redactions()
-        self.budget = ByteBudget(frame.grant.max_bytes)
+        self.budget = ByteBudget(access.grant.max_bytes)
         self.reached: list[Reached] = []
 
     @property
@@ -210,7 +210,7 @@ class Fetch:
             headers = hop.headers
             if hop.with_credentials:
                 target = hop.address.target
-                prepared = await self._frame.credentials.prepare(
+                prepared = await self._access.credentials.prepare(
                     self._grant, target, hop.method, hop.address.path, headers
                 )
                 self.redactions.add(prepared.redaction)
@@ -230,7 +230,7 @@ class Fetch:
     async def _connected(self, hop: Hop) -> "AsyncIterator[Connection]":
         client, target = self._client, hop.address.target
         meter = Meter(self.budget)
-        connection, address = await self._frame.door.connect(self._grant, target, meter)
+        connection, address = await self._access.connector.connect(self._grant, target, meter)
         reason = "done"
         try:
             client.observer.happened(self._grant, Connected(target=target, address=address, face="fetch"))

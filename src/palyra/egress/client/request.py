@@ -23,7 +23,7 @@ from palyra.errors import Denied, InvalidInput, LimitExceeded
 # The egress concept gives all of them; the daemon joins the two.
 
 
-class Door(Protocol):
+class Connector(Protocol):
     async def connect(self, grant: EgressGrant, target: Target, meter: Meter) -> tuple[Connection, str]:
         """A connection and the address it ends at. ``meter`` counts what it carries and ends it when that is spent.
 
@@ -70,11 +70,11 @@ class Credentials(Protocol):
         ...
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
+class FetchAccess(msgspec.Struct, frozen=True, kw_only=True):
     """What one call is given to work with: where it may go, the door there, and whose secrets it may carry."""
 
     grant: EgressGrant
-    door: Door
+    connector: Connector
     credentials: Credentials
 
 

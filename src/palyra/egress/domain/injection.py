@@ -120,7 +120,7 @@ def inject(plan: InjectionPlan, values: Mapping[str, Secret]) -> Headers:
     return (*plan.kept, *added)
 
 
-def needles_of(plan: InjectionPlan, values: Mapping[str, Secret]) -> tuple[bytes, ...]:
+def secret_patterns(plan: InjectionPlan, values: Mapping[str, Secret]) -> tuple[bytes, ...]:
     """What must not come back."""
     found: dict[bytes, None] = {}
     for one in plan.injections:

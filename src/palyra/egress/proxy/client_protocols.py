@@ -23,7 +23,7 @@ from palyra.egress.proxy.tunnel import Tunnel
 Answer = Callable[[bytes], DnsAnswer]
 
 
-class UdpDnsDoor:
+class DnsListener:
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, answer: Answer) -> None:
         sock.setblocking(False)
         self._sock = sock

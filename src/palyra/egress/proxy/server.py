@@ -23,13 +23,13 @@ from palyra.egress.limits import (
     DEFER_ACCEPT_SECONDS,
     LOOPBACK_CONGESTION,
     MAX_REFUSALS_KEPT,
-    MAX_REFUSALS_TOLD,
+    MAX_REFUSALS_REPORTED,
     SPARE_DESCRIPTORS,
     WANTED_DESCRIPTORS,
     ProxyLimits,
 )
 from palyra.egress.protocols.dns import DnsAnswer, SyntheticNames, answer
-from palyra.egress.proxy.client_protocols import UdpDnsDoor, serve_dns_tcp, serve_proxy, serve_transparent
+from palyra.egress.proxy.client_protocols import DnsListener, serve_dns_tcp, serve_proxy, serve_transparent
 from palyra.egress.proxy.dial import Dialler, Upstream
 from palyra.egress.proxy.relay import RelayEngine
 from palyra.egress.proxy.tunnel import Serve, TerminationPort, Tunnel
@@ -64,7 +64,7 @@ _CONGESTION: Final[int | None] = getattr(socket, "TCP_CONGESTION", None)
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-class Listener(msgspec.Struct, frozen=True, kw_only=True):
+class ListeningSocket(msgspec.Struct, frozen=True, kw_only=True):
     """A bound socket (listening, unless it is ``dns_udp``) and what is spoken on it. The door owns it from then on."""
 
     kind: Literal["proxy", "transparent", "dns_udp", "dns_tcp"]
@@ -83,7 +83,7 @@ class EgressUsage(msgspec.Struct, frozen=True, kw_only=True):
     violations: int
 
 
-class Door:
+class CallListener:
     def __init__(
         self,
         proxy: "EgressProxy",
@@ -102,20 +102,20 @@ class Door:
         self._proxy = proxy
         self._names = names
         self._listening: list[socket.socket] = []
-        self._udp: list[UdpDnsDoor] = []
+        self._dns: list[DnsListener] = []
         self._closed = False
         self._connections = 0
         self._credential_uses = 0
         self._refused = 0
         self._violations = 0
         self._refusals: list[Refusal] = []
-        self._names_told: set[str] = set()
-        self._codes_told: set[str] = set()
+        self._reported_names: set[str] = set()
+        self._reported_codes: set[str] = set()
 
-    def listen(self, listeners: Sequence[Listener]) -> None:
-        for listener in listeners:
+    def listen(self, sockets: Sequence[ListeningSocket]) -> None:
+        for listener in sockets:
             if listener.kind == "dns_udp":
-                self._udp.append(UdpDnsDoor(listener.socket, self.engine.loop, self._answer_dns))
+                self._dns.append(DnsListener(listener.socket, self.engine.loop, self._answer_dns))
                 continue
             serve: Serve = serve_proxy
             face: Face = "connect"
@@ -146,15 +146,15 @@ class Door:
             for sock in self._listening:
                 self.engine.loop.remove_reader(sock.fileno())
                 sock.close()
-            for door in self._udp:
-                door.close()
+            for dns in self._dns:
+                dns.close()
             for tunnel in tuple(self.tunnels):
                 tunnel.stop()
             self.budget.limit = self.budget.spent
-            self._proxy.door_closed(self)
+            self._proxy.remove_listener(self)
         return self.usage()
 
-    async def emptied(self) -> None:
+    async def wait_until_empty(self) -> None:
         """After ``close``: waits until every tunnel has said how it ended."""
         while tasks := [tunnel.task for tunnel in self.tunnels if tunnel.task is not None]:
             await asyncio.wait(tasks)
@@ -180,13 +180,13 @@ class Door:
         if len(self._refusals) < MAX_REFUSALS_KEPT:
             self._refusals.append(error.refusal())
         # The first of its kind is always told, however many others came before it to hide it.
-        if self._refused <= MAX_REFUSALS_TOLD or error.code not in self._codes_told:
-            self._codes_told.add(error.code)
+        if self._refused <= MAX_REFUSALS_REPORTED or error.code not in self._reported_codes:
+            self._reported_codes.add(error.code)
             self._proxy.observer.happened(self.grant, Refused.of(error, face))
 
     def left(self, tunnel: Tunnel) -> None:
         self.tunnels.discard(tunnel)
-        self._proxy.one_left()
+        self._proxy.release_tunnel()
 
     # Accepting.
 
@@ -221,7 +221,7 @@ class Door:
             sock.close()
             self.refused(TooManyTunnels(f"the call has its {self.grant.max_tunnels} connections already"), face)
             return
-        if not self._proxy.room_for_one():
+        if not self._proxy.reserve_tunnel():
             sock.close()
             self.refused(TooManyTunnels("the proxy is full, and no tunnel is silent"), face)
             return
@@ -242,14 +242,14 @@ class Door:
         answered = answer(question, self._names, self._allows_name)
         name = answered.refused_name
         # Programs ask for one name several times, for each kind of address; it is one refusal.
-        if name is not None and name not in self._names_told and len(self._names_told) < MAX_REFUSALS_TOLD:
-            self._names_told.add(name)
+        if name is not None and name not in self._reported_names and len(self._reported_names) < MAX_REFUSALS_REPORTED:
+            self._reported_names.add(name)
             why = "is one name too many for this call" if answered.is_full else "is not among the allowed hosts"
             self.refused(HostNotAllowed(f"{name} {why}", host=name), "dns")
         return answered
 
 
-def _prepare(listener: Listener) -> None:
+def _prepare(listener: ListeningSocket) -> None:
     """What is set here those who are accepted inherit."""
     sock = listener.socket
     with suppress(OSError):
@@ -266,13 +266,13 @@ def _prepare(listener: Listener) -> None:
 #
 # It lives on one event loop and is used from that loop's thread. It needs no transports of the loop, only readiness.
 
-__all__ = ["Door", "EgressProxy", "EgressUsage", "Listener", "ProxyStats"]
+__all__ = ["CallListener", "EgressProxy", "EgressUsage", "ListeningSocket", "ProxyStats"]
 
 
 class ProxyStats(msgspec.Struct, frozen=True, kw_only=True):
     """The proxy's state for those who watch it. Counts and bytes are since it began."""
 
-    doors: int
+    listeners: int = msgspec.field(name="doors")
     tunnels: int
     connections: int
     refused: int
@@ -299,48 +299,48 @@ class EgressProxy:
         self.dialler = Dialler(service, resolver, connect_seconds=self.limits.connect_seconds, upstream=upstream)
         self._engine: RelayEngine | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._doors: set[Door] = set()
+        self._listeners: set[CallListener] = set()
         self._tunnels = 0
         self._past: list[int] = [0, 0, 0, 0, 0]
 
-    def open_door(
+    def open_listener(
         self,
         grant: EgressGrant,
-        listeners: Sequence[Listener],
+        sockets: Sequence[ListeningSocket],
         names: SyntheticNames | None = None,
         budget: ByteBudget | None = None,
-    ) -> Door:
-        """Serves these sockets for this grant until the door is closed. Call it on the loop's thread.
+    ) -> CallListener:
+        """Serves these sockets for this grant until the listener is closed. Call it on the loop's thread.
 
         ``budget`` counts instead of one made from the grant, where others share it.
         """
         loop = asyncio.get_running_loop()
         if self._engine is None:
             self._engine = RelayEngine(loop)
-        door = Door(self, self._engine, grant, names, budget)
-        self._doors.add(door)
+        listener = CallListener(self, self._engine, grant, names, budget)
+        self._listeners.add(listener)
         try:
-            door.listen(listeners)
+            listener.listen(sockets)
         except BaseException:
-            door.close()
+            listener.close()
             raise
         if self._sweeper is None:
             self._sweeper = loop.call_later(self.limits.sweep_seconds, self._sweep)
-        return door
+        return listener
 
     def reconsider(self, change: Callable[[EgressGrant], EgressGrant | None]) -> int:
-        """Gives every door its grant under the new policy (None: no grant any more) and cuts what it does not allow.
+        """Give every listener its grant under the new policy (None: no grant), and cut what it forbids.
 
         Says how many tunnels were cut; they are reset in the loop's next turn.
         """
-        return sum(door.regrant(change(door.grant)) for door in tuple(self._doors))
+        return sum(listener.regrant(change(listener.grant)) for listener in tuple(self._listeners))
 
     def stats(self) -> ProxyStats:
         connections, refused, violations, up, down = map(
-            sum, zip(self._past, *map(_counts, (door.usage() for door in self._doors)), strict=True)
+            sum, zip(self._past, *map(_counts, (listener.usage() for listener in self._listeners)), strict=True)
         )
         return ProxyStats(
-            doors=len(self._doors),
+            listeners=len(self._listeners),
             tunnels=self._tunnels,
             connections=connections,
             refused=refused,
@@ -350,15 +350,15 @@ class EgressProxy:
         )
 
     def close(self) -> None:
-        for door in tuple(self._doors):
-            door.close()
+        for listener in tuple(self._listeners):
+            listener.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
 
-    # What doors do with it.
+    # What listeners do with it.
 
-    def room_for_one(self) -> bool:
+    def reserve_tunnel(self) -> bool:
         """Takes a place among all tunnels, if need be that of the one that was silent longest."""
         if self._tunnels >= self.limits.max_tunnels and not self.make_room():
             return False
@@ -367,7 +367,7 @@ class EgressProxy:
 
     def make_room(self) -> bool:
         """Cuts the tunnel that was silent longest, unless all are busy."""
-        everyone = (tunnel for door in self._doors for tunnel in door.tunnels if not tunnel.is_cut)
+        everyone = (tunnel for listener in self._listeners for tunnel in listener.tunnels if not tunnel.is_cut)
         quietest = min(everyone, key=lambda tunnel: tunnel.quiet_since, default=None)
         if quietest is None:
             return False
@@ -376,20 +376,20 @@ class EgressProxy:
         quietest.cut(TooManyTunnels("the proxy is full, and this tunnel was silent longest", **quietest.where()))
         return True
 
-    def one_left(self) -> None:
+    def release_tunnel(self) -> None:
         self._tunnels -= 1
 
-    def door_closed(self, door: Door) -> None:
-        self._doors.discard(door)
-        self._past = [sum(pair) for pair in zip(self._past, _counts(door.usage()), strict=True)]
+    def remove_listener(self, listener: CallListener) -> None:
+        self._listeners.discard(listener)
+        self._past = [sum(pair) for pair in zip(self._past, _counts(listener.usage()), strict=True)]
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for door in tuple(self._doors):
-            for tunnel in tuple(door.tunnels):
+        for listener in tuple(self._listeners):
+            for tunnel in tuple(listener.tunnels):
                 tunnel.sweep(now)
-        self._sweeper = loop.call_later(self.limits.sweep_seconds, self._sweep) if self._doors else None
+        self._sweeper = loop.call_later(self.limits.sweep_seconds, self._sweep) if self._listeners else None
 
 
 def _counts(usage: EgressUsage) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ from palyra.egress.limits import (
 )
 from palyra.egress.proxy.dial import Upstream
 from palyra.egress.proxy.resolver import OwnAddresses, SystemResolver
-from palyra.egress.proxy.server import EgressProxy, Listener, raise_descriptor_limit, tunnels_within
+from palyra.egress.proxy.server import EgressProxy, ListeningSocket, raise_descriptor_limit, tunnels_within
 from palyra.errors import PalyraError
 
 _COUNT_BYTES = 8
@@ -212,7 +212,7 @@ async def _serve(options: argparse.Namespace) -> None:
     listening = _listen(options.listen, sharing=options.sharing or options.processes > 1)
     host, port = listening.getsockname()[:2]
     budget = None if shared is None else LeasedBudget(shared)
-    proxy.open_door(grant, [Listener(kind="proxy", socket=listening)], budget=budget)
+    proxy.open_listener(grant, [ListeningSocket(kind="proxy", socket=listening)], budget=budget)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

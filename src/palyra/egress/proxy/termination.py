@@ -20,9 +20,9 @@ from palyra.egress.domain.injection import (
     ResponseScan,
     bound_to,
     inject,
-    needles_of,
     plan_injection,
     revealed,
+    secret_patterns,
 )
 from palyra.egress.domain.refusal import (
     EgressRefused,
@@ -125,7 +125,7 @@ class InjectedExchange:
                         path=forward.head.target.partition("?")[0],
                     )
                 )
-        scan = ResponseScan(needles_of(plan, values))
+        scan = ResponseScan(secret_patterns(plan, values))
         try:
             if send_body is None:
                 return await self._answer(forward, scan)

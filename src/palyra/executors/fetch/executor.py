@@ -10,11 +10,11 @@ import msgspec
 
 from palyra.clock import MS_PER_SECOND
 from palyra.egress.client.http_client import Fetch, FetchClient, keeps_what_came
-from palyra.egress.client.request import FetchRequest, Frame, Prepared
+from palyra.egress.client.request import FetchAccess, FetchRequest, Prepared
 from palyra.egress.domain.events import CredentialUsed, EgressObserver, Refused, SecretSource
 from palyra.egress.domain.grant import EgressGrant, Meter
 from palyra.egress.domain.header_rules import Headers
-from palyra.egress.domain.injection import ResponseScan, inject, needles_of, plan_injection, revealed
+from palyra.egress.domain.injection import ResponseScan, inject, plan_injection, revealed, secret_patterns
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.domain.refusal import EgressRefused, PolicyChanged
 from palyra.egress.domain.rules import parse_rules
@@ -42,21 +42,21 @@ class FetchTimedOut(LimitExceeded):
 
 
 class FetchExecutor:
-    """``frame_for`` says what a call may reach and by which way."""
+    """``access_for`` says what a call may reach and by which way."""
 
     name = EXECUTOR
     keeps_deadline = True
 
-    def __init__(self, client: FetchClient, frame_for: Callable[[ExecutionPlan, FetchRequest], Frame]) -> None:
+    def __init__(self, client: FetchClient, access_for: Callable[[ExecutionPlan, FetchRequest], FetchAccess]) -> None:
         self._client = client
-        self._frame_for = frame_for
+        self._frame_for = access_for
         self._threads = ThreadPoolExecutor(RENDER_THREADS, thread_name_prefix="palyra-fetch")
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         request = FetchRequest.parse(plan.arguments)
-        frame = self._frame_for(plan, request)
-        grant = frame.grant
-        fetch = self._client.fetch(frame, request)
+        access = self._frame_for(plan, request)
+        grant = access.grant
+        fetch = self._client.fetch(access, request)
         timeout_ms = min(plan.timeout_ms, request.timeout_ms or plan.timeout_ms)
         error: PalyraError | None = None
         try:
@@ -112,7 +112,7 @@ def _receipt(fetch: Fetch, grant: EgressGrant) -> tuple[dict[str, Any], ...]:
 _REDIRECTED = "/redirected"
 
 
-class DialledDoor:
+class DialledConnector:
     """For one call: every hop is judged by list and policy, then looked up, then dialled at a judged address.
 
     A person who approved the call saw its first target only: to policy a redirect elsewhere is not approved.
@@ -148,7 +148,7 @@ class _Running:
 
     def __init__(self, task: "asyncio.Task[Any]") -> None:
         self.task = task
-        self.door: DialledDoor | None = None
+        self.connector: DialledConnector | None = None
         self.grant: EgressGrant | None = None
         self.cut: PolicyChanged | None = None
 
@@ -174,7 +174,7 @@ class BoundCredentials:
                     path=path.partition("?")[0],
                 )
                 self._observer.happened(grant, used)
-        return Prepared(headers=filled, redaction=ResponseScan(needles_of(plan, values)), secrets=tuple(values))
+        return Prepared(headers=filled, redaction=ResponseScan(secret_patterns(plan, values)), secrets=tuple(values))
 
 
 class FetchTool:
@@ -203,7 +203,7 @@ class FetchTool:
         self._observer = observer
         self._running: dict[str, _Running] = {}
         ca_file = str(Path(settings.ca_file).expanduser()) if settings.ca_file else ""
-        self._executor = FetchExecutor(FetchClient(observer, ca_file=ca_file), self._frame)
+        self._executor = FetchExecutor(FetchClient(observer, ca_file=ca_file), self._access)
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         call = call_of(plan, self._spec, self._directory, touched=self._spec.touches(plan.arguments))
@@ -231,8 +231,8 @@ class FetchTool:
         cut = 0
         for running in self._running.values():
             try:
-                if running.door is not None and running.cut is None:
-                    running.door.reconsider(service)
+                if running.connector is not None and running.cut is None:
+                    running.connector.reconsider(service)
             except PolicyChanged as changed:
                 running.cut = changed
                 running.task.cancel()
@@ -242,9 +242,9 @@ class FetchTool:
     def close(self) -> None:
         self._executor.close()
 
-    def _frame(self, plan: ExecutionPlan, request: FetchRequest) -> Frame:
+    def _access(self, plan: ExecutionPlan, request: FetchRequest) -> FetchAccess:
         settings = self._settings
         grant = grant_of(plan, settings, parse_rules(settings.allowed_hosts), settings.bindings)
         running = self._running[plan.call_id]
-        running.grant, running.door = grant, DialledDoor(self._dialler, request.address.target)
-        return Frame(grant=grant, door=running.door, credentials=self._credentials)
+        running.grant, running.connector = grant, DialledConnector(self._dialler, request.address.target)
+        return FetchAccess(grant=grant, connector=running.connector, credentials=self._credentials)

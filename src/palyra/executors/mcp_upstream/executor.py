@@ -22,7 +22,7 @@ from palyra.executors.mcp_upstream.pinning import Pin, UnknownServerTool, approv
 from palyra.executors.mcp_upstream.settings import MCP_EXECUTOR, PLACEHOLDER, ServerPlan
 from palyra.executors.mcp_upstream.spec import Listing, ToolDefinition, result_of_server, spec_of, words_of
 from palyra.executors.network.grant import call_of
-from palyra.executors.network.service import EgressParts
+from palyra.executors.network.service import NetworkService
 from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome, ToolFailed
 from palyra.sandbox.domain.command import ProcessCommand
@@ -63,7 +63,7 @@ class McpServers:
         *,
         store: "SqliteStore",
         catalog: Catalog,
-        egress: EgressParts,
+        egress: NetworkService,
         secrets: DecidedSecrets,
         settings: EgressSettings,
         protected_names: tuple[str, ...],
@@ -204,7 +204,7 @@ class McpServers:
             described = self._servers[server]
             profile = self._profile(server, described, await self._revealed(described, plan))
             door: NetworkDoor | None
-            profile, door = self._egress.sandbox_door(plan, profile)
+            profile, door = self._egress.prepare_listener(plan, profile)
             instance.start(self._processes(), profile, _command(described), door)
         except BaseException as error:
             self._forget(key, instance)

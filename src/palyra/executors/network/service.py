@@ -18,7 +18,7 @@ from palyra.egress.protocols.dns import SyntheticNames
 from palyra.egress.proxy.dial import Upstream
 from palyra.egress.proxy.resolver import OwnAddresses, SystemResolver
 from palyra.egress.proxy.run_authority import RunAuthority
-from palyra.egress.proxy.server import Door, EgressProxy, Listener
+from palyra.egress.proxy.server import CallListener, EgressProxy, ListeningSocket
 from palyra.egress.proxy.termination import CredentialTermination
 from palyra.egress.settings import EgressSettings
 from palyra.egress.tls import client_context
@@ -39,7 +39,7 @@ BUNDLE_PATH: Final = f"{EXTRA_FILES_ROOT}/ca-certificates.crt"
 _DEBIAN_BUNDLE: Final = "/etc/ssl/certs/ca-certificates.crt"
 
 
-class EgressParts:
+class NetworkService:
     def __init__(
         self,
         settings: EgressSettings,
@@ -99,23 +99,25 @@ class EgressParts:
         self.proxy.close()
         self.resolver.close()
 
-    def sandbox_door(self, plan: ExecutionPlan, profile: SandboxProfile) -> tuple[SandboxProfile, "SandboxDoor | None"]:
+    def prepare_listener(
+        self, plan: ExecutionPlan, profile: SandboxProfile
+    ) -> tuple[SandboxProfile, "SandboxListener | None"]:
         """The door of a sandboxed call and the profile that goes with it; none where no host is allowed."""
         if not profile.has_a_door:
             return profile, None
         grant = self.grant_for(plan, profile.allowed_egress_hosts)
-        door = SandboxDoor(self, plan, grant)
-        return door.fitted(profile), door
+        listener = SandboxListener(self, plan, grant)
+        return listener.add_authorities(profile), listener
 
 
-class SandboxDoor:
+class SandboxListener:
     """Serves one call's sockets in its sandbox's network."""
 
-    def __init__(self, parts: EgressParts, plan: ExecutionPlan, grant: EgressGrant) -> None:
-        self._parts = parts
+    def __init__(self, network: NetworkService, plan: ExecutionPlan, grant: EgressGrant) -> None:
+        self._network = network
         self._plan = plan
         self._grant = grant
-        self._door: Door | None = None
+        self._listener: CallListener | None = None
         self._closed = False
         # Kept here until there is a door: a call that never gets that far leaves no key behind.
         self._authority: RunAuthority | None = None
@@ -124,36 +126,36 @@ class SandboxDoor:
     def most_bytes(self) -> int:
         return self._grant.max_bytes
 
-    def fitted(self, profile: SandboxProfile) -> SandboxProfile:
+    def add_authorities(self, profile: SandboxProfile) -> SandboxProfile:
         """With the run's own authority among those to trust, where a host has a credential binding."""
         if not self._grant.bindings:
             return profile
-        self._authority = self._parts.termination.make_authority(self._grant)
-        bundle = self._authority.bundle(_system_bundle(self._parts.settings.ca_file))
+        self._authority = self._network.termination.make_authority(self._grant)
+        bundle = self._authority.bundle(_system_bundle(self._network.settings.ca_file))
         taken = dict(profile.env)
         added = tuple((name, value) for name, value in ca_environment(BUNDLE_PATH) if name not in taken)
         return msgspec.structs.replace(
             profile, extra_files=(*profile.extra_files, (BUNDLE_PATH, bundle)), env=(*profile.env, *added)
         )
 
-    async def opened(self, sockets: OpenedSockets) -> "SandboxDoor":
-        listeners = [Listener(kind=each.plan.kind.value, socket=each.socket) for each in sockets]
-        self._parts.enter(self._plan, self._grant)
+    async def opened(self, sockets: OpenedSockets) -> "SandboxListener":
+        listening = [ListeningSocket(kind=each.plan.kind.value, socket=each.socket) for each in sockets]
+        self._network.enter(self._plan, self._grant)
         try:
             if self._authority is not None:
-                self._parts.termination.adopt(self._grant, self._authority)
+                self._network.termination.adopt(self._grant, self._authority)
             names = SyntheticNames(self._grant.exact_names())
-            self._door = self._parts.proxy.open_door(self._grant, listeners, names)
+            self._listener = self._network.proxy.open_listener(self._grant, listening, names)
             # A program in the background goes on after its call is charged: until the door closes it is the most.
             self._plan.usage.note(BudgetKind.EGRESS_BYTES, self.most_bytes)
         except BaseException:
-            self._parts.leave(self._grant)
+            self._network.leave(self._grant)
             raise
         return self
 
     async def close(self) -> DoorUsage:
-        assert self._door is not None
-        usage = self._door.close()
+        assert self._listener is not None
+        usage = self._listener.close()
         moved = usage.bytes_up + usage.bytes_down
         # Charged with its call already, by what was noted when the door was opened.
         unused = self.most_bytes - moved if self._plan.usage.is_taken and not self._closed else 0
@@ -161,12 +163,12 @@ class SandboxDoor:
         self._plan.usage.note(BudgetKind.EGRESS_BYTES, moved)
         try:
             # What was refused, and how each tunnel ended, is on record before the call is.
-            await self._door.emptied()
-            await self._parts.observer.flush()
+            await self._listener.wait_until_empty()
+            await self._network.observer.flush()
             if unused:
-                await self._parts.observer.return_budget(self._grant, unused)
+                await self._network.observer.return_budget(self._grant, unused)
         finally:
-            self._parts.leave(self._grant)
+            self._network.leave(self._grant)
         return DoorUsage(
             connections=usage.connections,
             bytes_up=usage.bytes_up,

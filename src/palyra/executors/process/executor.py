@@ -52,7 +52,7 @@ from palyra.sandbox.settings import SandboxSettings
 from palyra.sandbox.verify.protected_changes import ProtectedAppeared, ProtectedUnseen
 
 if TYPE_CHECKING:
-    from palyra.executors.network.service import EgressParts, SandboxDoor
+    from palyra.executors.network.service import NetworkService, SandboxListener
 
 MAX_BACKGROUND_PER_RUN: Final = 16
 # Ended processes whose output can still be read, for each run.
@@ -458,7 +458,7 @@ class ProcessExecutor:
         settings: SandboxSettings,
         protected_names: tuple[str, ...],
         scratch: Path,
-        egress: "Callable[[], EgressParts] | None" = None,
+        egress: "Callable[[], NetworkService] | None" = None,
         *,
         one_command: bool = False,
     ) -> None:
@@ -492,9 +492,9 @@ class ProcessExecutor:
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         watched = self.tools.sink is not None
         profile = compile_profile(plan, self._settings, self._protected, watched=watched)
-        door: SandboxDoor | None = None
+        door: SandboxListener | None = None
         if self._egress is not None and plan.tool in STARTING and profile.has_a_door:
-            profile, door = self._egress().sandbox_door(plan, profile)
+            profile, door = self._egress().prepare_listener(plan, profile)
         done = await self.tools.perform(plan, profile, door)
         return ExecutorOutcome(result=done.result, receipt=done.receipt, error=done.error)
 

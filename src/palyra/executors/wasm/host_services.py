@@ -20,7 +20,7 @@ from palyra.egress.settings import EgressSettings
 from palyra.errors import Denied, NeedsApproval, PalyraError
 from palyra.executors.fetch.executor import BoundCredentials
 from palyra.executors.network.grant import call_of, grant_of
-from palyra.executors.network.service import EgressParts
+from palyra.executors.network.service import NetworkService
 from palyra.executors.wasm.channels import ChannelHub
 from palyra.executors.wasm.skill_http import SkillHttp
 from palyra.executors.wasm.skill_storage import SkillFolders, SkillStorage, StorageThreads
@@ -258,7 +258,7 @@ class SkillCalls:
         settings: EgressSettings,
         state: StateDir,
         *,
-        egress: EgressParts,
+        egress: NetworkService,
         directory: EntityDirectory,
         secrets: RevealsSecrets,
         channels: ChannelHub,

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from palyra.egress.client.http_client import Answer, Fetch, FetchClient, Reached
-from palyra.egress.client.request import ContentFormat, FetchRequest, Frame, RedirectMode
+from palyra.egress.client.request import ContentFormat, FetchAccess, FetchRequest, RedirectMode
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.events import Refused
 from palyra.egress.domain.grant import EgressGrant
@@ -22,7 +22,7 @@ from palyra.egress.domain.rules import HostRule, common, find_rule, parse_rules
 from palyra.egress.domain.target import Target
 from palyra.egress.protocols.http1_request import WebAddress
 from palyra.egress.proxy.dial import Dialler
-from palyra.executors.fetch.executor import BoundCredentials, DialledDoor
+from palyra.executors.fetch.executor import BoundCredentials, DialledConnector
 from palyra.skills.package.capabilities import host_meant
 from palyra.wasm.domain.host_interface import GuestRequest, GuestResponse, HostRefusal, Status
 
@@ -100,8 +100,10 @@ class SkillHttp:
         if not all(self._may_carry_secrets(attached.header) for attached in request.secrets):
             raise HostRefusal(Status.DENIED)
         grant = msgspec.structs.replace(self._grant, max_bytes=self._grant.max_bytes - self.spent, bindings=bindings)
-        frame = Frame(grant=grant, door=DialledDoor(self._dialler, target), credentials=self._credentials)
-        fetch = self._client.fetch(frame, _fetch_request(request, target, path))
+        access = FetchAccess(
+            grant=grant, connector=DialledConnector(self._dialler, target), credentials=self._credentials
+        )
+        fetch = self._client.fetch(access, _fetch_request(request, target, path))
         try:
             await fetch.run()
         except EgressRefused as refusal:

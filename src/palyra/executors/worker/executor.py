@@ -17,7 +17,7 @@ from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.rules import HostRule, parse_rules
 from palyra.egress.domain.target import Target
 from palyra.errors import CallCancelled, ExitCode, PalyraError, RemoteError
-from palyra.executors.network.service import EgressParts
+from palyra.executors.network.service import NetworkService
 from palyra.executors.process.executor import choose_hosts
 from palyra.executors.worker.files import copy_to_workspace, gather_inputs, scope_of
 from palyra.fleet.domain.lease import LeaseOutcome
@@ -36,7 +36,7 @@ HostsOfCall = Callable[[ExecutionPlan], tuple[tuple[str, ...], int, int]]
 
 
 class WorkerHosts:
-    def __init__(self, settings: SandboxSettings, egress: EgressParts) -> None:
+    def __init__(self, settings: SandboxSettings, egress: NetworkService) -> None:
         self._settings = settings
         self._egress = egress
 

@@ -20,7 +20,7 @@ from palyra.egress.domain.rules import parse_rules
 from palyra.egress.limits import ProxyLimits
 from palyra.egress.protocols.dns import SyntheticNames
 from palyra.egress.proxy.dial import Upstream
-from palyra.egress.proxy.server import Door, EgressProxy, Listener
+from palyra.egress.proxy.server import CallListener, EgressProxy, ListeningSocket
 from palyra.errors import PalyraError
 from palyra.fleet import limits
 from palyra.fleet.domain.attestation import EgressBinding, sign_binding
@@ -65,7 +65,7 @@ class WorkerEgress:
         self._signer = signer
         self._pin = pin
         self._clock = clock
-        self._doors: dict[str, Door] = {}
+        self._doors: dict[str, CallListener] = {}
         self._orders = asyncio.Event()
         self.proxy = EgressProxy(
             service,
@@ -135,7 +135,7 @@ class WorkerEgress:
         return Granted(hosts=access.grant.hosts, max_bytes=self._left(access))
 
     async def open(self, ref: LeaseRef, sockets: list[tuple[Kind, socket.socket]]) -> None:
-        listeners = [Listener(kind=kind, socket=each) for kind, each in sockets]
+        listeners = [ListeningSocket(kind=kind, socket=each) for kind, each in sockets]
         try:
             access = await self._current(ref)
             grant = self._grant_of(access)
@@ -146,7 +146,7 @@ class WorkerEgress:
                 each.socket.close()
             raise
         try:
-            self._doors[ref.lease_id] = self.proxy.open_door(grant, listeners, names)
+            self._doors[ref.lease_id] = self.proxy.open_listener(grant, listeners, names)
         except BaseException:
             self.book.closed(access, 0)
             raise
@@ -159,7 +159,7 @@ class WorkerEgress:
         # Refused where no door stood.
         self.book.closed(access, moved)
         assert usage is not None and door is not None
-        await door.emptied()
+        await door.wait_until_empty()
         return Usage(
             connections=usage.connections,
             bytes_up=usage.bytes_up,

@@ -20,7 +20,7 @@ async def test_the_account_of_a_door() -> None:
         await client.exactly(10)
         refused, _ = await stage.socks("other.test", 443)
         await refused.close()
-        usage = stage.door.close()
+        usage = stage.listener.close()
         assert (usage.bytes_up, usage.bytes_down, usage.connections) == (10, 10, 1)
         assert [refusal.host for refusal in usage.refusals] == ["other.test"]
         assert (usage.refused, usage.violations) == (1, 1)
@@ -30,7 +30,7 @@ async def test_the_account_of_a_door() -> None:
         with contextlib.suppress(ConnectionRefusedError):
             await stage.client()
             raise AssertionError("still listening")
-        assert stage.door.close() == usage
+        assert stage.listener.close() == usage
         assert stage.proxy.stats().bytes_up == 10
 
 
@@ -44,7 +44,7 @@ async def test_one_call_gets_so_many_connections_and_no_more() -> None:
         await third.close()
         assert stage.recorder.codes() == ["egress.too_many_tunnels"]
         await first.close()
-        await eventually(lambda: len(stage.door.tunnels) == 1)
+        await eventually(lambda: len(stage.listener.tunnels) == 1)
         fourth = await stage.connect(f"{SITE}:{port}")
         for client in (second, fourth):
             await client.close()
@@ -55,7 +55,7 @@ async def test_refusals_are_all_counted_and_the_first_ones_kept() -> None:
         for _ in range(MAX_REFUSALS_KEPT + 5):
             client, _ = await stage.socks("other.test", 443)
             await client.close()
-        usage = stage.door.usage()
+        usage = stage.listener.usage()
         assert (len(usage.refusals), usage.refused) == (MAX_REFUSALS_KEPT, MAX_REFUSALS_KEPT + 5)
 
 
@@ -69,13 +69,13 @@ async def test_without_descriptors_the_listener_rests_and_comes_back() -> None:
                 raise OSError(errno.EMFILE, "too many open files")
             return super()._accept()
 
-    from palyra.egress.proxy.server import Listener
+    from palyra.egress.proxy.server import ListeningSocket
 
     listening = Exhausted(socket.AF_INET, socket.SOCK_STREAM)
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     async with server(echo) as port:
-        listener = Listener(kind="proxy", socket=listening)
+        listener = ListeningSocket(kind="proxy", socket=listening)
         async with harness(f"{SITE}:{port}", listeners=(listener,), limits=ProxyLimits(sweep_seconds=0.02)) as stage:
             client = await asyncio.wait_for(stage.connect(f"{SITE}:{port}"), 30)
             assert Exhausted.failures == 0
@@ -86,7 +86,7 @@ async def test_without_descriptors_the_listener_rests_and_comes_back() -> None:
 async def test_what_goes_to_clients_on_this_machine_is_not_paced() -> None:
     async with server(echo) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
-        (tunnel,) = stage.door.tunnels
+        (tunnel,) = stage.listener.tunnels
         assert tunnel.server is not None
         used = [
             stream.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")

@@ -7,14 +7,14 @@ from fakes.dns_query import question, udp
 from fakes.egress_harness import SITE, harness
 from fakes.eventually import eventually
 from palyra.egress.protocols.dns import SyntheticNames
-from palyra.egress.proxy.server import Listener
+from palyra.egress.proxy.server import ListeningSocket
 
 
 async def test_udp_answers_allowed_names_and_tells_of_others_once() -> None:
     names = SyntheticNames([SITE])
-    door = udp()
-    where = door.getsockname()
-    async with harness(SITE, names=names, listeners=(Listener(kind="dns_udp", socket=door),)) as stage:
+    listener = udp()
+    where = listener.getsockname()
+    async with harness(SITE, names=names, listeners=(ListeningSocket(kind="dns_udp", socket=listener),)) as stage:
         loop = asyncio.get_running_loop()
         with udp() as client:
             client.setblocking(False)
@@ -35,7 +35,7 @@ async def test_udp_answers_allowed_names_and_tells_of_others_once() -> None:
 async def test_tcp_answers_one_question_after_the_other() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     names = SyntheticNames([SITE])
-    async with harness(SITE, names=names, listeners=(Listener(kind="dns_tcp", socket=listening),)) as stage:
+    async with harness(SITE, names=names, listeners=(ListeningSocket(kind="dns_tcp", socket=listening),)) as stage:
         client = await stage.client()
         query = question(SITE)
         framed = len(query).to_bytes(2, "big") + query
@@ -56,9 +56,11 @@ async def test_tcp_answers_one_question_after_the_other() -> None:
 
 @pytest.mark.parametrize("query", [b"", b"\x00", bytes(12), bytes(2000)])
 async def test_nonsense_does_not_stop_the_door(query: bytes) -> None:
-    door = udp()
-    where = door.getsockname()
-    async with harness(SITE, names=SyntheticNames([SITE]), listeners=(Listener(kind="dns_udp", socket=door),)):
+    listener = udp()
+    where = listener.getsockname()
+    async with harness(
+        SITE, names=SyntheticNames([SITE]), listeners=(ListeningSocket(kind="dns_udp", socket=listener),)
+    ):
         with udp() as client:
             client.setblocking(False)
             client.sendto(query, where)
