@@ -9,8 +9,9 @@ import pytest
 from fakes.journal_harness import JournalHarness, appending
 from palyra.errors import PalyraError
 from palyra.journal.chain import GENESIS_HASH, event_hash
+from palyra.journal.verify import newest_checkpoint, verify_journal
+from palyra.store.commit import EventsLost
 from palyra.store.event import NewEvent
-from palyra.store.notify import EventsLost
 
 COUNTERS = "CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)"
 
@@ -107,7 +108,7 @@ async def test_one_callers_exception_does_not_touch_the_others(store, harness):
     assert sorted(value for _, value in done if value) == list(range(1, 41))
     numbers = [event.payload_value()["n"] for event in store.events_since(0, 1000)]
     assert sorted(numbers) == [n for n in range(120) if n % 3]
-    assert store.reader.verify(harness.verifiers).events == 80
+    assert verify_journal(store.reader, harness.verifiers).events == 80
 
 
 async def test_a_unit_sees_its_own_events_and_those_before_it(store):
@@ -172,7 +173,7 @@ async def test_recorded_things_do_not_change(store, harness, sql):
     await store.transact(appending(60))
     with pytest.raises(Exception, match="append-only"):
         await store.transact(lambda transaction: transaction.execute(sql))
-    assert store.reader.verify(harness.verifiers).events == 60
+    assert verify_journal(store.reader, harness.verifiers).events == 60
 
 
 async def test_events_are_filtered_by_run_call_and_kind(store):
@@ -231,7 +232,7 @@ async def test_two_stores_on_one_journal_keep_one_chain_and_tell_their_subscribe
                     await asyncio.wait_for(anext(subscription), 10)
     finally:
         other.close()
-    assert store.reader.verify(harness.verifiers).events == 20
+    assert verify_journal(store.reader, harness.verifiers).events == 20
 
 
 async def test_blocking_callers_and_asyncio_callers_share_the_writer(store):
@@ -247,24 +248,26 @@ async def test_blocking_callers_and_asyncio_callers_share_the_writer(store):
 async def test_checkpoints_come_with_the_events_that_cross_the_boundary(store):
     for seq in range(1, 50):
         await store.transact(appending())
-        assert store.reader.newest_checkpoint() is None, seq
+        assert newest_checkpoint(store.reader) is None, seq
     await store.transact(appending())
-    assert store.reader.newest_checkpoint().last_seq == 50
+    assert newest_checkpoint(store.reader).last_seq == 50
     await store.transact(appending(130))
-    assert store.reader.newest_checkpoint().last_seq == 180
+    assert newest_checkpoint(store.reader).last_seq == 180
 
 
 async def test_sealing_on_request_and_at_the_end(store, harness):
-    assert await asyncio.to_thread(store.seal) is None
+    await asyncio.to_thread(store.seal)
+    assert newest_checkpoint(store) is None
     await store.transact(appending(3))
-    sealed = await asyncio.to_thread(store.seal)
-    assert (sealed.number, sealed.last_seq) == (1, 3)
-    assert await asyncio.to_thread(store.seal) == sealed
+    await asyncio.to_thread(store.seal)
+    sealed = newest_checkpoint(store)
+    assert sealed is not None and (sealed.number, sealed.last_seq) == (1, 3)
+    await asyncio.to_thread(store.seal)
+    assert newest_checkpoint(store) == sealed
     await store.transact(appending(2))
     store.close()
-    with type(store).open_reader(harness.database) as reader:
-        assert reader.newest_checkpoint().last_seq == 5
-        assert reader.verify(harness.verifiers).unsealed == 0
+    assert harness.newest_checkpoint().last_seq == 5
+    assert harness.verify().unsealed == 0
 
 
 async def test_a_closed_store_says_so(store):
@@ -283,7 +286,7 @@ async def test_a_cancelled_caller_disturbs_nobody(store, harness):
         task.cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, int) for result in results[1::2])
-    assert store.reader.verify(harness.verifiers).events == store.head()[0] >= 20
+    assert verify_journal(store.reader, harness.verifiers).events == store.head()[0] >= 20
 
 
 async def test_work_that_waits_for_other_work_is_refused(store):

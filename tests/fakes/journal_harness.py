@@ -4,12 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from palyra.journal.chain import JournalLog
+from palyra.journal.checkpoint import CHECKPOINT_NAME, Checkpoint
 from palyra.journal.redaction import Redactor
-from palyra.journal.verify import VerifyReport
+from palyra.journal.verify import VerifyReport, newest_checkpoint, verify_journal
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.store.event import NewEvent
-from palyra.store.sqlite.store import DATABASE_NAME, SqliteStore
-from palyra.store.sqlite.transaction import SqliteTransaction
+from palyra.store.port import Transaction
+from palyra.store.sqlite.store import DATABASE_NAME, SqliteReader, SqliteStore
 
 
 class StillClock:
@@ -40,13 +42,26 @@ class JournalHarness:
         return self.folder / DATABASE_NAME
 
     def open(self, **options: Any) -> SqliteStore:
-        options = {"clock": self.clock, "ballast_bytes": 64 * 1024, **options}
-        return SqliteStore.open(self.database, redactor=self.redactor, signer=self.signer, **options)
+        options = {"clock": self.clock, "reserve_bytes": 64 * 1024, **options}
+        sealing = {name: options.pop(name) for name in list(options) if name.startswith("checkpoint_")}
+        return SqliteStore.open(self.database, log=self.log(clock=options["clock"], **sealing), **options)
 
-    def verified(self) -> VerifyReport:
-        """As somebody finds it who only reads."""
-        with SqliteStore.open_reader(self.database) as reader:
-            return reader.verify(self.verifiers)
+    def log(self, **options: Any) -> JournalLog:
+        return JournalLog(
+            redactor=self.redactor,
+            signer=self.signer,
+            checkpoint_path=self.folder / CHECKPOINT_NAME,
+            **{"clock": self.clock, **options},
+        )
+
+    def verify(self) -> VerifyReport:
+        """Verify with a reader of its own."""
+        with SqliteReader(self.database) as reader:
+            return verify_journal(reader, self.verifiers)
+
+    def newest_checkpoint(self) -> Checkpoint | None:
+        with SqliteReader(self.database) as reader:
+            return newest_checkpoint(reader)
 
     def fill(self, events: int, **options: Any) -> None:
         """A closed journal with this many events, a checkpoint every ten."""
@@ -58,11 +73,11 @@ class JournalHarness:
 
 def appending(
     count: int = 1, *, kind: str = "call.finished", run: str = "", call: str = "", **payload: Any
-) -> Callable[[SqliteTransaction], int]:
+) -> Callable[[Transaction], int]:
     """Work that appends events and returns the last one's number."""
     new = NewEvent(kind=kind, actor="test", run=run, call=call, payload=payload)
 
-    def work(transaction: SqliteTransaction) -> int:
+    def work(transaction: Transaction) -> int:
         seq = 0
         for _ in range(count):
             seq = transaction.append(new).seq

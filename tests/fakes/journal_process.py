@@ -9,8 +9,9 @@ from pathlib import Path
 from fakes.journal_harness import JournalHarness, appending
 from palyra.clock import SystemClock
 from palyra.errors import PalyraError
+from palyra.journal.verify import verify_journal
 from palyra.limits import JOURNAL_BALLAST_BYTES, MIB
-from palyra.store.sqlite.store import BALLAST_NAME, SqliteStore
+from palyra.store.sqlite.store import RESERVE_NAME, SqliteReader, SqliteStore
 
 
 def write(folder: Path, events: int) -> None:
@@ -32,16 +33,16 @@ def fill_disk(folder: Path) -> None:
     """Everything that happens to a journal while its disk is full, as one JSON document of what was seen."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={16 * MIB}", "tmpfs", str(folder)], check=True)
     harness, clock = JournalHarness(folder), ShiftedClock()
-    store = harness.open(clock=clock, ballast_bytes=JOURNAL_BALLAST_BYTES)
+    store = harness.open(clock=clock, reserve_bytes=JOURNAL_BALLAST_BYTES)
     seen: dict[str, object] = {"degraded_at_first": store.degraded}
     recorded = store.transact_blocking(appending(100))
     filler = folder / "filler"
     _write_until_full(filler)
     code, recorded = _append_until_refused(store, recorded)
     seen["code"], seen["nothing_lost"] = code, store.head()[0] == recorded
-    seen["ballast_kept"] = (folder / BALLAST_NAME).exists()
+    seen["ballast_kept"] = (folder / RESERVE_NAME).exists()
     seen["degraded_while_full"] = store.degraded
-    seen["verified_full"] = store.reader.verify(harness.verifiers).events == recorded
+    seen["verified_full"] = verify_journal(store.reader, harness.verifiers).events == recorded
     recorded = store.transact_blocking(appending(text="the end of a call"), essential=True)
     seen["essential_recorded"] = store.head()[0] == recorded
     seen["degraded_after"] = store.degraded
@@ -54,8 +55,8 @@ def fill_disk(folder: Path) -> None:
     recorded = store.transact_blocking(appending(10))
     seen["works_again"] = store.head()[0] == recorded and store.degraded is None
     store.close()
-    with store.open_reader(harness.database) as reader:
-        seen["verified_after"] = reader.verify(harness.verifiers).events == recorded
+    with SqliteReader(harness.database) as reader:
+        seen["verified_after"] = verify_journal(reader, harness.verifiers).events == recorded
     print(json.dumps(seen))
 
 

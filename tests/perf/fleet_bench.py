@@ -25,6 +25,8 @@ from palyra.fleet.limits import MAX_HEARTBEAT_TIMEOUT_MS
 from palyra.fleet.store.fleet_tables import SqliteFleet
 from palyra.fleet.store.port import Beat
 from palyra.fleet.store.schema import SCHEMA
+from palyra.journal.chain import JournalLog
+from palyra.journal.checkpoint import CHECKPOINT_NAME
 from palyra.journal.redaction import Redactor
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.store.sqlite.store import SqliteStore
@@ -63,8 +65,12 @@ class _Fleet:
         self.store = SqliteStore.open(
             folder / "palyra.db",
             clock=SystemClock(),
-            redactor=Redactor(),
-            signer=Ed25519Signer.generate(),
+            log=JournalLog(
+                clock=SystemClock(),
+                redactor=Redactor(),
+                signer=Ed25519Signer.generate(),
+                checkpoint_path=folder / CHECKPOINT_NAME,
+            ),
             schema=SCHEMA,
         )
         self.ledger = SqliteFleet(self.store, WorkerFleetManager(self.policy))

@@ -16,13 +16,12 @@ from click.testing import CliRunner
 from fakes.journal_harness import JournalHarness, appending
 from palyra.cli.main import root
 from palyra.journal.chain import event_hash
-from palyra.journal.checkpoint import make_checkpoint
-from palyra.journal.sealing import load_checkpoint
-from palyra.journal.verify import Damage, JournalTampered
+from palyra.journal.checkpoint import load_checkpoint, make_checkpoint
+from palyra.journal.verify import Damage, JournalTampered, verify_journal
 from palyra.secret import Secret
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.store.event import NewEvent
-from palyra.store.sqlite.store import SqliteStore
+from palyra.store.sqlite.store import SqliteReader
 
 pytestmark = pytest.mark.promise("P-journal-tamper")
 
@@ -65,8 +64,8 @@ def insert(connection, seq, prev, payload=b'{"forged":true}'):
 def verify(harness, *anchors):
     beside = harness.folder / "checkpoint.json"
     kept = [load_checkpoint(beside)] if beside.exists() else []
-    with SqliteStore.open_reader(harness.database) as reader:
-        return reader.verify(harness.verifiers, anchors=[*anchors, *kept])
+    with SqliteReader(harness.database) as reader:
+        return verify_journal(reader, harness.verifiers, anchors=[*anchors, *kept])
 
 
 def damage(harness, *anchors):
@@ -335,7 +334,7 @@ def test_a_full_disk_refuses_loses_nothing_and_recovers(tmp_path):
 
 
 def test_a_locked_database_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("palyra.store.sqlite.schema.BUSY_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr("palyra.store.sqlite.connection.BUSY_TIMEOUT_SECONDS", 0.05)
     harness = JournalHarness(tmp_path)
     store = harness.open()
     holder = sqlite3.connect(harness.database, isolation_level=None)

@@ -258,13 +258,14 @@ async def test_a_record_under_a_retired_key_is_refused_even_when_that_key_is_kno
 
 async def test_the_journal_shows_a_rollback_that_took_its_entries_along(harness: VaultHarness) -> None:
     """Whoever also removes the journal's entries gets past the vault's own check, and not past the journal's."""
-    from palyra.journal.verify import JournalTampered
+    from palyra.journal.verify import JournalTampered, newest_checkpoint, verify_journal
 
     vault = await harness.filled({"global/a": "leaked"})
     old = copied(harness)
-    anchor = harness.open_store().seal()
+    harness.open_store().seal()
     await vault.put(A, Secret("changed"), actor="user:operator")
-    anchor = harness.open_store().seal()
+    harness.open_store().seal()
+    anchor = newest_checkpoint(harness.open_store())
     assert anchor is not None
     restore(harness, old, *COLUMNS)
     attack(
@@ -275,7 +276,7 @@ async def test_the_journal_shows_a_rollback_that_took_its_entries_along(harness:
         "DELETE FROM checkpoints WHERE last_seq > 2",
     )
     with pytest.raises(JournalTampered):
-        harness.open_store().reader.verify(harness.journal.verifiers, anchors=[anchor])
+        verify_journal(harness.open_store().reader, harness.journal.verifiers, anchors=[anchor])
 
 
 # Keys.

@@ -28,7 +28,7 @@ from palyra.ids import Principal, RunId
 from palyra.limits import MAX_CALL_TIMEOUT_MS
 from palyra.pipeline.intake import CallRequest
 from palyra.store.event import NewEvent
-from palyra.store.sqlite.transaction import SqliteTransaction
+from palyra.store.port import Transaction
 
 POLICIES = (10, 100, 1_000, 10_000)
 EVENTS = (1_000, 10_000, 100_000, 1_000_000)
@@ -108,7 +108,7 @@ async def _fill(gateway: Gateway, events: int) -> None:
     while (missing := events - gateway.store.head()[0]) > 0:
         count = min(missing, GROUP)
 
-        def append(transaction: SqliteTransaction, count: int = count) -> None:
+        def append(transaction: Transaction, count: int = count) -> None:
             for _ in range(count):
                 transaction.append(_PAST)
 

@@ -13,11 +13,15 @@ import msgspec
 
 from palyra.bench import bars
 from palyra.clock import SystemClock
+from palyra.journal.chain import JournalLog
+from palyra.journal.checkpoint import CHECKPOINT_NAME
 from palyra.journal.redaction import Redactor
+from palyra.journal.verify import verify_journal
+from palyra.signing.dsse import Signer
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.store.event import NewEvent
-from palyra.store.sqlite.store import SqliteStore
-from palyra.store.sqlite.transaction import SqliteTransaction
+from palyra.store.port import Transaction
+from palyra.store.sqlite.store import SqliteReader, SqliteStore
 
 GROUP = 64
 ROUNDS = 400
@@ -45,11 +49,11 @@ _NEW = NewEvent(
 _encode = msgspec.json.Encoder().encode
 
 
-def _append_one(transaction: SqliteTransaction) -> None:
+def _append_one(transaction: Transaction) -> None:
     transaction.append(_NEW)
 
 
-def _append_group(transaction: SqliteTransaction) -> None:
+def _append_group(transaction: Transaction) -> None:
     for _ in range(GROUP):
         transaction.append(_NEW)
 
@@ -79,15 +83,19 @@ def _insert_group(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -
     connection.execute("COMMIT")
 
 
+def _open(folder: Path, signer: Signer) -> SqliteStore:
+    clock = SystemClock()
+    log = JournalLog(clock=clock, redactor=Redactor(), signer=signer, checkpoint_path=folder / CHECKPOINT_NAME)
+    return SqliteStore.open(folder / "palyra.db", clock=clock, log=log)
+
+
 def _milliseconds(samples: list[float]) -> tuple[float, float]:
     ordered = sorted(samples)
     return statistics.median(ordered) * 1e3, ordered[int(len(ordered) * 0.99)] * 1e3
 
 
 def _grouped_append(folder: Path) -> dict[str, Any]:
-    store = SqliteStore.open(
-        folder / "palyra.db", clock=SystemClock(), redactor=Redactor(), signer=Ed25519Signer.generate()
-    )
+    store = _open(folder, Ed25519Signer.generate())
     peer = _peer(folder / "peer.db")
     ours: list[float] = []
     theirs: list[float] = []
@@ -122,9 +130,7 @@ def _grouped_append(folder: Path) -> dict[str, Any]:
 
 
 async def _waiting_callers(folder: Path) -> dict[str, Any]:
-    store = SqliteStore.open(
-        folder / "palyra.db", clock=SystemClock(), redactor=Redactor(), signer=Ed25519Signer.generate()
-    )
+    store = _open(folder, Ed25519Signer.generate())
     waits: list[float] = []
 
     async def caller() -> None:
@@ -154,9 +160,9 @@ async def _waiting_callers(folder: Path) -> dict[str, Any]:
 
 def _verifying(folder: Path) -> dict[str, Any]:
     signer = Ed25519Signer.generate()
-    store = SqliteStore.open(folder / "palyra.db", clock=SystemClock(), redactor=Redactor(), signer=signer)
+    store = _open(folder, signer)
 
-    def append_thousand(transaction: SqliteTransaction) -> None:
+    def append_thousand(transaction: Transaction) -> None:
         for _ in range(1000):
             transaction.append(_NEW)
 
@@ -164,10 +170,10 @@ def _verifying(folder: Path) -> dict[str, Any]:
         store.transact_blocking(append_thousand)
     store.close()
     per_event: list[float] = []
-    with SqliteStore.open_reader(folder / "palyra.db") as reader:
+    with SqliteReader(folder / "palyra.db") as reader:
         for _ in range(VERIFY_SAMPLES):
             begun = time.perf_counter()
-            report = reader.verify([signer.verifier()])
+            report = verify_journal(reader, [signer.verifier()])
             per_event.append((time.perf_counter() - begun) / report.events * 1e6)
     bar_us = 30.0
     return {

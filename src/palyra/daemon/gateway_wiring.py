@@ -23,6 +23,8 @@ from palyra.executors.node.spec import NODE_EXECUTOR
 from palyra.executors.process.executor import PROCESS_EXECUTOR, ProcessExecutor
 from palyra.executors.wasm.skill_storage import SkillFolders
 from palyra.executors.wasm.spec import WASM_EXECUTOR
+from palyra.journal.chain import JournalLog
+from palyra.journal.checkpoint import CHECKPOINT_NAME
 from palyra.journal.redaction import Redactor
 from palyra.pipeline import settle
 from palyra.pipeline.broker import Broker
@@ -75,11 +77,15 @@ class Gateway(GatewayParts):
         self.store = SqliteStore.open(
             state.path(DATABASE),
             clock=self.clock,
-            redactor=self.redactor,
-            signer=signer,
+            log=JournalLog(
+                clock=self.clock,
+                redactor=self.redactor,
+                signer=signer,
+                checkpoint_path=state.path(CHECKPOINT_NAME),
+                checkpoint_events=settings.journal.checkpoint_events,
+                checkpoint_seconds=settings.journal.checkpoint_seconds,
+            ),
             schema=SCHEMA,
-            checkpoint_events=settings.journal.checkpoint_events,
-            checkpoint_seconds=settings.journal.checkpoint_seconds,
         )
         try:
             self.directory = directory_of(settings)

@@ -9,13 +9,13 @@ from palyra.errors import PalyraError
 from palyra.identity.api_tokens import TokenScope, authenticate, create_token
 from palyra.ids import Principal
 from palyra.secret import Secret
-from palyra.store.sqlite.store import SqliteStore
+from palyra.store.port import Store
 
 FILE = "operator.token"
 DEFAULT_OPERATOR = "user:operator"
 
 
-def operator_token(store: SqliteStore, state: StateDir, settings: Settings) -> Secret:
+def operator_token(store: Store, state: StateDir, settings: Settings) -> Secret:
     """The token in the file if it still works, else a new one in its place."""
     path = state.path(FILE)
     if path.exists():

@@ -3,9 +3,8 @@
 import hashlib
 import re
 import secrets
-from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Self
 
 import msgspec
 
@@ -13,7 +12,7 @@ from palyra.errors import Denied, InvalidInput
 from palyra.ids import Principal, TokenId
 from palyra.secret import Secret
 from palyra.store.event import NewEvent
-from palyra.store.port import Transaction
+from palyra.store.port import Reader, Transaction
 
 _TOKEN = re.compile(r"plr_([0-7][0-9A-HJKMNP-TV-Z]{25})_([A-Za-z0-9_-]{43})")
 SECRET_BYTES = 32
@@ -98,10 +97,6 @@ def check_token(token: ApiToken, record: TokenRecord | None, now_ms: int) -> Tok
 # API tokens in SQL, each change with its journal entry.
 
 _decode = msgspec.json.Decoder(TokenRecord)
-
-
-class Reader(Protocol):
-    def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
 
 
 def create_token(

@@ -1,24 +1,32 @@
-"""Signed statements about the journal so far.
+"""Checkpoints: signed statements about the journal so far, and the copy of the newest beside the database.
 
 A checkpoint seals the events since the one before it under a Merkle root, names the hash of the last of them and the
-digest of the previous checkpoint, and is signed. Whoever keeps one elsewhere can later show that the events up to it
-were cut off or rewritten.
+digest of the previous checkpoint, and is signed. With one kept elsewhere, its owner can later show that the events up
+to it were cut off or rewritten.
 """
 
 import base64
 import binascii
+import contextlib
+import os
+import secrets
 import struct
 from collections.abc import Sequence
 from hashlib import sha256
+from pathlib import Path
 
 import msgspec
 
 from palyra.canonical import canonical_json
 from palyra.errors import InvalidInput, PalyraError, Tampered
-from palyra.journal.chain import HASH_BYTES, merkle_root
+from palyra.limits import KIB
 from palyra.signing.dsse import Signer, Verifier
 
 CHECKPOINT_FORMAT = "palyra.journal.checkpoint/1"
+CHECKPOINT_NAME = "checkpoint.json"
+# A checkpoint has about 600 bytes.
+MAX_CHECKPOINT_BYTES = 16 * KIB
+HASH_BYTES = 32
 
 _DOMAIN = b"palyra.journal.checkpoint/v1\x00"
 _DIGEST_DOMAIN = b"palyra.journal.checkpoint-digest/v1\x00"
@@ -64,7 +72,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         return b"".join((_DOMAIN, numbers, self.head_hash, self.root, self.previous, key_id))
 
     def digest(self) -> bytes:
-        """What the next checkpoint names as ``previous``."""
+        """Return what the next checkpoint names as ``previous``."""
         return sha256(_DIGEST_DOMAIN + self.signed_bytes()).digest()
 
     def to_json(self) -> bytes:
@@ -98,7 +106,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def parse_checkpoint(raw: bytes) -> Checkpoint:
-    """Strict: unknown formats, unknown fields and values of the wrong shape are refused."""
+    """Parse strictly: refuse unknown formats, unknown fields and values of the wrong shape."""
     try:
         document = msgspec.json.decode(raw, type=_Document)
         if document.format != CHECKPOINT_FORMAT:
@@ -127,7 +135,7 @@ def parse_checkpoint(raw: bytes) -> Checkpoint:
 def make_checkpoint(
     previous: Checkpoint | None, hashes: Sequence[bytes], *, time_ms: int, signer: Signer
 ) -> Checkpoint:
-    """Seals the events with these ``hashes``, which are all those since ``previous``, and at least one."""
+    """Seal the events with these ``hashes``, which are all those since ``previous``, and at least one."""
     if not hashes:
         raise InvalidCheckpoint("a checkpoint seals at least one event")
     first_seq = previous.last_seq + 1 if previous else 1
@@ -145,7 +153,7 @@ def make_checkpoint(
 
 
 def verify_signature(checkpoint: Checkpoint, verifiers: Sequence[Verifier]) -> None:
-    """Raises ``ForgedCheckpoint`` unless one of ``verifiers`` is the named key and accepts the signature."""
+    """Raise ``ForgedCheckpoint`` unless one of ``verifiers`` is the named key and accepts the signature."""
     for verifier in verifiers:
         if verifier.key_id == checkpoint.key_id:
             try:
@@ -160,3 +168,56 @@ def verify_signature(checkpoint: Checkpoint, verifiers: Sequence[Verifier]) -> N
         f"checkpoint {checkpoint.number} is signed by {checkpoint.key_id}, which is not a key given here",
         number=checkpoint.number,
     )
+
+
+def keep_beside(path: Path, checkpoint: Checkpoint) -> None:
+    """Replace the copy at ``path`` by a newer one. A full disk leaves the older copy, which is still an anchor."""
+    with contextlib.suppress(InvalidCheckpoint, OSError):
+        if load_checkpoint(path).number >= checkpoint.number:
+            return
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(checkpoint.to_json() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    with path.open("rb") as file:
+        return parse_checkpoint(file.read(MAX_CHECKPOINT_BYTES).strip())
+
+
+# Merkle trees shaped as in RFC 6962: leaves and inner nodes are hashed under different prefixes, so neither can pass
+# for the other, and an uneven tree splits at the largest power of two below its size.
+
+_LEAF = b"\x00"
+_NODE = b"\x01"
+
+
+def merkle_root(entries: Sequence[bytes]) -> bytes:
+    """Return the root over ``entries``; the root of nothing is the hash of nothing, as in the RFC."""
+    if not entries:
+        return sha256(b"").digest()
+    level = [sha256(_LEAF + entry).digest() for entry in entries]
+    while len(level) > 1:
+        level = _pair(level)
+    return level[0]
+
+
+def _pair(level: list[bytes]) -> list[bytes]:
+    # An odd last node moves up unchanged: that pairing from the left gives the RFC's split at powers of two.
+    paired = [sha256(_NODE + left + right).digest() for left, right in zip(level[::2], level[1::2], strict=False)]
+    if len(level) & 1:
+        paired.append(level[-1])
+    return paired

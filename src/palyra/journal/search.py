@@ -4,13 +4,12 @@ Kinds that every call has are met within a few rows wherever one looks; the inde
 nothing.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
-from palyra.store.event import Event
-from palyra.store.sqlite.schema import EVENT_COLUMNS
+from palyra.store.event import EVENT_COLUMNS, Event
+from palyra.store.port import Reader
 
 COMMON_KINDS: Final = ("call.requested", "call.decided", "call.started", "call.finished")
 # The condition of the index, word for word as a query has to repeat it. Compared one by one: of a list of more than two
@@ -28,10 +27,6 @@ SCHEMA = (
     "DROP INDEX IF EXISTS events_rare",
     f"CREATE INDEX IF NOT EXISTS events_of_rare_kinds ON events (kind, seq) WHERE {RARE}",
 )
-
-
-class Reader(Protocol):
-    def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):

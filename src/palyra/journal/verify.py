@@ -7,15 +7,25 @@ that does not fit raises ``JournalTampered`` with the sequence number and the ki
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from enum import StrEnum
 
 import msgspec
 
 from palyra.errors import Tampered
-from palyra.journal.chain import GENESIS_HASH, event_hash, merkle_root
-from palyra.journal.checkpoint import GENESIS_CHECKPOINT, Checkpoint, ForgedCheckpoint, verify_signature
+from palyra.journal.chain import GENESIS_HASH, event_hash
+from palyra.journal.checkpoint import (
+    GENESIS_CHECKPOINT,
+    Checkpoint,
+    ForgedCheckpoint,
+    InvalidCheckpoint,
+    merkle_root,
+    parse_checkpoint,
+    verify_signature,
+)
 from palyra.signing.dsse import Verifier
-from palyra.store.event import Row
+from palyra.store.event import EVENT_COLUMNS, Row
+from palyra.store.port import DatabaseDamaged, JournalSource, NoSuchEvent, Reader, Snapshot
 
 # How far from its place a moved event is looked for, to call the damage by its name; only after damage was found.
 _SEARCH_RADIUS = 10_000
@@ -259,3 +269,81 @@ def _own_hash(row: Row, seq: int) -> bytes:
 
 def _tampered(seq: int, kind: Damage, what: str) -> JournalTampered:
     return JournalTampered(f"event {seq}: {kind.value}: {what}", seq=seq, kind=kind)
+
+
+def verify_journal(
+    source: JournalSource, verifiers: Sequence[Verifier], *, anchors: Sequence[Checkpoint] = ()
+) -> VerifyReport:
+    verifier, _, items = walk_journal(source, verifiers, anchors=anchors)
+    deque(items, maxlen=0)
+    return verifier.report
+
+
+def walk_journal(
+    source: JournalSource,
+    verifiers: Sequence[Verifier],
+    *,
+    anchors: Sequence[Checkpoint] = (),
+    first_seq: int = 1,
+    last_seq: int | None = None,
+) -> tuple[JournalVerifier, Start, Iterator[Row | Checkpoint]]:
+    """Return a verifier over one snapshot, where it starts, and the items it yields as they are checked."""
+    with ExitStack() as stack:
+        snapshot = stack.enter_context(source.snapshot())
+        start = _read_start(snapshot, first_seq)
+        verifier = JournalVerifier(verifiers, anchors=anchors, start=start)
+        opened = stack.pop_all()
+
+    def walk() -> Iterator[Row | Checkpoint]:
+        end = last_seq if last_seq is not None else 2**62
+        with opened:
+            yield from verifier.walk(_read_rows(snapshot, start.seq, end), _read_checkpoints(snapshot, start.seq, end))
+
+    return verifier, start, walk()
+
+
+def newest_checkpoint(reader: Reader) -> Checkpoint | None:
+    rows = reader.read("SELECT document FROM checkpoints ORDER BY number DESC LIMIT 1")
+    return parse_checkpoint(rows[0][0]) if rows else None
+
+
+def _read_start(snapshot: Snapshot, first_seq: int) -> Start:
+    if first_seq <= 1:
+        return Start()
+    hashes = list(snapshot.rows("SELECT hash FROM events WHERE seq = ?", (first_seq - 1,)))
+    if not hashes:
+        raise NoSuchEvent(f"there is no event {first_seq - 1} to start after")
+    basis = "SELECT document FROM checkpoints WHERE last_seq < ? ORDER BY number DESC LIMIT 1"
+    documents = list(snapshot.rows(basis, (first_seq,)))
+    return Start(seq=first_seq, prev_hash=hashes[0][0], basis=_read_document(documents[0][0]) if documents else None)
+
+
+def _read_rows(snapshot: Snapshot, first_seq: int, last_seq: int) -> Iterator[Row]:
+    seq = first_seq - 1
+    query = f"SELECT {EVENT_COLUMNS} FROM events WHERE seq BETWEEN ? AND ? ORDER BY seq"  # noqa: S608
+    try:
+        for row in snapshot.rows(query, (first_seq, last_seq)):
+            yield row
+            seq = row[0]
+    except DatabaseDamaged as error:
+        raise JournalTampered(
+            f"event {seq + 1}: unreadable: the database file is damaged here", seq=seq + 1, kind=Damage.UNREADABLE
+        ) from error
+
+
+def _read_checkpoints(snapshot: Snapshot, first_seq: int, last_seq: int) -> Iterator[Checkpoint]:
+    query = "SELECT number, last_seq, document FROM checkpoints WHERE last_seq BETWEEN ? AND ? ORDER BY number"
+    for number, sealed, document in snapshot.rows(query, (first_seq, last_seq)):
+        checkpoint = _read_document(document)
+        if (checkpoint.number, checkpoint.last_seq) != (number, sealed):
+            raise JournalTampered(
+                f"checkpoint {number} is stored as another one", seq=checkpoint.first_seq, kind=Damage.CHECKPOINT
+            )
+        yield checkpoint
+
+
+def _read_document(document: bytes) -> Checkpoint:
+    try:
+        return parse_checkpoint(document)
+    except InvalidCheckpoint as error:
+        raise JournalTampered(f"a stored checkpoint cannot be read: {error}", seq=1, kind=Damage.CHECKPOINT) from error

@@ -18,7 +18,7 @@ from palyra.policy.entities import EntityDirectory
 from palyra.policy.policy_files import load_bundle, watch_directory
 from palyra.policy.request import PolicyRequest
 from palyra.store.event import NewEvent
-from palyra.store.sqlite.store import SqliteStore
+from palyra.store.port import Store
 
 
 class Swapped(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -110,7 +110,7 @@ class LivePolicy:
         self,
         policy_dir: Path,
         directory: EntityDirectory,
-        store: SqliteStore,
+        store: Store,
         state: StateDir,
         observer: ReloadObserver,
     ) -> None:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from palyra.clock import Clock
-from palyra.identity.api_tokens import Reader, TokenRecord, TokenScope, Unauthenticated, authenticate
+from palyra.identity.api_tokens import TokenRecord, TokenScope, Unauthenticated, authenticate
 from palyra.ids import Principal
+from palyra.store.port import Reader
 
 if TYPE_CHECKING:
     from starlette.requests import Request

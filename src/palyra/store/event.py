@@ -1,4 +1,4 @@
-"""What the journal records: an event as its author states it, and as it stands in the chain."""
+"""Events as their author states them, and as they stand in the chain."""
 
 import re
 from typing import Any, Self
@@ -16,7 +16,8 @@ _MAX_KNOWN_KINDS = 256
 # Actor, principal, run and call are names; one that is longer than this says less, not more.
 MAX_FIELD_CHARS = 256
 
-# A stored event as the database or an exported file gives it, text as UTF-8 bytes: the order of ``Event``'s fields.
+# The columns of a stored event, and with text as UTF-8 bytes the row of a database or an export: ``Event``'s fields.
+EVENT_COLUMNS = "seq, id, time_ms, kind, actor, principal, run, call, payload, prev_hash, hash"
 Row = tuple[int, bytes, int, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes]
 
 

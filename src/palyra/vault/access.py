@@ -11,7 +11,7 @@ from palyra.policy.entities import Entity, EntityDirectory, EntityRef
 from palyra.policy.request import APPROVED, PolicyRequest
 from palyra.secret import Secret
 from palyra.store.event import NewEvent
-from palyra.store.sqlite.store import SqliteStore
+from palyra.store.port import Store
 from palyra.vault.key_source import ScopeDenied, UseDenied, UseNeedsApproval
 from palyra.vault.reference import ScopeKind, SecretRef, UseNote
 from palyra.vault.vault import Vault
@@ -132,7 +132,7 @@ class DecidedSecrets:
     """Secrets behind the decision ``vault.use``: scope first, then policy, then the record, and only then the value."""
 
     def __init__(
-        self, vault: Vault, policy: PolicyPort, directory: EntityDirectory, store: SqliteStore, *, actor: str
+        self, vault: Vault, policy: PolicyPort, directory: EntityDirectory, store: Store, *, actor: str
     ) -> None:
         self._vault = vault
         self._policy = policy

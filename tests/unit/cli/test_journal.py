@@ -151,16 +151,16 @@ def test_the_newest_checkpoint_is_printed(harness):
 
 @pytest.mark.timeout(60)
 def test_follow_goes_on_with_what_is_recorded(harness, monkeypatch):
-    from palyra.store.sqlite import reader as follow_module
+    from palyra.store.sqlite.store import SqliteReader
 
-    stop, follow = threading.Event(), follow_module.follow
+    stop, follow = threading.Event(), SqliteReader.follow
 
     def stopping(reader, after, **filters):
         for event in follow(reader, after, stop=stop, **filters):
             yield event
             stop.set()
 
-    monkeypatch.setattr(follow_module, "follow", stopping)
+    monkeypatch.setattr(SqliteReader, "follow", stopping)
     store = harness.open()
     timer = threading.Timer(0.3, lambda: store.transact_blocking(appending(kind="call.denied")))
     timer.start()

@@ -10,6 +10,8 @@ import pytest
 from palyra.cli.main import run
 from palyra.clock import SystemClock
 from palyra.ids import Principal
+from palyra.journal.chain import JournalLog
+from palyra.journal.checkpoint import CHECKPOINT_NAME
 from palyra.journal.redaction import Redactor
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.entities import EntityDirectory
@@ -139,8 +141,12 @@ def _journal(place: Path, *tools: str) -> None:
     store = SqliteStore.open(
         state / DATABASE_NAME,
         clock=SystemClock(),
-        redactor=Redactor(),
-        signer=Ed25519Signer.load_or_create(state / "key"),
+        log=JournalLog(
+            clock=SystemClock(),
+            redactor=Redactor(),
+            signer=Ed25519Signer.load_or_create(state / "key"),
+            checkpoint_path=state / CHECKPOINT_NAME,
+        ),
     )
     for number, tool in enumerate(tools):
         request = tool_request(

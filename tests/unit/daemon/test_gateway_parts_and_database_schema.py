@@ -10,7 +10,7 @@ from fakes.gateway_harness import open_harness
 from palyra.daemon.pipeline_wiring import SCHEMA
 from palyra.daemon.services import Executors
 from palyra.executors.builtin import BuiltinExecutor
-from palyra.store.sqlite.schema import open_writer
+from palyra.store.sqlite.connection import open_writer
 
 # What a sandboxed command has no use for, by the modules that only it needs.
 NOT_FOR_A_COMMAND = (

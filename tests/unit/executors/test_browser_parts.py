@@ -21,8 +21,8 @@ from palyra.executors.browser.arguments import Reach
 from palyra.executors.browser.spec import actions_of, browser_specs
 from palyra.pipeline.domain.call import CallState
 from palyra.pipeline.domain.spec import ToolCapability, ToolTier
-from palyra.store.sqlite.disk_reserve import Ballast
-from palyra.store.sqlite.faults import DiskFull
+from palyra.store.port import DiskFull
+from palyra.store.sqlite.writer import DiskReserve
 
 
 async def nothing(_: Any) -> None:
@@ -180,8 +180,8 @@ async def test_a_session_whose_doings_cannot_be_recorded_ends_alone_and_says_why
     async with browsing(tmp_path) as (harness, browser):
         agent, other = await opened(harness), await opened(harness)
         with monkeypatch.context() as patch:
-            patch.setattr(Ballast, "held", lambda _: False)
-            patch.setattr(Ballast, "secure", lambda _: False)
+            patch.setattr(DiskReserve, "is_held", lambda _: False)
+            patch.setattr(DiskReserve, "secure", lambda _: False)
             failing = browser.sessions_by_id[agent.session]
             await browser.tell(failing, "browser.session_failed", code="browser.tab_crashed", text="it died")
             closed = await eventually(lambda: harness.events(kind="browser.session_closed"))
@@ -200,8 +200,8 @@ async def test_the_end_of_a_session_is_recorded_when_the_disk_is_too_full_for_ne
     async with browsing(tmp_path) as (harness, browser):
         agent = await opened(harness)
         # As the writer finds it when another process has taken the space that is held back, and no more is to be had.
-        monkeypatch.setattr(Ballast, "held", lambda _: False)
-        monkeypatch.setattr(Ballast, "secure", lambda _: False)
+        monkeypatch.setattr(DiskReserve, "is_held", lambda _: False)
+        monkeypatch.setattr(DiskReserve, "secure", lambda _: False)
         with pytest.raises(DiskFull):
             await harness.call("echo", {"text": "new work"})
         await browser.end(agent.session)

@@ -3,12 +3,12 @@ import json
 import msgspec
 import pytest
 
-from palyra.journal.chain import merkle_root
 from palyra.journal.checkpoint import (
     GENESIS_CHECKPOINT,
     ForgedCheckpoint,
     InvalidCheckpoint,
     make_checkpoint,
+    merkle_root,
     parse_checkpoint,
     verify_signature,
 )

@@ -5,8 +5,8 @@ import pytest
 from fakes.journal_harness import JournalHarness, appending
 from palyra.errors import PalyraError
 from palyra.journal.export import ExportReader, NotAnExport, event_line, export_lines
-from palyra.journal.verify import Damage, JournalTampered, JournalVerifier
-from palyra.store.sqlite.store import SqliteStore
+from palyra.journal.verify import Damage, JournalTampered, JournalVerifier, walk_journal
+from palyra.store.sqlite.store import SqliteReader
 
 
 @pytest.fixture
@@ -17,8 +17,8 @@ def harness(tmp_path):
 
 
 def exported(harness, **options):
-    with SqliteStore.open_reader(harness.database) as reader:
-        _, start, items = reader.walk(harness.verifiers, **options)
+    with SqliteReader(harness.database) as reader:
+        _, start, items = walk_journal(reader, harness.verifiers, **options)
         return list(export_lines(items, start))
 
 
@@ -119,5 +119,5 @@ def test_other_files_are_refused(lines):
 
 
 def test_a_line_is_a_function_of_its_event(harness):
-    with SqliteStore.open_reader(harness.database) as reader:
+    with SqliteReader(harness.database) as reader:
         assert event_line(reader.event(1)) + b"\n" == exported(harness)[1]

@@ -10,7 +10,7 @@ from palyra.pipeline import approve
 from palyra.pipeline.domain.approval import ApprovalScope, ApprovalState
 from palyra.pipeline.domain.call import CallState
 from palyra.pipeline.store.approval_tables import read_approval
-from palyra.store.sqlite.faults import DiskFull, JournalBusy
+from palyra.store.port import DiskFull, JournalBusy
 
 WRITE = {"path": "a.txt", "content": "hello"}
 

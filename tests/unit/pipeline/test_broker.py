@@ -21,7 +21,7 @@ from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import CallState
 from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.signing.tool_attestation import verify_attestation
-from palyra.store.sqlite.faults import JournalClosed
+from palyra.store.port import JournalClosed
 
 WRITE = {"path": "a.txt", "content": "hello"}
 

@@ -6,7 +6,7 @@ from fakes.console_user import console_user
 from fakes.gateway_harness import open_harness
 from palyra.server.console.limits import FORGERIES_RECORDED_EVERY_SECONDS
 from palyra.server.console.security import MAX_PATH_CHARS, Forgeries
-from palyra.store.sqlite.faults import DiskFull
+from palyra.store.port import DiskFull
 
 
 class Ticking:

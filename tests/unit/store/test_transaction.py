@@ -2,10 +2,9 @@ import sqlite3
 
 import pytest
 
-from palyra.ids import EventIds
-from palyra.journal.redaction import Redactor
+from fakes.journal_harness import JournalHarness
 from palyra.store.event import Event, NewEvent
-from palyra.store.sqlite.schema import ROWS_AT_ONCE, open_writer
+from palyra.store.sqlite.connection import ROWS_AT_ONCE, open_writer
 from palyra.store.sqlite.transaction import Group, SqliteTransaction
 
 EVENT = NewEvent(kind="a.b", actor="x")
@@ -20,8 +19,13 @@ def connection(tmp_path):
 
 
 @pytest.fixture
-def group(connection):
-    return Group(connection, Redactor(), EventIds(), 5)
+def group(connection, tmp_path):
+    return Group(connection, JournalHarness(tmp_path).log(), 5)
+
+
+def head(group):
+    events = group.log.events
+    return (events[-1].seq, events[-1].hash)
 
 
 def stored(group):
@@ -33,7 +37,7 @@ def test_rows_are_inserted_together_and_before_anyone_could_miss_them(group):
     first = SqliteTransaction(group)
     first.append(EVENT)
     first.finish()
-    assert len(group.rows) == 1
+    assert len(group.log.events) - group.inserted == 1
     second = SqliteTransaction(group)
     second.append(EVENT)
     assert second.execute("SELECT max(seq) FROM events") == [(2,)]
@@ -49,16 +53,16 @@ def test_undoing_takes_back_one_unit_wherever_its_statements_stood(group, statem
     before.execute("INSERT INTO t VALUES (1)")
     before.append(EVENT)
     before.finish()
-    head = (group.seq, group.hash)
+    before_it = head(group)
     undone = SqliteTransaction(group)
     for step in range(3):
         if step == statement_at:
             undone.execute("INSERT INTO t VALUES (2)")
         undone.append(EVENT)
     undone.undo()
-    assert (group.seq, group.hash) == head and len(group.events) == 2
+    assert head(group) == before_it and len(group.log.events) == 2
     after = SqliteTransaction(group)
-    assert after.append(EVENT).prev_hash == head[1]
+    assert after.append(EVENT).prev_hash == before_it[1]
     after.finish()
     assert stored(group) == [1, 2, 3]
     assert group.connection.execute("SELECT x FROM t").fetchall() == [(1,)]
@@ -91,6 +95,6 @@ def test_any_number_of_rows_is_stored_as_it_was_appended(group, events):
     appended = [unit.append(NewEvent(kind="a.b", actor=f"x{number}", run="r" * number)) for number in range(events)]
     unit.finish()
     group.flush()
-    assert group.rows == []
+    assert group.inserted == events
     rows = group.connection.execute("SELECT * FROM events ORDER BY seq").fetchall()
     assert [Event(*row) for row in rows] == appended

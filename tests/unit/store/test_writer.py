@@ -6,10 +6,11 @@ import pytest
 from fakes.journal_harness import JournalHarness, appending
 from palyra.clock import SystemClock
 from palyra.errors import PalyraError
+from palyra.journal.verify import newest_checkpoint
+from palyra.store import commit
 from palyra.store.event import NewEvent
-from palyra.store.sqlite import unit_of_work
+from palyra.store.port import DiskFull
 from palyra.store.sqlite import writer as writer_module
-from palyra.store.sqlite.faults import DiskFull
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ async def test_callers_that_wait_together_share_a_commit(harness):
 
 
 async def test_a_group_is_bounded(harness, monkeypatch):
-    monkeypatch.setattr(unit_of_work, "MAX_GROUP_UNITS", 10)
+    monkeypatch.setattr(commit, "MAX_BATCH_UNITS", 10)
     store = harness.open()
     gate = threading.Event()
     first = await held_up(store, gate)
@@ -76,9 +77,9 @@ def test_events_are_sealed_some_time_after_the_first_without_another_one(harness
     store.transact_blocking(appending(3))
     wait = threading.Event()
     # Nothing is unsealed then, so the thread waits without a timeout.
-    while store.reader.newest_checkpoint() is None or store._writer._seal_at is not None:
+    while newest_checkpoint(store.reader) is None or store._writer._log.wait_seconds() is not None:
         wait.wait(0.01)
-    assert store.reader.newest_checkpoint().last_seq == 3
+    assert newest_checkpoint(store.reader).last_seq == 3
     store.close()
 
 
@@ -89,11 +90,11 @@ def test_what_a_crash_left_unsealed_is_sealed_by_the_next_process(harness):
     # A second process while the first is still there: the same as after a crash, as far as it can see.
     other = harness.open(clock=SystemClock(), checkpoint_seconds=0.01)
     wait = threading.Event()
-    while other.reader.newest_checkpoint() is None:
+    while newest_checkpoint(other.reader) is None:
         wait.wait(0.01)
     other.close()
     store.close()
-    assert harness.verified().checkpoints == 1
+    assert harness.verify().checkpoints == 1
 
 
 def test_a_due_checkpoint_comes_with_the_next_unit_under_steady_load(harness):
@@ -101,7 +102,7 @@ def test_a_due_checkpoint_comes_with_the_next_unit_under_steady_load(harness):
     store.transact_blocking(appending())
     harness.clock.seconds += 61
     store.transact_blocking(appending())
-    assert store.reader.newest_checkpoint().last_seq == 2
+    assert newest_checkpoint(store.reader).last_seq == 2
     store.close()
 
 
@@ -109,7 +110,7 @@ async def test_a_fault_of_the_store_fails_the_group_and_passes(harness, monkeypa
     store = harness.open()
     attempt = store._writer._attempt
 
-    def full(units, *, seal_now):
+    def full(units, *, seal):
         raise DiskFull("full")
 
     monkeypatch.setattr(store._writer, "_attempt", full)
@@ -135,15 +136,15 @@ async def test_a_bug_in_the_writer_reaches_its_callers_and_not_the_thread(harnes
 
 
 @pytest.mark.promise("P-recorded")
-async def test_only_the_essential_is_tried_again_with_the_ballast_released(harness, monkeypatch):
+async def test_only_the_essential_is_tried_again_with_the_reserve_released(harness, monkeypatch):
     store = harness.open()
     attempt, tried = store._writer._attempt, []
 
-    def full_once(units, *, seal_now):
+    def full_once(units, *, seal):
         tried.append(len(units))
         if len(tried) == 1:
             raise DiskFull("full")
-        return attempt(units, seal_now=seal_now)
+        return attempt(units, seal=seal)
 
     gate, entered, loop = threading.Event(), asyncio.Event(), asyncio.get_running_loop()
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from palyra.browser.domain.session_api import Caller, ProfilesHead
 from palyra.browser.profiles.tables import put_heard, read_heard
 from palyra.store.event import NewEvent
-from palyra.store.sqlite.store import SqliteStore
-from palyra.store.sqlite.transaction import SqliteTransaction
+from palyra.store.port import Store, Transaction
 
 if TYPE_CHECKING:
     from palyra.browser.service.client import BrowserClient
@@ -25,7 +24,7 @@ Heads = AsyncGenerator[ProfilesHead, None]
 class ProfileWitness:
     """``caller`` is who asks the browser daemon, ``actor`` who is on record."""
 
-    def __init__(self, store: SqliteStore, caller: Caller, actor: str) -> None:
+    def __init__(self, store: Store, caller: Caller, actor: str) -> None:
         self._store = store
         self._caller = caller
         self._actor = actor
@@ -62,7 +61,7 @@ class ProfileWitness:
         told = {"heard": heard.generation, "found": found.generation, "generation": head.generation}
         event = NewEvent(kind="browser.profiles_accepted", actor=actor, payload=told)
 
-        def remember(tx: SqliteTransaction) -> None:
+        def remember(tx: Transaction) -> None:
             put_heard(tx, head)
             tx.append(event)
 

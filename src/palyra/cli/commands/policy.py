@@ -308,9 +308,9 @@ def _recorded(invocation: Invocation, since: int) -> "Iterator[RecordedDecision]
     import msgspec
 
     from palyra.policy.dry_run import RecordedDecision
-    from palyra.store.sqlite.store import DATABASE_NAME, SqliteStore
+    from palyra.store.sqlite.store import DATABASE_NAME, SqliteReader
 
-    with SqliteStore.open_reader(invocation.state_path / DATABASE_NAME) as reader:
+    with SqliteReader(invocation.state_path / DATABASE_NAME) as reader:
         while page := reader.events_since(since, _PAGE, kind="call.decided"):
             for event in page:
                 payload = msgspec.json.decode(event.payload)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from palyra.signing.dsse import Verifier
     from palyra.signing.tool_attestation import Evidence, ToolAttestation
     from palyra.store.event import Event
-    from palyra.store.sqlite.reader import JournalReader
+    from palyra.store.sqlite.store import SqliteReader
 
 PUBLIC_KEY_FILE = "signing.pub"
 _NAME_A_DOCUMENT = (
@@ -196,11 +196,9 @@ def tail(invocation: Invocation, lines: int, following: bool, run: str, call: st
             {"events": [as_json(event) for event in events]}, lambda _: invocation.output.lines(map(as_line, events))
         )
         if following:
-            from palyra.store.sqlite.reader import follow
-
             invocation.output.flush()
             after = max(head, events[-1].seq) if events else head
-            for event in follow(reader, after, run=run, call=call, kind=kind):
+            for event in reader.follow(after, run=run, call=call, kind=kind):
                 invocation.output.lines([as_line(event)])
                 invocation.output.flush()
 
@@ -233,6 +231,8 @@ def verify_journal(
     lies beside it too. Someone who could write the whole state directory could have replaced that copy and the public
     key: keep both elsewhere and give them with --checkpoint and --public-key.
     """
+    from palyra.journal.verify import verify_journal
+
     verifiers = _verifiers(invocation, keys)
     anchors = [_load_checkpoint(path) for path in kept]
     with invocation.output.working("verifying"):
@@ -242,7 +242,7 @@ def verify_journal(
             copy = _copy_beside(invocation)
             beside = copy is not None
             with _reader(invocation) as reader:
-                report = reader.verify(verifiers, anchors=[*anchors, *([copy] if copy else [])])
+                report = verify_journal(reader, verifiers, anchors=[*anchors, *([copy] if copy else [])])
     if export_file is None and report.checkpoints and not beside:
         invocation.output.warning(
             "the copy of the newest checkpoint beside the journal is missing: a cut tail would not show"
@@ -259,11 +259,12 @@ def verify_journal(
 def export(invocation: Invocation, out: Path | None, first: int, last: int | None) -> None:
     """Write events as lines of JSON that other tools read and `palyra journal verify` checks."""
     from palyra.journal.export import export_lines
+    from palyra.journal.verify import walk_journal
 
     if out is None and invocation.output.json:
         raise click.UsageError("the export itself goes to standard output: give --out FILE with --json")
     with _reader(invocation) as reader:
-        verifier, start, items = reader.walk(_verifiers(invocation, ()), first_seq=first, last_seq=last)
+        verifier, start, items = walk_journal(reader, _verifiers(invocation, ()), first_seq=first, last_seq=last)
         lines = export_lines(items, start)
         if out is None:
             _to_stdout(invocation, lines)
@@ -283,8 +284,10 @@ def checkpoint(invocation: Invocation, out: Path | None) -> None:
     """Print the newest checkpoint, for an auditor to keep."""
     import json
 
+    from palyra.journal.verify import newest_checkpoint
+
     with _reader(invocation) as reader:
-        newest = reader.newest_checkpoint()
+        newest = newest_checkpoint(reader)
     if newest is None:
         raise NoCheckpointYet("the journal has no checkpoint yet")
     document = newest.to_json()
@@ -344,10 +347,10 @@ def _report_lines(report: "VerifyReport") -> str:
     )
 
 
-def _reader(invocation: Invocation) -> "JournalReader":
-    from palyra.store.sqlite.store import DATABASE_NAME, SqliteStore
+def _reader(invocation: Invocation) -> "SqliteReader":
+    from palyra.store.sqlite.store import DATABASE_NAME, SqliteReader
 
-    return SqliteStore.open_reader(invocation.state_path / DATABASE_NAME)
+    return SqliteReader(invocation.state_path / DATABASE_NAME)
 
 
 def _verifiers(invocation: Invocation, keys: Sequence[Path]) -> "list[Verifier]":
@@ -357,7 +360,7 @@ def _verifiers(invocation: Invocation, keys: Sequence[Path]) -> "list[Verifier]"
 
 
 def _load_checkpoint(path: Path) -> "Checkpoint":
-    from palyra.journal.sealing import load_checkpoint
+    from palyra.journal.checkpoint import load_checkpoint
 
     try:
         return load_checkpoint(path)
@@ -366,7 +369,7 @@ def _load_checkpoint(path: Path) -> "Checkpoint":
 
 
 def _copy_beside(invocation: Invocation) -> "Checkpoint | None":
-    from palyra.store.sqlite.store import CHECKPOINT_NAME
+    from palyra.journal.checkpoint import CHECKPOINT_NAME
 
     path = invocation.state_path / CHECKPOINT_NAME
     return _load_checkpoint(path) if path.exists() else None

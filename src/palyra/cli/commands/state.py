@@ -150,9 +150,9 @@ class _Facts:
 
 
 def _journal_seq(database: Path) -> int:
-    from palyra.store.sqlite.store import SqliteStore
+    from palyra.store.sqlite.store import SqliteReader
 
-    with SqliteStore.open_reader(database) as reader:
+    with SqliteReader(database) as reader:
         return reader.head()[0]
 
 
@@ -179,29 +179,34 @@ def _verifiers(keys: Sequence[Path]) -> "list[Verifier] | None":
 
 def _verified_journal(root: Path, verifiers: "Sequence[Verifier]") -> "VerifyReport":
     from palyra.backup.manifest import CHECKPOINT, DATABASE
-    from palyra.journal.sealing import load_checkpoint
-    from palyra.store.sqlite.store import SqliteStore
+    from palyra.journal.checkpoint import load_checkpoint
+    from palyra.journal.verify import verify_journal
+    from palyra.store.sqlite.store import SqliteReader
 
     copy = root / CHECKPOINT
     anchors = [load_checkpoint(copy)] if copy.exists() else []
-    with SqliteStore.open_reader(root / DATABASE) as reader:
-        return reader.verify(verifiers, anchors=anchors)
+    with SqliteReader(root / DATABASE) as reader:
+        return verify_journal(reader, verifiers, anchors=anchors)
 
 
 def _record(root: Path, manifest: "Manifest") -> None:
     """The journal tells that it was put back: what came after the backup is not in it any more."""
     from palyra.clock import SystemClock
+    from palyra.journal.chain import JournalLog
+    from palyra.journal.checkpoint import CHECKPOINT_NAME
     from palyra.journal.redaction import Redactor
     from palyra.signing.ed25519 import Ed25519Signer
     from palyra.store.event import NewEvent
     from palyra.store.sqlite.store import DATABASE_NAME, SqliteStore
 
-    store = SqliteStore.open(
-        root / DATABASE_NAME,
-        clock=SystemClock(),
+    clock = SystemClock()
+    log = JournalLog(
+        clock=clock,
         redactor=Redactor(),
         signer=Ed25519Signer.load_or_create(root / "signing.key"),
+        checkpoint_path=root / CHECKPOINT_NAME,
     )
+    store = SqliteStore.open(root / DATABASE_NAME, clock=clock, log=log)
     try:
         payload = {"backup_created_at": manifest.created_at, "journal_seq": manifest.journal_seq}
         store.transact_blocking(lambda tx: tx.append(NewEvent(kind="state.restored", actor=ACTOR, payload=payload)))

@@ -22,10 +22,11 @@ from palyra.client.client import Client
 from palyra.client.protocol import NeedsApprovalError
 from palyra.client.views import CallView
 from palyra.errors import Failed, PalyraError
+from palyra.journal.verify import verify_journal
 from palyra.pipeline.domain.receipt_text import format_sizes
 from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.signing.tool_attestation import verify_attestation
-from palyra.store.sqlite.store import SqliteStore
+from palyra.store.sqlite.store import SqliteReader
 
 # Where the tour takes place: a daemon with a worker and a browser in a temporary folder, and a web server to reach.
 
@@ -312,8 +313,8 @@ def denial(scene: TourScene) -> None:
 def journal(steps: Steps, state: Path) -> None:
     verifiers = (Ed25519Verifier.from_pem_file(state / "signing.pub"),)
     database = state / "palyra.db"
-    with SqliteStore.open_reader(database) as reader:
-        report = reader.verify(verifiers)
+    with SqliteReader(database) as reader:
+        report = verify_journal(reader, verifiers)
     steps.note("the journal is verified", "allowed", f"{report.events} events, one chain, signed checkpoints")
     with sqlite3.connect(database) as attacker:
         for (name,) in attacker.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
@@ -321,8 +322,8 @@ def journal(steps: Steps, state: Path) -> None:
         attacker.execute("UPDATE events SET actor = 'agent:nobody' WHERE seq = 5")
     attacker.close()
     try:
-        with SqliteStore.open_reader(database) as reader:
-            reader.verify(verifiers)
+        with SqliteReader(database) as reader:
+            verify_journal(reader, verifiers)
     except PalyraError as error:
         steps.note(
             "somebody edits event 5 and verifies again", "refused", f"{error.code} at seq {error.details['seq']}"

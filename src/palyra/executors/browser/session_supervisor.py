@@ -22,7 +22,7 @@ from palyra.pipeline.domain.spec import Asker
 from palyra.policy.decision import Outcome, PolicyPort
 from palyra.policy.entities import Entity, EntityDirectory, EntityRef
 from palyra.store.event import NewEvent
-from palyra.store.sqlite.store import SqliteStore
+from palyra.store.port import Store
 
 if TYPE_CHECKING:
     from palyra.browser.service.client import BrowserClient
@@ -66,7 +66,7 @@ class BrowserParts:
         *,
         folder: Path,
         trace: Path,
-        store: SqliteStore,
+        store: Store,
         policy: PolicyPort,
         directory: EntityDirectory,
         serving: bool,

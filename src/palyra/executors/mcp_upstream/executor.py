@@ -33,7 +33,7 @@ from palyra.vault.access import DecidedSecrets, SecretUse
 from palyra.vault.reference import SecretRef
 
 if TYPE_CHECKING:
-    from palyra.store.sqlite.store import SqliteStore
+    from palyra.store.port import Store
 
 GROUP: Final = "mcp"
 FOLDER: Final = "mcp"
@@ -61,7 +61,7 @@ class McpServers:
         servers: Mapping[str, ServerPlan],
         state: StateDir,
         *,
-        store: "SqliteStore",
+        store: "Store",
         catalog: Catalog,
         egress: NetworkService,
         secrets: DecidedSecrets,

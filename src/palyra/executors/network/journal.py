@@ -13,7 +13,7 @@ from palyra.errors import PalyraError
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.store.run_tables import return_budget
 from palyra.store.event import NewEvent
-from palyra.store.sqlite.store import SqliteStore
+from palyra.store.port import Store
 
 log = logging.getLogger("palyra.egress")
 
@@ -40,7 +40,7 @@ class _Unwatched:
 class JournalObserver:
     """``happened`` never waits: a task writes in the background. ``flush`` waits until all that was told is written."""
 
-    def __init__(self, store: SqliteStore, *, actor: str, metrics: EgressMetrics | None = None) -> None:
+    def __init__(self, store: Store, *, actor: str, metrics: EgressMetrics | None = None) -> None:
         self._store = store
         self._actor = actor
         self._metrics = metrics or _Unwatched()

@@ -11,7 +11,7 @@ from typing import Final, Self
 import msgspec
 
 from palyra.store.event import NewEvent
-from palyra.store.sqlite.store import SqliteStore
+from palyra.store.port import Store
 
 # Messages that wait for one listener.
 MAX_WAITING: Final = 256
@@ -30,7 +30,7 @@ class ChannelMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChannelHub:
-    def __init__(self, store: SqliteStore, *, actor: str) -> None:
+    def __init__(self, store: Store, *, actor: str) -> None:
         self._store = store
         self._actor = actor
         self._listeners: set[Listening] = set()

@@ -14,9 +14,9 @@ from palyra.daemon.settings import Settings
 from palyra.doctor.report import Report, examine
 from palyra.errors import PalyraError
 from palyra.ids import Ulid
-from palyra.journal.checkpoint import parse_checkpoint
+from palyra.journal.checkpoint import CHECKPOINT_NAME, load_checkpoint
 from palyra.journal.export import export_lines
-from palyra.journal.verify import VerifyReport
+from palyra.journal.verify import VerifyReport, verify_journal, walk_journal
 from palyra.nodes.domain.records import PairingState
 from palyra.pipeline.store.approval_tables import count_pending
 from palyra.policy.dry_run import NotReplayable, RecordedDecision, VerdictChanged, replay
@@ -29,7 +29,7 @@ from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.skills.build.candidates import Candidates
 from palyra.skills.build.generation import BuilderDisabled, Candidate, files_digest
 from palyra.skills.settings import SkillsSettings
-from palyra.store.sqlite.store import CHECKPOINT_NAME, SqliteStore
+from palyra.store.sqlite.store import SqliteStore
 
 CHANNEL = "console"
 
@@ -168,11 +168,11 @@ class JournalDesk:
     def verify(self) -> VerifyReport:
         """Against the copy of the newest checkpoint beside the journal too, as the command line does."""
         copy = self._state.path(CHECKPOINT_NAME)
-        anchors = [parse_checkpoint(copy.read_bytes())] if copy.exists() else []
-        return self._store.reader.verify([self._verifier()], anchors=anchors)
+        anchors = [load_checkpoint(copy)] if copy.exists() else []
+        return verify_journal(self._store.reader, [self._verifier()], anchors=anchors)
 
     def export(self, first: int, last: int | None) -> Iterator[bytes]:
-        _, start, items = self._store.reader.walk([self._verifier()], first_seq=first, last_seq=last)
+        _, start, items = walk_journal(self._store.reader, [self._verifier()], first_seq=first, last_seq=last)
         return export_lines(items, start)
 
     def _verifier(self) -> Ed25519Verifier:

@@ -1,39 +1,189 @@
-"""The journal in SQLite, and with it every table whose changes must commit together with their record."""
+"""The store in SQLite: the journal, and with it every table whose changes must commit together with their record."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from palyra.clock import Clock
-from palyra.journal.checkpoint import Checkpoint
-from palyra.journal.redaction import Redactor
-from palyra.limits import CHECKPOINT_EVERY_EVENTS, CHECKPOINT_EVERY_SECONDS, JOURNAL_BALLAST_BYTES
-from palyra.signing.dsse import Signer
-from palyra.store.event import Event
-from palyra.store.notify import MAX_WAITING_EVENTS, Subscription
-from palyra.store.sqlite.disk_reserve import Ballast
-from palyra.store.sqlite.reader import JournalReader
-from palyra.store.sqlite.schema import open_writer
-from palyra.store.sqlite.transaction import SqliteTransaction
-from palyra.store.sqlite.unit_of_work import Unit
-from palyra.store.sqlite.writer import Writer, WriterSettings
+from palyra.limits import JOURNAL_BALLAST_BYTES
+from palyra.store.commit import MAX_WAITING_EVENTS, Subscription, Unit
+from palyra.store.event import EVENT_COLUMNS, Event
+from palyra.store.port import (
+    EMPTY_HEAD,
+    DatabaseDamaged,
+    EventLog,
+    Head,
+    JournalClosed,
+    NoSuchEvent,
+    Params,
+    Snapshot,
+    Transaction,
+)
+from palyra.store.sqlite.connection import open_reader, open_writer, translate_error
+from palyra.store.sqlite.writer import DiskReserve, Writer
 
 DATABASE_NAME = "palyra.db"
-CHECKPOINT_NAME = "checkpoint.json"
-BALLAST_NAME = "palyra.ballast"
+RESERVE_NAME = "palyra.ballast"
+# Idle connections kept for the next reader; more are opened when that many threads read at once, and closed after.
+_KEPT_CONNECTIONS = 4
+# One answer's events: a page on a screen or a burst of a stream.
+MAX_EVENTS_PER_READ = 10_000
+# Writes that come together are one wake-up. A watch that missed one is repaired after this long.
+_GATHER_MS = 50
+_RECHECK_MS = 1_000
+_PAGE = 500
 
 T = TypeVar("T")
+
+
+class SqliteReader:
+    """Reads what is committed: for the store, and for commands beside a daemon or without one. Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._closed = False
+        self._release(open_reader(path))
+
+    def read(self, sql: str, params: Params = ()) -> list[tuple[Any, ...]]:
+        connection = self._acquire()
+        try:
+            return connection.execute(sql, params).fetchall()
+        except sqlite3.Error as error:
+            raise translate_error(error) from error
+        finally:
+            self._release(connection)
+
+    def events_since(
+        self, seq: int, limit: int, *, run: str = "", call: str = "", kind: str = "", newest_first: bool = False
+    ) -> list[Event]:
+        """Return at most ``limit`` events after ``seq`` in order; with ``newest_first`` the last of them, backwards."""
+        filters = {"run": run, "call": call, "kind": kind}
+        chosen = {column: value for column, value in filters.items() if value}
+        # The repeated comparison with '' lets SQLite use the partial indexes.
+        where = "".join(f" AND {column} = :{column} AND {column} <> ''" for column in chosen)
+        rows = self.read(
+            f"SELECT {EVENT_COLUMNS} FROM events WHERE seq > :seq{where} "  # noqa: S608
+            f"ORDER BY seq {'DESC' if newest_first else 'ASC'} LIMIT :limit",
+            {**chosen, "seq": seq, "limit": min(limit, MAX_EVENTS_PER_READ)},
+        )
+        return [_event(row) for row in rows]
+
+    def event(self, seq_or_id: int | str) -> Event:
+        column = "seq" if isinstance(seq_or_id, int) else "id"
+        rows = self.read(f"SELECT {EVENT_COLUMNS} FROM events WHERE {column} = ?", (seq_or_id,))  # noqa: S608
+        if not rows:
+            raise NoSuchEvent(f"there is no event {seq_or_id}")
+        return _event(rows[0])
+
+    def head(self) -> Head:
+        rows = self.read("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1")
+        return (rows[0][0], rows[0][1]) if rows else EMPTY_HEAD
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        connection = open_reader(self.path, text_as_bytes=True)
+        try:
+            connection.execute("BEGIN")
+            yield SqliteSnapshot(connection)
+        except sqlite3.Error as error:
+            raise translate_error(error) from error
+        finally:
+            connection.close()
+
+    def data_version(self) -> int:
+        """Return a number that changes when another connection commits; compare it on one reader only."""
+        return int(self.read("PRAGMA data_version")[0][0])
+
+    def follow(
+        self, after: int, *, run: str = "", call: str = "", kind: str = "", stop: threading.Event | None = None
+    ) -> Iterator[Event]:
+        """Yield events after ``after`` as any process commits them, until ``stop`` is set.
+
+        It watches the database's files instead of asking them in a loop.
+        """
+        from watchfiles import watch
+
+        names = {self.path.name, f"{self.path.name}-wal"}
+        seen, version = after, -1
+        changes = watch(
+            self.path.parent,
+            watch_filter=lambda _change, path: Path(path).name in names,
+            debounce=_GATHER_MS,
+            step=_GATHER_MS,
+            rust_timeout=_RECHECK_MS,
+            yield_on_timeout=True,
+            stop_event=stop,
+            recursive=False,
+        )
+        while True:
+            current = self.data_version()
+            while current != version:
+                # Read until a page is not full; only then is this version of the data used up.
+                page = self.events_since(seen, _PAGE, run=run, call=call, kind=kind)
+                yield from page
+                if page:
+                    seen = page[-1].seq
+                if len(page) < _PAGE:
+                    version = current
+            if next(changes, None) is None:
+                return
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _acquire(self) -> sqlite3.Connection:
+        with self._lock:
+            if self._closed:
+                raise JournalClosed("the journal is closed")
+            if self._idle:
+                return self._idle.pop()
+        return open_reader(self.path)
+
+    def _release(self, connection: sqlite3.Connection) -> None:
+        with self._lock:
+            if not self._closed and len(self._idle) < _KEPT_CONNECTIONS:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+class SqliteSnapshot:
+    """One read transaction on a connection of its own."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str, params: Params = ()) -> Iterator[tuple[Any, ...]]:
+        try:
+            for row in self._connection.execute(sql, params):  # noqa: UP028 - a cursor closed late raises
+                yield row
+        except sqlite3.DatabaseError as error:
+            raise DatabaseDamaged(f"the database file is damaged: {error}") from error
 
 
 class SqliteStore:
     """Made with ``open``. Several processes may hold a store on one file; each extends the same chain."""
 
-    def __init__(self, reader: JournalReader, writer: Writer, ballast: Ballast, redactor: Redactor) -> None:
-        self._redactor = redactor
-        self._reader = reader
+    def __init__(self, reader: SqliteReader, writer: Writer, reserve: DiskReserve) -> None:
+        self.reader = reader
         self._writer = writer
-        self._ballast = ballast
+        self._reserve = reserve
 
     @classmethod
     def open(
@@ -41,107 +191,86 @@ class SqliteStore:
         path: Path,
         *,
         clock: Clock,
-        redactor: Redactor,
-        signer: Signer,
+        log: EventLog,
         schema: Sequence[str] = (),
-        checkpoint_events: int = CHECKPOINT_EVERY_EVENTS,
-        checkpoint_seconds: float = CHECKPOINT_EVERY_SECONDS,
-        ballast_bytes: int = JOURNAL_BALLAST_BYTES,
+        reserve_bytes: int = JOURNAL_BALLAST_BYTES,
     ) -> Self:
         """``schema`` is the DDL of other concepts' tables, each statement harmless when run again."""
         connection = open_writer(path, schema)
         try:
-            reader = JournalReader(path)
-            ballast = Ballast(path.with_name(BALLAST_NAME), ballast_bytes, clock)
-            ballast.secure()
-            writer = Writer(
-                connection,
-                clock=clock,
-                redactor=redactor,
-                signer=signer,
-                ballast=ballast,
-                settings=WriterSettings(
-                    checkpoint_path=path.with_name(CHECKPOINT_NAME),
-                    checkpoint_events=checkpoint_events,
-                    checkpoint_seconds=checkpoint_seconds,
-                ),
-            )
+            reader = SqliteReader(path)
+            reserve = DiskReserve(path.with_name(RESERVE_NAME), reserve_bytes, clock)
+            reserve.secure()
+            writer = Writer(connection, clock=clock, log=log, reserve=reserve, reader=reader)
         except BaseException:
             connection.close()
             raise
-        return cls(reader, writer, ballast, redactor)
-
-    @staticmethod
-    def open_reader(path: Path) -> JournalReader:
-        """For commands that only read, whether or not a daemon runs."""
-        return JournalReader(path)
-
-    @property
-    def reader(self) -> JournalReader:
-        return self._reader
+        return cls(reader, writer, reserve)
 
     @property
     def degraded(self) -> str | None:
         """Why new work is refused at the moment, or None."""
-        if not self._ballast.held():
+        if not self._reserve.is_held():
             return "the space held back for a full disk could not be taken"
         return "the disk is full" if self._writer.disk_full else None
 
-    async def transact(self, work: Callable[[SqliteTransaction], T], *, essential: bool = False) -> T:
-        """Runs ``work`` in the writer's thread and returns its result once it is on disk.
+    async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T:
+        return await self._submit(work, essential=essential, keep=False)
 
-        An exception from ``work`` undoes it and comes back here; other callers in the same group are not touched.
-        ``work`` may run a second time if the disk was full, and does nothing but use its transaction.
-        ``essential`` is for the end of work that already ran: it may use the space held back for a full disk.
-        A caller that is cancelled while waiting does not know whether its work was committed.
-        """
-        return await self._hand_over(work, essential=essential, sure=False)
+    def submit(self, work: Callable[[Transaction], T], *, essential: bool = False) -> asyncio.Future[T]:
+        return self._submit(work, essential=essential, keep=True)
 
-    def submit(self, work: Callable[[SqliteTransaction], T], *, essential: bool = False) -> asyncio.Future[T]:
-        """Hands ``work`` over at once, and returns what ``transact`` would wait for. It is done also when the one who
-        waits is cancelled meanwhile."""
-        return self._hand_over(work, essential=essential, sure=True)
-
-    def _hand_over(self, work: Callable[[SqliteTransaction], T], *, essential: bool, sure: bool) -> asyncio.Future[T]:
-        unit = Unit(work, asyncio.get_running_loop(), essential=essential, sure=sure)
+    def _submit(self, work: Callable[[Transaction], T], *, essential: bool, keep: bool) -> asyncio.Future[T]:
+        unit = Unit(work, asyncio.get_running_loop(), essential=essential, keep=keep)
         self._writer.submit(unit)
         return unit.future  # type: ignore[return-value]
 
-    def transact_blocking(self, work: Callable[[SqliteTransaction], T], *, essential: bool = False) -> T:
-        """The same for a thread without an event loop; never call it on one."""
+    def transact_blocking(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T:
         unit = Unit(work, None, essential=essential)
         self._writer.submit(unit)
         result: T = unit.future.result()
         return result
 
-    def seal(self) -> Checkpoint | None:
-        """Puts all events so far under a checkpoint and returns the newest; None if there is no event yet."""
-        unit = Unit(_nothing, None, essential=True, seal=True)
+    def seal(self) -> None:
+        """Put all events so far under a checkpoint."""
+        unit = Unit(lambda _transaction: None, None, essential=True, seal=True)
         self._writer.submit(unit)
         unit.future.result()
-        return self._reader.newest_checkpoint()
 
-    def read(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
-        """A short read on a connection of its own, of what is committed."""
-        return self._reader.read(sql, params)
+    def read(self, sql: str, params: Params = ()) -> list[tuple[Any, ...]]:
+        return self.reader.read(sql, params)
 
     def events_since(self, seq: int, limit: int, *, run: str = "", call: str = "", kind: str = "") -> list[Event]:
-        return self._reader.events_since(seq, limit, run=run, call=call, kind=kind)
+        return self.reader.events_since(seq, limit, run=run, call=call, kind=kind)
 
-    def head(self) -> tuple[int, bytes]:
-        return self._reader.head()
+    def head(self) -> Head:
+        return self.reader.head()
 
     def subscribe(self, capacity: int = MAX_WAITING_EVENTS) -> Subscription:
-        """Events committed by this process from now on. Call it on the event loop that will read them."""
+        """Return the events committed by this process from now on. Call it on the event loop that reads them."""
         subscription = Subscription(self._writer.remove, capacity)
         self._writer.add(subscription)
         return subscription
 
     def close(self) -> None:
-        """Finishes waiting work, seals the rest, and lets go of the files. A second call does nothing."""
+        """Finish waiting work, seal the rest, and close the files. A second call does nothing."""
         self._writer.close()
-        self._reader.close()
+        self.reader.close()
 
 
-def _nothing(_transaction: SqliteTransaction) -> None:
-    """The work of a unit that only seals."""
+def _event(row: Sequence[Any]) -> Event:
+    """Turn columns of the wrong type into text, so that a damaged event can still be printed."""
+    seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash, hash_ = row
+    return Event(
+        seq=seq,
+        id=str(id_),
+        time_ms=time_ms if isinstance(time_ms, int) else 0,
+        kind=str(kind),
+        actor=str(actor),
+        principal=str(principal),
+        run=str(run),
+        call=str(call),
+        payload=payload if isinstance(payload, bytes) else str(payload).encode(),
+        prev_hash=prev_hash if isinstance(prev_hash, bytes) else b"",
+        hash=hash_ if isinstance(hash_, bytes) else b"",
+    )

@@ -91,10 +91,10 @@ def _recorded_calls(invocation: Invocation, runs: tuple[str, ...]) -> "tuple[Rec
     from palyra.cli.invocation import open_client
     from palyra.ids import RunId
     from palyra.skills.build.generation import MAX_CALLS, NothingToBuild, RecordedCall
-    from palyra.store.sqlite.store import DATABASE_NAME, SqliteStore
+    from palyra.store.sqlite.store import DATABASE_NAME, SqliteReader
 
     requested: list[tuple[str, dict[str, Any]]] = []
-    with SqliteStore.open_reader(invocation.state_path / DATABASE_NAME) as reader:
+    with SqliteReader(invocation.state_path / DATABASE_NAME) as reader:
         for run in runs:
             events = reader.events_since(0, MAX_CALLS, run=RunId.parse(run), kind="call.requested")
             if not events:

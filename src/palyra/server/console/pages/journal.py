@@ -17,7 +17,7 @@ from palyra.server.console.limits import PAGE_ROWS, SEARCH_ROWS
 from palyra.server.console.page import Download, Listing, Page, Section, Visit, Write
 from palyra.server.console.services import Console
 from palyra.store.event import Event
-from palyra.store.sqlite.reader import NoSuchEvent
+from palyra.store.port import NoSuchEvent
 
 # Beginnings of kinds that a person chooses from; any other can be typed.
 CONCEPTS = (

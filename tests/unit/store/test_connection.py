@@ -4,7 +4,7 @@ import pytest
 
 from fakes.journal_harness import JournalHarness
 from palyra.errors import PalyraError
-from palyra.store.sqlite.schema import open_reader, open_writer
+from palyra.store.sqlite.connection import open_reader, open_writer
 
 
 def code_of(action):

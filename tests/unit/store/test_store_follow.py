@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from fakes.journal_harness import JournalHarness, appending
-from palyra.store.sqlite.reader import follow
+from palyra.store.sqlite.store import SqliteReader
 
 
 @pytest.mark.timeout(60)
@@ -13,8 +13,8 @@ def test_events_of_any_process_arrive_filtered_and_in_order(tmp_path):
     store.transact_blocking(appending(3))
     stop = threading.Event()
     other = harness.open()
-    with other.open_reader(harness.database) as reader:
-        listener = follow(reader, 1, kind="call.finished", stop=stop)
+    with SqliteReader(harness.database) as reader:
+        listener = reader.follow(1, kind="call.finished", stop=stop)
         assert [next(listener).seq, next(listener).seq] == [2, 3]
 
         def write():

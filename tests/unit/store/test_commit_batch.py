@@ -4,12 +4,12 @@ import queue
 
 import pytest
 
-from palyra.store.sqlite import unit_of_work
-from palyra.store.sqlite.unit_of_work import Unit, Waiting, gathered
+from palyra.store import commit
+from palyra.store.commit import Queue, Unit, take_batch
 
 
-def filled(*waiting: Unit | None) -> Waiting:
-    found: Waiting = queue.SimpleQueue()
+def filled(*waiting: Unit | None) -> Queue:
+    found: Queue = queue.SimpleQueue()
     for one in waiting:
         found.put(one)
     return found
@@ -21,21 +21,21 @@ def units(count: int) -> list[Unit]:
 
 def test_all_that_waits_is_taken_in_the_order_in_which_it_came() -> None:
     came = units(3)
-    assert gathered(filled(*came), None) == (came, True, False)
+    assert take_batch(filled(*came), None) == (came, True, False)
 
 
 def test_time_that_is_up_seals_and_goes_on() -> None:
-    assert gathered(filled(), 0.0) == ([], True, True)
+    assert take_batch(filled(), 0.0) == ([], True, True)
 
 
 def test_what_comes_before_the_end_is_done_and_sealed() -> None:
     came = units(2)
-    assert gathered(filled(*came, None), None) == (came, False, True)
+    assert take_batch(filled(*came, None), None) == (came, False, True)
 
 
 def test_what_is_beyond_the_bound_waits_for_the_next_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unit_of_work, "MAX_GROUP_UNITS", 2)
+    monkeypatch.setattr(commit, "MAX_BATCH_UNITS", 2)
     came = units(3)
     waiting = filled(*came, None)
-    assert gathered(waiting, None) == (came[:2], True, False)
-    assert gathered(waiting, None) == (came[2:], False, True)
+    assert take_batch(waiting, None) == (came[:2], True, False)
+    assert take_batch(waiting, None) == (came[2:], False, True)

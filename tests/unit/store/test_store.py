@@ -9,17 +9,18 @@ import pytest
 
 from fakes.journal_harness import JournalHarness, appending
 from palyra.errors import PalyraError
-from palyra.store.sqlite.store import BALLAST_NAME, CHECKPOINT_NAME, DATABASE_NAME, SqliteStore
+from palyra.journal.checkpoint import CHECKPOINT_NAME
+from palyra.store.sqlite.store import DATABASE_NAME, RESERVE_NAME, SqliteReader
 
 READ_AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from palyra.store.sqlite.store import SqliteStore
-from palyra.store.sqlite.schema import open_writer
+from palyra.store.sqlite.store import SqliteReader
+from palyra.store.sqlite.connection import open_writer
 if os.geteuid() == 0:
     os.setgroups([])
     os.setuid(65534)
-print(SqliteStore.open_reader(Path(sys.argv[1])).head()[0])
+print(SqliteReader(Path(sys.argv[1])).head()[0])
 try:
     open_writer(Path(sys.argv[1]), ())
 except Exception as error:
@@ -37,7 +38,7 @@ def test_all_its_files_are_private(harness):
     store.transact_blocking(appending())
     store.seal()
     names = {path.name for path in harness.folder.iterdir()}
-    assert {DATABASE_NAME, f"{DATABASE_NAME}-wal", BALLAST_NAME, CHECKPOINT_NAME} <= names
+    assert {DATABASE_NAME, f"{DATABASE_NAME}-wal", RESERVE_NAME, CHECKPOINT_NAME} <= names
     for path in harness.folder.iterdir():
         if path.suffix != ".pub":
             assert path.stat().st_mode & 0o077 == 0, path.name
@@ -45,7 +46,7 @@ def test_all_its_files_are_private(harness):
 
 
 def test_a_space_that_cannot_be_held_makes_it_degraded_and_refuse(harness):
-    store = harness.open(ballast_bytes=2**60)
+    store = harness.open(reserve_bytes=2**60)
     assert store.degraded
     with pytest.raises(PalyraError) as caught:
         store.transact_blocking(appending())
@@ -70,7 +71,7 @@ def test_a_journal_is_read_from_a_directory_nobody_may_write():
 
 def test_opening_for_reading_makes_nothing(tmp_path):
     with pytest.raises(PalyraError) as caught:
-        SqliteStore.open_reader(tmp_path / DATABASE_NAME)
+        SqliteReader(tmp_path / DATABASE_NAME)
     assert caught.value.code == "journal.cannot_open"
     assert list(tmp_path.iterdir()) == []
 

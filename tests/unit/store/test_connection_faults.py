@@ -2,7 +2,7 @@ import sqlite3
 
 import pytest
 
-from palyra.store.sqlite.faults import fault_of, raised
+from palyra.store.sqlite.connection import fault_of, translate_error
 
 
 def error(code):
@@ -21,11 +21,11 @@ def error(code):
 )  # fmt: skip
 def test_the_stores_own_trouble_has_codes(code, expected):
     assert fault_of(error(code)).code == expected
-    assert raised(error(code)).code == expected
+    assert translate_error(error(code)).code == expected
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH])
 def test_a_statements_own_mistake_stays_as_it_is(code):
     mistake = error(code)
     assert fault_of(mistake) is None
-    assert raised(mistake) is mistake
+    assert translate_error(mistake) is mistake

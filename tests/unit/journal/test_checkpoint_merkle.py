@@ -1,6 +1,6 @@
 import hashlib
 
-from palyra.journal.chain import merkle_root
+from palyra.journal.checkpoint import merkle_root
 
 # The RFC 6962 test inputs used by Certificate Transparency implementations, and their roots at each size.
 INPUTS = [bytes.fromhex(text) for text in (

@@ -1,6 +1,5 @@
 from fakes.journal_harness import JournalHarness, appending
-from palyra.journal.checkpoint import make_checkpoint
-from palyra.journal.sealing import keep_beside, load_checkpoint
+from palyra.journal.checkpoint import keep_beside, load_checkpoint, make_checkpoint
 from palyra.signing.ed25519 import Ed25519Signer
 
 

@@ -3,8 +3,9 @@ import concurrent.futures
 import pytest
 
 from fakes.journal_harness import JournalHarness, appending
-from palyra.journal.chain import GENESIS_HASH
-from palyra.store.sqlite.reader import JournalReader, NoSuchEvent
+from palyra.journal.verify import newest_checkpoint, verify_journal, walk_journal
+from palyra.store.port import EMPTY_HEAD, NoSuchEvent
+from palyra.store.sqlite.store import SqliteReader
 
 
 @pytest.fixture
@@ -14,7 +15,7 @@ def harness(tmp_path):
 
 def test_events_are_found_by_number_and_by_id(harness):
     harness.fill(12)
-    with JournalReader(harness.database) as reader:
+    with SqliteReader(harness.database) as reader:
         event = reader.event(7)
         assert event.seq == 7 and reader.event(event.id) == event
         for missing in (99, "01JD000000000000000000000R"):
@@ -24,22 +25,22 @@ def test_events_are_found_by_number_and_by_id(harness):
 
 def test_the_newest_come_first_when_asked(harness):
     harness.fill(12)
-    with JournalReader(harness.database) as reader:
+    with SqliteReader(harness.database) as reader:
         assert [event.seq for event in reader.events_since(0, 3, newest_first=True)] == [12, 11, 10]
         assert [event.seq for event in reader.events_since(10, 5)] == [11, 12]
 
 
 def test_an_empty_journal_has_a_head(harness):
     harness.fill(0)
-    with JournalReader(harness.database) as reader:
-        assert reader.head() == (0, GENESIS_HASH)
-        assert reader.newest_checkpoint() is None
-        assert reader.verify(harness.verifiers).events == 0
+    with SqliteReader(harness.database) as reader:
+        assert reader.head() == EMPTY_HEAD
+        assert newest_checkpoint(reader) is None
+        assert verify_journal(reader, harness.verifiers).events == 0
 
 
 def test_it_reads_beside_a_writer_and_sees_only_commits(harness):
     store = harness.open()
-    with JournalReader(harness.database) as reader:
+    with SqliteReader(harness.database) as reader:
         before = reader.data_version()
         assert reader.data_version() == before
 
@@ -57,7 +58,7 @@ def test_it_reads_beside_a_writer_and_sees_only_commits(harness):
 def test_a_walk_is_one_snapshot(harness):
     store = harness.open()
     store.transact_blocking(appending(20))
-    verifier, _, items = store.reader.walk(harness.verifiers)
+    verifier, _, items = walk_journal(store.reader, harness.verifiers)
     first = next(items)
     store.transact_blocking(appending(20))
     assert first[0] == 1 and len(list(items)) == 19
@@ -67,7 +68,7 @@ def test_a_walk_is_one_snapshot(harness):
 
 def test_many_threads_read_at_once(harness):
     harness.fill(30)
-    with JournalReader(harness.database) as reader, concurrent.futures.ThreadPoolExecutor(12) as pool:
+    with SqliteReader(harness.database) as reader, concurrent.futures.ThreadPoolExecutor(12) as pool:
         counts = pool.map(lambda _: len(reader.events_since(0, 100)), range(200))
         assert set(counts) == {30}
         assert len(reader._idle) <= 4
@@ -75,7 +76,7 @@ def test_many_threads_read_at_once(harness):
 
 def test_a_run_is_read_through_its_index(harness):
     harness.fill(3)
-    with JournalReader(harness.database) as reader:
+    with SqliteReader(harness.database) as reader:
         for column in ("run", "call"):
             where = f"seq > 0 AND {column} = ? AND {column} <> ''"
             plan = reader.read(f"EXPLAIN QUERY PLAN SELECT * FROM events WHERE {where} ORDER BY seq", ("x",))
@@ -84,5 +85,5 @@ def test_a_run_is_read_through_its_index(harness):
 
 def test_a_stretch_must_start_after_an_event(harness):
     harness.fill(3)
-    with JournalReader(harness.database) as reader, pytest.raises(NoSuchEvent):
-        reader.walk(harness.verifiers, first_seq=10)
+    with SqliteReader(harness.database) as reader, pytest.raises(NoSuchEvent):
+        walk_journal(reader, harness.verifiers, first_seq=10)
