@@ -8,8 +8,8 @@ from typing import Any
 
 from fakes.gateway_harness import GatewayHarness
 from fakes.raw_http import RawAnswer, ask, make_token, operator
+from palyra.daemon.console_wiring import build_console
 from palyra.identity.api_tokens import TokenScope
-from palyra.server.listener import make_console
 
 ORIGIN = "http://localhost"
 
@@ -19,7 +19,7 @@ class ConsoleUser:
 
     def __init__(self, harness: GatewayHarness, app: Any = None) -> None:
         self.harness = harness
-        self.app = app or make_console(harness.gateway)
+        self.app = app or build_console(harness.gateway)
         self.cookie = ""
         self.csrf = ""
         self._keys = 0

@@ -59,7 +59,7 @@ from palyra.egress.domain.events import Resolver
 from palyra.errors import Unavailable
 from palyra.sandbox.domain.network import DoorPlan, ListenerKind
 from palyra.sandbox.network.namespace_sockets import NamespaceSockets
-from palyra.server.http.bounded_protocol import BoundedHttpProtocol
+from palyra.server.listener import BoundedHttpProtocol
 from palyra.telemetry.prometheus import BrowserMetrics
 from palyra.version import VERSION
 

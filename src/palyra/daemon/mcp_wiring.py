@@ -16,18 +16,19 @@ from palyra.errors import Unavailable
 from palyra.executors.mcp_upstream.executor import McpServers
 from palyra.executors.network.service import NetworkService
 from palyra.pipeline.catalog import Catalog
-from palyra.server.mcp.request_context import USED_FILE
 from palyra.store.sqlite.store import SqliteStore
 from palyra.vault.access import DecidedSecrets
 from palyra.version import VERSION
 
 if TYPE_CHECKING:
     from palyra.server.context import ApiService
-    from palyra.server.mcp.transports import ProtocolDoor
+    from palyra.server.mcp.transports import McpTransport
 
 log = logging.getLogger("palyra.mcp")
 
-# Clients start their servers anew now and then: a daemon that left at once would start each time.
+# An empty file in the state directory of a daemon that has served agents. It loads the protocol's library at its start.
+USED_FILE = "mcp.used"
+# Clients restart their servers now and then: a daemon that left at once would start each time.
 LINGER_SECONDS = 30.0
 
 
@@ -65,7 +66,7 @@ class McpParts:
             actor=actor,
         )
 
-    def door(self) -> "ProtocolDoor":
+    def door(self) -> "McpTransport":
         if not self._settings.enabled:
             raise McpDisabled("this daemon does not speak the Model Context Protocol")
         if not self._used:
@@ -74,11 +75,11 @@ class McpParts:
         return self._door
 
     @cached_property
-    def _door(self) -> "ProtocolDoor":
-        from palyra.server.mcp.service import McpDesk
-        from palyra.server.mcp.transports import ProtocolDoor
+    def _door(self) -> "McpTransport":
+        from palyra.server.mcp.backend import McpBackend
+        from palyra.server.mcp.transports import McpTransport
 
-        return ProtocolDoor(McpDesk(self._service(), self._settings.deciders), VERSION)
+        return McpTransport(McpBackend(self._service(), self._settings.deciders), VERSION)
 
     @asynccontextmanager
     async def leaving_with_agents(self) -> AsyncIterator[None]:
@@ -91,7 +92,7 @@ class McpParts:
             await asyncio.wait([leaving])
 
     async def _leave(self) -> None:
-        await self.door().left_alone(LINGER_SECONDS)
+        await self.door().wait_until_idle(LINGER_SECONDS)
         log.info("the last agent has left")
         os.kill(os.getpid(), signal.SIGTERM)
 

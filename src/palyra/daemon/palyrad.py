@@ -9,11 +9,13 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import uvicorn
 
 from palyra.config.state_dir import LOCK_FILE, StateDir, take_daemon_lock
+from palyra.daemon.console_wiring import build_console
 from palyra.daemon.gateway_wiring import Gateway, running_gateway
 from palyra.daemon.operator_token import operator_token
 from palyra.daemon.process_setup import return_large_blocks, settle_in
@@ -24,8 +26,7 @@ from palyra.limits import GRACEFUL_STOP_SECONDS
 from palyra.secret import Secret
 from palyra.server.console.security import Forgeries
 from palyra.server.http.app import HostGuard, create_app
-from palyra.server.http.bounded_protocol import BoundedHttpProtocol
-from palyra.server.listener import Front
+from palyra.server.listener import BoundedHttpProtocol, Front, console_routes
 
 ADDRESS_FILE = "daemon.json"
 BACKLOG = 1024
@@ -88,7 +89,7 @@ async def _serve(
     server = ServerWithoutSignals(
         uvicorn.Config(
             HostGuard(
-                Front(create_app(gateway.service), gateway),
+                Front(create_app(gateway.service, console_routes), partial(build_console, gateway)),
                 frozenset(("localhost", "127.0.0.1", "[::1]", host)),
                 Forgeries(gateway.store, gateway.clock).note,
             ),

@@ -1,5 +1,6 @@
 """The application as a whole: routes, names, and what is told without a token."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,12 +35,10 @@ async def test_probes_need_no_token_and_tell_nothing_of_calls(tmp_path: Path) ->
         assert b"hidden" not in metrics.body
 
 
-async def test_a_daemon_that_cannot_record_says_that_it_is_not_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_daemon_that_cannot_record_says_that_it_is_not_ready(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        monkeypatch.setattr(harness.gateway.service, "ready", lambda: ["journal: the disk is full"])
-        got = await ask(create_app(harness.gateway.service), "GET", "/readyz")
+        service = replace(harness.gateway.service, ready=lambda: ["journal: the disk is full"])
+        got = await ask(create_app(service), "GET", "/readyz")
         assert got.status == 503 and got.data["missing"] == ["journal: the disk is full"]
 
 

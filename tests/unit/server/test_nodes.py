@@ -16,7 +16,7 @@ from palyra.server.http.app import create_app
 LIGHT = DeviceCapabilityView(name="light.on", input_schema_json='{"type":"object"}', local_mediation=True)
 
 
-class Desk:
+class NodesApi:
     def __init__(self, harness: GatewayHarness, token: str) -> None:
         self.harness, self.token = harness, token
         self.app = create_app(harness.gateway.service)
@@ -32,60 +32,60 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+async def api(tmp_path: Path) -> AsyncIterator[NodesApi]:
     async with open_harness(tmp_path) as harness:
-        yield Desk(harness, await operator(harness))
+        yield NodesApi(harness, await operator(harness))
 
 
-async def test_devices_are_listed_and_shown_with_their_requests(desk: Desk) -> None:
-    assert (await desk("GET")).data == {"nodes": []}
-    device = await desk.put(name="lap")
-    state = (await desk.harness.gateway.nodes.opened()).state
+async def test_devices_are_listed_and_shown_with_their_requests(api: NodesApi) -> None:
+    assert (await api("GET")).data == {"nodes": []}
+    device = await api.put(name="lap")
+    state = (await api.harness.gateway.nodes.opened()).state
     await state.transact(
         lambda unit: [unit.requests.put(request_record(device_id=device, error_code="x.y")) for _ in range(25)]
     )
-    (shown,) = (await desk("GET")).data["nodes"]
+    (shown,) = (await api("GET")).data["nodes"]
     assert (shown["device_id"], shown["name"], shown["state"]) == (device, "lap", "offline")
     assert shown["capabilities"][0]["input_schema"] == {"type": "object"} and "requests" not in shown
     for name in (device, "lap"):
-        one = (await desk("GET", f"/{name}")).data
+        one = (await api("GET", f"/{name}")).data
         assert one["device_id"] == device and len(one["requests"]) == 20 and one["requests"][0]["error"] == "x.y"
-    assert ((unknown := await desk("GET", "/nobody")).status, unknown.code) == (404, "nodes.unknown_device")
-    await desk.put(name="lap")
-    assert (await desk("GET", "/lap")).code == "nodes.ambiguous_device"
+    assert ((unknown := await api("GET", "/nobody")).status, unknown.code) == (404, "nodes.unknown_device")
+    await api.put(name="lap")
+    assert (await api("GET", "/lap")).code == "nodes.ambiguous_device"
 
 
-async def test_a_capability_is_withheld_and_given_back(desk: Desk) -> None:
-    device = await desk.put()
-    withheld = await desk("POST", f"/{device}/withhold", {"capability": "light.on"})
+async def test_a_capability_is_withheld_and_given_back(api: NodesApi) -> None:
+    device = await api.put()
+    withheld = await api("POST", f"/{device}/withhold", {"capability": "light.on"})
     assert withheld.data["withheld"] == ["light.on"] and withheld.data["capabilities"][0]["withheld"]
-    allowed = await desk("POST", f"/{device}/allow", {"capability": "light.on"})
+    allowed = await api("POST", f"/{device}/allow", {"capability": "light.on"})
     assert allowed.data["withheld"] == []
-    kinds = [kind for kind in desk.harness.kinds() if kind.startswith("node.")]
+    kinds = [kind for kind in api.harness.kinds() if kind.startswith("node.")]
     assert kinds == ["node.capability_withheld", "node.capability_allowed"]
     for body, code in (({}, "http.wrong_shape"), ({"capability": "Not A Name"}, "nodes.bad_inventory")):
-        assert (await desk("POST", f"/{device}/withhold", body)).code == code
+        assert (await api("POST", f"/{device}/withhold", body)).code == code
 
 
-async def test_a_device_is_revoked_once_and_for_good(desk: Desk) -> None:
+async def test_a_device_is_revoked_once_and_for_good(api: NodesApi) -> None:
     from fakes.identity_harness import ACTOR, DeviceKey
     from palyra.identity.device import DeviceId
 
-    device = await desk.put()
-    identity = desk.harness.gateway.identity
+    device = await api.put()
+    identity = api.harness.gateway.identity
     await identity.issue(DeviceKind.NODE, DeviceId(device), DeviceKey().csr(), actor=ACTOR)
-    ended = await desk("POST", f"/{device}/revoke", {"reason": "lost"})
+    ended = await api("POST", f"/{device}/revoke", {"reason": "lost"})
     assert (ended.data["state"], ended.data["revoked_reason"]) == ("revoked", "lost")
     assert identity.device(DeviceId(device)).state.value == "revoked"
-    assert (await desk("POST", f"/{device}/revoke", {})).code == "nodes.unknown_device"
+    assert (await api("POST", f"/{device}/revoke", {})).code == "nodes.unknown_device"
     # It is still there to be looked at.
-    assert (await desk("GET", f"/{device}")).data["revoked_at"]
+    assert (await api("GET", f"/{device}")).data["revoked_at"]
 
 
-async def test_nobody_else_sees_or_changes_devices(desk: Desk) -> None:
-    device = await desk.put()
-    agent = await make_token(desk.harness, "agent:bot", TokenScope.CALL)
-    operating_agent = await make_token(desk.harness, "agent:bot", TokenScope.OPERATE)
+async def test_nobody_else_sees_or_changes_devices(api: NodesApi) -> None:
+    device = await api.put()
+    agent = await make_token(api.harness, "agent:bot", TokenScope.CALL)
+    operating_agent = await make_token(api.harness, "agent:bot", TokenScope.OPERATE)
     for token, code in ((agent, "token.scope_missing"), (operating_agent, "action.denied"), ("x", None)):
         for method, path, body in (
             ("GET", "", b""),
@@ -94,6 +94,6 @@ async def test_nobody_else_sees_or_changes_devices(desk: Desk) -> None:
             ("POST", f"/{device}/withhold", {"capability": "light.on"}),
             ("POST", f"/{device}/allow", {"capability": "light.on"}),
         ):
-            refused = await desk(method, path, body, token=token)
+            refused = await api(method, path, body, token=token)
             assert refused.status in (401, 403) and (code is None or refused.code == code), (path, refused.code)
-    assert not [kind for kind in desk.harness.kinds() if kind.startswith("node.")]
+    assert not [kind for kind in api.harness.kinds() if kind.startswith("node.")]

@@ -12,7 +12,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from fakes.gateway_harness import open_harness
 from fakes.raw_http import make_token
 from palyra.executors.mcp_upstream.limits import MAX_MESSAGE_BYTES
-from palyra.server.mcp.transports import ProtocolDoor
+from palyra.server.mcp.transports import McpTransport
 
 MODERN_REVISION = MODERN_PROTOCOL_VERSIONS[0]
 CLIENT = {"name": "x", "version": "1"}
@@ -75,9 +75,9 @@ class Caller:
 
 
 @asynccontextmanager
-async def talking(door: ProtocolDoor, token: str) -> AsyncIterator[Speaker]:
+async def talking(transport: McpTransport, token: str) -> AsyncIterator[Speaker]:
     speaker = Speaker()
-    serving = asyncio.create_task(door.stream(Caller(token), "stdio-1", speaker.receive, speaker.send))
+    serving = asyncio.create_task(transport.stream(Caller(token), "stdio-1", speaker.receive, speaker.send))
     try:
         yield speaker
         speaker.hang_up()
@@ -120,8 +120,8 @@ async def test_every_revision_lists_tools_and_calls_them(tmp_path: Path) -> None
     async with open_harness(tmp_path) as harness:
         token = await make_token(harness, "agent:bot")
         for messages in OPENINGS:
-            door = harness.gateway.mcp.door()
-            async with talking(door, token) as speaker:
+            transport = harness.gateway.mcp.door()
+            async with talking(transport, token) as speaker:
                 for message in messages:
                     await said(speaker, message)
                 meta = {"_meta": ENVELOPE} if "_meta" in messages[0].get("params", {}) else {}
@@ -133,8 +133,8 @@ async def test_every_revision_lists_tools_and_calls_them(tmp_path: Path) -> None
 
 async def test_what_is_said_before_the_library_is_loaded_is_answered(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        door = harness.gateway.mcp.door()
-        async with talking(door, await make_token(harness, "agent:bot")) as speaker:
+        transport = harness.gateway.mcp.door()
+        async with talking(transport, await make_token(harness, "agent:bot")) as speaker:
             speaker.say(handshake(), INITIALIZED, request("resources/list", 2), request("tools/list", 3))
             heard = {message["id"]: message for message in [await speaker.heard() for _ in range(3)]}
             assert heard.keys() == {1, 2, 3}
@@ -143,8 +143,8 @@ async def test_what_is_said_before_the_library_is_loaded_is_answered(tmp_path: P
 
 async def test_a_line_that_is_no_message_is_an_error_and_the_conversation_goes_on(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        door = harness.gateway.mcp.door()
-        async with talking(door, await make_token(harness, "agent:bot")) as speaker:
+        transport = harness.gateway.mcp.door()
+        async with talking(transport, await make_token(harness, "agent:bot")) as speaker:
             speaker.say(handshake(), b"{nonsense", b"x" * (MAX_MESSAGE_BYTES + 1), request("tools/list", 3))
             heard = [await speaker.heard() for _ in range(4)]
             assert sorted(each["error"]["code"] for each in heard if "error" in each) == [-32700, -32600]
@@ -153,8 +153,8 @@ async def test_a_line_that_is_no_message_is_an_error_and_the_conversation_goes_o
 
 async def test_a_handshake_that_is_nested_too_deep_is_an_error_and_the_client_may_begin_again(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        door = harness.gateway.mcp.door()
-        async with talking(door, await make_token(harness, "agent:bot")) as speaker:
+        transport = harness.gateway.mcp.door()
+        async with talking(transport, await make_token(harness, "agent:bot")) as speaker:
             deep = json.dumps(handshake(capabilities={"experimental": {"a": {"b": "?"}}})).replace('"?"', DEEP)
             speaker.say(deep.encode(), request("tools/list", 7))
             assert "error" in await speaker.heard()
@@ -164,9 +164,11 @@ async def test_a_handshake_that_is_nested_too_deep_is_an_error_and_the_client_ma
 
 async def test_a_client_that_leaves_at_once_is_gone(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        door = harness.gateway.mcp.door()
+        transport = harness.gateway.mcp.door()
         speaker = Speaker()
         speaker._said.put_nowait({"type": "http.disconnect"})
         async with asyncio.timeout(60):
-            await door.stream(Caller(await make_token(harness, "agent:bot")), "stdio-1", speaker.receive, speaker.send)
-        assert door.connections == 0
+            await transport.stream(
+                Caller(await make_token(harness, "agent:bot")), "stdio-1", speaker.receive, speaker.send
+            )
+        assert transport.connections == 0

@@ -18,7 +18,7 @@ from palyra.server.http.app import create_app
 POLICY = WorkerFleetPolicy(require_egress_binding=False)
 
 
-class Desk:
+class WorkersApi:
     def __init__(self, harness: GatewayHarness, token: str) -> None:
         self.harness, self.token = harness, token
         self.app = create_app(harness.gateway.service)
@@ -43,83 +43,83 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+async def api(tmp_path: Path) -> AsyncIterator[WorkersApi]:
     async with open_harness(tmp_path, {"workers": {"require_egress_binding": False}}) as harness:
-        yield Desk(harness, await operator(harness))
+        yield WorkersApi(harness, await operator(harness))
 
 
-async def test_workers_and_their_leases_are_listed_and_shown(desk: Desk) -> None:
-    assert (await desk("GET", "/workers")).data == {"workers": []}
-    worker_id = await desk.worker()
-    lease_id = await desk.lease(worker_id)
-    (listed,) = (await desk("GET", "/workers")).data["workers"]
+async def test_workers_and_their_leases_are_listed_and_shown(api: WorkersApi) -> None:
+    assert (await api("GET", "/workers")).data == {"workers": []}
+    worker_id = await api.worker()
+    lease_id = await api.lease(worker_id)
+    (listed,) = (await api("GET", "/workers")).data["workers"]
     assert (listed["worker_id"], listed["state"], listed["open_leases"]) == (worker_id, "busy", 1)
     assert listed["attestation"]["capabilities"] == ["tier.b", "tier.c"] and "leases" not in listed
     for name in (worker_id, "worker%201"):
-        shown = (await desk("GET", f"/workers/{name}")).data
+        shown = (await api("GET", f"/workers/{name}")).data
         assert [one["lease_id"] for one in shown["leases"]] == [lease_id]
-    (one,) = (await desk("GET", f"/leases?worker={worker_id}")).data["leases"]
+    (one,) = (await api("GET", f"/leases?worker={worker_id}")).data["leases"]
     assert (one["lease_id"], one["state"], one["fence"], one["outcome"]) == (lease_id, "open", 1, None)
-    desk.fleet.output.add(lease_id, 1, 0, b"half\xff")
-    assert (await desk("GET", f"/leases/{lease_id}")).data["output"] == {"stdout": "half�", "stderr": ""}
+    api.fleet.output.add(lease_id, 1, 0, b"half\xff")
+    assert (await api("GET", f"/leases/{lease_id}")).data["output"] == {"stdout": "half�", "stderr": ""}
 
 
-async def test_an_operator_drains_quarantines_and_releases(desk: Desk) -> None:
-    worker_id = await desk.worker()
-    drained = await desk("POST", f"/workers/{worker_id}/drain", {"reason": "new disk"})
+async def test_an_operator_drains_quarantines_and_releases(api: WorkersApi) -> None:
+    worker_id = await api.worker()
+    drained = await api("POST", f"/workers/{worker_id}/drain", {"reason": "new disk"})
     assert (drained.data["state"], drained.data["reason"]) == ("draining", "new disk")
-    assert (await desk("POST", f"/workers/{worker_id}/resume", {})).data["state"] == "registered"
-    lease_worker = await desk.worker(2)
-    lease_id = await desk.lease(lease_worker)
-    cut = await desk("POST", f"/workers/{lease_worker}/quarantine", {})
+    assert (await api("POST", f"/workers/{worker_id}/resume", {})).data["state"] == "registered"
+    lease_worker = await api.worker(2)
+    lease_id = await api.lease(lease_worker)
+    cut = await api("POST", f"/workers/{lease_worker}/quarantine", {})
     assert (cut.data["state"], cut.data["attestation"]) == ("quarantined", None)
-    ended = (await desk("GET", "/leases?all=true")).data["leases"]
+    ended = (await api("GET", "/leases?all=true")).data["leases"]
     assert [(one["lease_id"], one["state"]) for one in ended] == [(lease_id, "fenced")]
-    assert (await desk("GET", "/leases")).data["leases"] == []
-    assert (await desk("POST", f"/workers/{lease_worker}/release", {"reason": "looked"})).data["state"] == "registered"
-    wrong = await desk("POST", f"/workers/{lease_worker}/release", {})
+    assert (await api("GET", "/leases")).data["leases"] == []
+    assert (await api("POST", f"/workers/{lease_worker}/release", {"reason": "looked"})).data["state"] == "registered"
+    wrong = await api("POST", f"/workers/{lease_worker}/release", {})
     assert (wrong.status, wrong.code) == (409, "worker.wrong_state")
 
 
-async def test_removing_a_worker_ends_its_pairing(desk: Desk) -> None:
-    worker_id = await desk.worker()
-    state = (await desk.harness.gateway.nodes.opened()).state
+async def test_removing_a_worker_ends_its_pairing(api: WorkersApi) -> None:
+    worker_id = await api.worker()
+    state = (await api.harness.gateway.nodes.opened()).state
     record = node_record(id=DeviceId(worker_id), kind=DeviceKind.WORKER, name="worker 1")
     await state.transact(lambda unit: unit.nodes.put(record))
     from fakes.identity_harness import ACTOR, DeviceKey
 
-    await desk.harness.gateway.identity.issue(DeviceKind.WORKER, DeviceId(worker_id), DeviceKey().csr(), actor=ACTOR)
-    removed = await desk("POST", f"/workers/{worker_id}/remove", {"reason": "sold"})
+    await api.harness.gateway.identity.issue(DeviceKind.WORKER, DeviceId(worker_id), DeviceKey().csr(), actor=ACTOR)
+    removed = await api("POST", f"/workers/{worker_id}/remove", {"reason": "sold"})
     assert removed.data["state"] == "removed"
     assert state.read(lambda unit: unit.nodes.get(worker_id)).revoked_ms is not None
     # Its name is free for another; its id tells of it for a while.
-    assert (await desk("GET", "/workers/worker%201")).code == "worker.unknown"
-    assert (await desk("GET", f"/workers/{worker_id}")).data["state"] == "removed"
+    assert (await api("GET", "/workers/worker%201")).code == "worker.unknown"
+    assert (await api("GET", f"/workers/{worker_id}")).data["state"] == "removed"
 
 
-async def test_what_is_not_there_or_not_meant_is_told(desk: Desk) -> None:
-    assert ((gone := await desk("GET", "/workers/nobody")).status, gone.code) == (404, "worker.unknown")
-    assert (await desk("GET", "/leases/01NONE")).code == "lease.unknown"
-    assert (await desk("GET", "/leases?colour=red")).code == "http.wrong_shape"
-    await desk.worker(1)
-    await desk.worker(2)
-    same = await desk.fleet.ledger.decide(
-        desk.peers.open_session(numbered(3)).__class__(
-            **{**_fields(desk.peers.open_session(numbered(3))), "name": "worker 1"}
+async def test_what_is_not_there_or_not_meant_is_told(api: WorkersApi) -> None:
+    assert ((gone := await api("GET", "/workers/nobody")).status, gone.code) == (404, "worker.unknown")
+    assert (await api("GET", "/leases/01NONE")).code == "lease.unknown"
+    assert (await api("GET", "/leases?colour=red")).code == "http.wrong_shape"
+    await api.worker(1)
+    await api.worker(2)
+    same = await api.fleet.ledger.decide(
+        api.peers.open_session(numbered(3)).__class__(
+            **{**_fields(api.peers.open_session(numbered(3))), "name": "worker 1"}
         )
     )
     assert same.worker is not None
-    assert (await desk("GET", "/workers/worker%201")).code == "worker.ambiguous_name"
+    assert (await api("GET", "/workers/worker%201")).code == "worker.ambiguous_name"
 
 
 def _fields(command: Any) -> dict[str, Any]:
     return {name: getattr(command, name) for name in command.__struct_fields__}
 
 
-async def test_only_operators_see_and_change_workers(desk: Desk) -> None:
-    worker_id = await desk.worker()
-    agent = await make_token(desk.harness, "agent:bot", TokenScope.CALL, TokenScope.OPERATE)
+async def test_only_operators_see_and_change_workers(api: WorkersApi) -> None:
+    worker_id = await api.worker()
+    agent = await make_token(api.harness, "agent:bot", TokenScope.CALL, TokenScope.OPERATE)
     for method, path in (("GET", "/workers"), ("GET", "/leases"), ("POST", f"/workers/{worker_id}/quarantine")):
-        refused = await desk(method, path, {} if method == "POST" else b"", token=agent)
+        refused = await api(method, path, {} if method == "POST" else b"", token=agent)
         assert (refused.status, refused.code) == (403, "action.denied")
-    assert desk.fleet.ledger.worker(worker_id).state.value == "available"
+    assert api.fleet.ledger.worker(worker_id).state.value == "available"

@@ -13,12 +13,12 @@ from palyra.errors import InternalError, PalyraError
 from palyra.identity.api_tokens import Unauthenticated
 from palyra.identity.api_tokens import authenticate as check_token_text
 from palyra.ids import Principal
-from palyra.server.access import Caller
 from palyra.server.console.errors import MEDIA_TYPE, JsonOnly, LoginRefused, NotLoggedIn, answer_problem
 from palyra.server.console.page import Download, Visit, Write, authenticate, role_of
 from palyra.server.console.security import CSRF_HEADER, SessionSecret, ended_cookie
 from palyra.server.console.services import Console
 from palyra.server.console.tables import KeptAnswer, WriteKey, claim, end_session, keep_answer, open_session, write_key
+from palyra.server.context import Caller
 from palyra.server.http.envelope import answer, read_object, shape_of
 from palyra.store.event import NewEvent
 from palyra.store.port import Transaction
@@ -144,7 +144,7 @@ async def log_in(console: Console, request: Request) -> Response:
         console.throttle.wrong(raw, clock.monotonic())
         refusal = answer_problem(LoginRefused("the token is not accepted"))
         # After the answer: whoever guesses learns nothing from how long a record takes.
-        refusal.background = BackgroundTask(console.doorkeeper.note_rejected)
+        refusal.background = BackgroundTask(console.service.note_rejected)
         return refusal
     caller = Caller(token=token, principal=Principal.parse(token.principal))
     role = role_of(console, caller)

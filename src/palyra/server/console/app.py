@@ -44,7 +44,7 @@ from palyra.server.console.pages import overview as doctor
 from palyra.server.console.rendering import Assets, environment, query_of
 from palyra.server.console.security import FORGED, check_origin
 from palyra.server.console.services import Console
-from palyra.server.context import News
+from palyra.server.context import EventStream
 from palyra.server.http.envelope import MethodRefused, answer
 from palyra.server.http.openapi import DescribedRoute
 from palyra.server.http.route_schema import RouteShape
@@ -96,7 +96,7 @@ class Heard(msgspec.Struct, frozen=True):
     call: str = ""
 
 
-async def _next(news: News) -> Heard | None:
+async def _next(news: EventStream) -> Heard | None:
     """The next thing that happened; no kind when nothing did for a while, ``lost`` when too much did."""
     try:
         async with asyncio.timeout(KEEP_ALIVE_SECONDS):

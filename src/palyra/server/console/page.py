@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from palyra.errors import Denied
 from palyra.ids import Principal
-from palyra.server.access import Caller
 from palyra.server.console.errors import BadQuery, NotLoggedIn, RoleMissing
 from palyra.server.console.limits import MAX_SEARCH_CHARS
 from palyra.server.console.security import ConsoleSession, SessionSecret
 from palyra.server.console.tables import find_session, note_use, token_of
+from palyra.server.context import Action, Caller
 
 if TYPE_CHECKING:
     from palyra.server.console.services import Console
@@ -31,7 +31,7 @@ class Role(StrEnum):
     """Make and end tokens."""
 
 
-ACTION_OF: dict[Role, str] = {
+ACTION_OF: dict[Role, Action] = {
     Role.VIEWER: "console.view",
     Role.OPERATOR: "console.operate",
     Role.ADMIN: "console.administer",
@@ -106,7 +106,7 @@ def role_of(console: "Console", caller: Caller) -> Role:
     refusal: Denied | None = None
     for role in HIGHEST_FIRST:
         try:
-            console.service.require_console(caller, ACTION_OF[role])
+            console.service.require_permitted(caller, ACTION_OF[role])
             return role
         except Denied as error:
             refusal = error

@@ -1,20 +1,16 @@
-"""The console's parts as its pages use them."""
+"""The services that the console's pages use."""
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-import msgspec
+from typing import Any
 
 from palyra.clock import SystemClock
-from palyra.config.state_dir import StateDir
-from palyra.daemon.settings import Settings
-from palyra.doctor.report import Report, examine
 from palyra.errors import PalyraError
 from palyra.ids import Ulid
-from palyra.journal.checkpoint import CHECKPOINT_NAME, load_checkpoint
+from palyra.journal.checkpoint import load_checkpoint
 from palyra.journal.export import export_lines
 from palyra.journal.verify import VerifyReport, verify_journal, walk_journal
 from palyra.nodes.domain.records import PairingState
@@ -34,93 +30,8 @@ from palyra.store.sqlite.store import SqliteStore
 CHANNEL = "console"
 
 
-class PolicyView(Protocol):
-    """The policies in force, for people to look at."""
-
-    def overview(self) -> dict[str, Any]: ...
-
-    def policies(self) -> list[dict[str, str]]: ...
-
-    def policy_text(self, policy_id: str) -> dict[str, str] | None: ...
-
-    def explain(self, request: PolicyRequest) -> Explanation: ...
-
-    def replay(self, records: Iterable[RecordedDecision]) -> list[VerdictChanged | NotReplayable]: ...
-
-
-class JournalView(Protocol):
-    def verify(self) -> VerifyReport:
-        """Raises where something does not hold."""
-
-    def export(self, first: int, last: int | None) -> Iterator[bytes]: ...
-
-
-class MachineView(Protocol):
-    def examine(self) -> Report: ...
-
-
-class CandidateView(Protocol):
-    """What the skill builder made, if it is switched on."""
-
-    @property
-    def enabled(self) -> bool: ...
-
-    def all(self) -> tuple[Candidate, ...]: ...
-
-    def files(self, candidate_id: str) -> tuple[Candidate, dict[str, str], str]:
-        """The candidate, its files as text, and the digest of them all."""
-
-    def write_scaffold(self, name: str, publisher: str, language: str, prompt: str) -> Candidate: ...
-
-    def discard(self, candidate_id: str) -> None: ...
-
-
-class ConsoleParts(msgspec.Struct, frozen=True, kw_only=True):
-    policy: PolicyView
-    journal: JournalView
-    machine: MachineView
-    candidates: CandidateView
-    egress_rules: tuple[str, ...] = ()
-
-
-class Console:
-    def __init__(self, service: ApiService, parts: ConsoleParts) -> None:
-        self.service = service.through(CHANNEL)
-        self.doorkeeper = service
-        self.policy = parts.policy
-        self.journal = parts.journal
-        self.machine = parts.machine
-        self.candidates = parts.candidates
-        self.egress_rules = parts.egress_rules
-        self.throttle = LoginThrottle()
-        self.forgeries = Forgeries(service.store, service.clock)
-        self.listeners = 0
-        # Work that takes a while and that nobody needs twice at once.
-        self.verifying = asyncio.Lock()
-        self.examining = asyncio.Lock()
-        self.examined: tuple[int, Report] | None = None
-
-    async def counts(self) -> dict[str, int]:
-        """What waits for a person on each page, which the menu shows beside its words."""
-        waiting = {"/approvals": count_pending(self.store), "/skills": self.service.skills.index.count_waiting()}
-        with contextlib.suppress(PalyraError):
-            desks = await self.service.nodes()
-            waiting["/devices"] = len(await desks.pairing.pairings(PairingState.PENDING_APPROVAL))
-        return waiting
-
-    @property
-    def store(self) -> ApiStore:
-        return self.service.store
-
-
-# What the console's pages need of the daemon's parts, each behind the protocol that the console declares.
-
-PUBLIC_KEY = "signing.pub"
-CANDIDATES = "skill-candidates"
-
-
-class PolicyDesk:
-    """The policies in force, as the console shows them."""
+class PolicyService:
+    """The policies in force, for people to read, explain and replay."""
 
     def __init__(self, live: LivePolicy) -> None:
         self._live = live
@@ -129,7 +40,7 @@ class PolicyDesk:
         return self._live.status()
 
     def policies(self) -> list[dict[str, str]]:
-        return [shown for name in self._live.engine.policies if (shown := self.policy_text(name)) is not None]
+        return [text for name in self._live.engine.policies if (text := self.policy_text(name)) is not None]
 
     def explain(self, request: PolicyRequest) -> Explanation:
         return self._live.engine.explain(request)
@@ -152,23 +63,23 @@ class PolicyDesk:
 
 
 def _comment_above(text: str, line: int) -> str:
-    """What its author wrote above a policy."""
+    """Return the comment that stands right above a policy."""
     lines = text.splitlines()[: max(0, line - 1)]
-    told: list[str] = []
+    comment: list[str] = []
     while lines and lines[-1].strip().startswith("//"):
-        told.append(lines.pop().strip().removeprefix("//").strip())
-    return " ".join(reversed(told))
+        comment.append(lines.pop().strip().removeprefix("//").strip())
+    return " ".join(reversed(comment))
 
 
-class JournalDesk:
-    def __init__(self, store: SqliteStore, state: StateDir) -> None:
+class JournalService:
+    def __init__(self, store: SqliteStore, public_key: Path, checkpoint: Path) -> None:
+        """``checkpoint`` is the copy of the newest checkpoint beside the journal."""
         self._store = store
-        self._state = state
+        self._public_key = public_key
+        self._checkpoint = checkpoint
 
     def verify(self) -> VerifyReport:
-        """Against the copy of the newest checkpoint beside the journal too, as the command line does."""
-        copy = self._state.path(CHECKPOINT_NAME)
-        anchors = [load_checkpoint(copy)] if copy.exists() else []
+        anchors = [load_checkpoint(self._checkpoint)] if self._checkpoint.exists() else []
         return verify_journal(self._store.reader, [self._verifier()], anchors=anchors)
 
     def export(self, first: int, last: int | None) -> Iterator[bytes]:
@@ -176,32 +87,21 @@ class JournalDesk:
         return export_lines(items, start)
 
     def _verifier(self) -> Ed25519Verifier:
-        return Ed25519Verifier.from_pem_file(self._state.path(PUBLIC_KEY))
+        return Ed25519Verifier.from_pem_file(self._public_key)
 
 
-class MachineDesk:
-    def __init__(self, state: StateDir, policy_dir: Path, settings: Settings) -> None:
-        self._state = state
-        self._policy_dir = policy_dir
-        self._settings = settings
+class CandidateService:
+    """The skill builder's candidates, with the built-in generator. Other generators run on the command line."""
 
-    def examine(self) -> Report:
-        from palyra.doctor.checks import machine_probes
-
-        return examine(machine_probes(self._state.root, self._policy_dir, self._settings))
-
-
-class CandidateDesk:
-    """The skill builder's candidates, with the generator that is built in: another one runs from the command line."""
-
-    def __init__(self, state: StateDir, settings: SkillsSettings) -> None:
-        self._candidates = Candidates(state.path(CANDIDATES))
+    def __init__(self, folder: Path, settings: SkillsSettings) -> None:
+        self._candidates = Candidates(folder)
         self.enabled = settings.builder_enabled
 
     def all(self) -> tuple[Candidate, ...]:
         return self._candidates.all()[::-1]
 
     def files(self, candidate_id: str) -> tuple[Candidate, dict[str, str], str]:
+        """Return the candidate, its files as text, and the digest of all files."""
         self._require_enabled()
         candidate = self._candidates.get(candidate_id)
         files = self._candidates.files(candidate_id)
@@ -238,3 +138,44 @@ class CandidateDesk:
     def _require_enabled(self) -> None:
         if not self.enabled:
             raise BuilderDisabled("the skill builder is switched off")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsoleServices:
+    policy: PolicyService
+    journal: JournalService
+    candidates: CandidateService
+    # Takes some seconds, in a thread: one check a row, as ``palyra doctor --json`` prints it.
+    examine_machine: Callable[[], list[dict[str, Any]]]
+    egress_rules: tuple[str, ...] = ()
+
+
+class Console:
+    """The state of one console: its services, open pages, and work that runs once at a time."""
+
+    def __init__(self, service: ApiService, services: ConsoleServices) -> None:
+        self.service = service.with_channel(CHANNEL)
+        self.policy = services.policy
+        self.journal = services.journal
+        self.candidates = services.candidates
+        self.examine_machine = services.examine_machine
+        self.egress_rules = services.egress_rules
+        self.throttle = LoginThrottle()
+        self.forgeries = Forgeries(service.store, service.clock)
+        self.listeners = 0
+        self.verifying = asyncio.Lock()
+        self.examining = asyncio.Lock()
+        # When the machine was examined last, and the checks.
+        self.examined: tuple[int, list[dict[str, Any]]] | None = None
+
+    async def counts(self) -> dict[str, int]:
+        """Return how many items of each page wait for a person. The menu shows these numbers."""
+        waiting = {"/approvals": count_pending(self.store), "/skills": self.service.skills().index.count_waiting()}
+        with contextlib.suppress(PalyraError):
+            devices = await self.service.nodes()
+            waiting["/devices"] = len(await devices.pairing.pairings(PairingState.PENDING_APPROVAL))
+        return waiting
+
+    @property
+    def store(self) -> ApiStore:
+        return self.service.store

@@ -1,6 +1,7 @@
 """The agent API as one ASGI application."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import cache
 
 import msgspec
 from starlette.applications import Starlette
@@ -26,12 +27,13 @@ from palyra.server.http.envelope import (
     guarded,
     read_query,
 )
-from palyra.server.http.openapi import TableOfRoutes, openapi_document
+from palyra.server.http.openapi import DescribedRoute, TableOfRoutes, openapi_document
 from palyra.server.http.route_schema import described, shape_told
 from palyra.server.http.views import HealthData, ReadyData
 from palyra.version import VERSION
 
 Endpoint = Callable[[ApiService, Request], Awaitable[Response]]
+OtherRoutes = Callable[[], Iterable[DescribedRoute]]
 
 ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/tool-calls", calls.make_call),
@@ -131,8 +133,9 @@ async def metrics(service: ApiService, _request: Request) -> Response:
 
 
 @described("This document.", answers="document", access="open")
-async def openapi(service: ApiService, _request: Request) -> Response:
-    return Response(_document(service), media_type="application/json", headers={EXIT_CODE_HEADER: "0"})
+async def openapi(_service: ApiService, request: Request) -> Response:
+    document = _document(request.app.state.other_routes)
+    return Response(document, media_type="application/json", headers={EXIT_CODE_HEADER: "0"})
 
 
 PROBES: tuple[tuple[str, str, Endpoint], ...] = (
@@ -148,24 +151,24 @@ PROTOCOL: tuple[tuple[str, str, Endpoint], ...] = (
     ("DELETE", "/mcp", mcp.protocol_request),
     ("POST", "/mcp/stdio", mcp.protocol_stream),
 )
-# Every table that the document is made from; other doors tell of theirs through the service.
+# The tables that `/openapi.json` describes, beside the routes of the console.
 TABLES: tuple[TableOfRoutes, ...] = (ROUTES, PROBES)
 
 
-def _document(service: ApiService) -> bytes:
-    """Made once: routes do not change."""
-    if service.openapi is None:
-        document = openapi_document(TABLES, version=VERSION, elsewhere=service.described_elsewhere())
-        service.openapi = msgspec.json.encode(document)
-    return service.openapi
+@cache
+def _document(other_routes: OtherRoutes) -> bytes:
+    return msgspec.json.encode(openapi_document(TABLES, version=VERSION, elsewhere=other_routes()))
 
 
 class _NoQuery(msgspec.Struct, frozen=True):
     """For routes that take no parameters."""
 
 
-def create_app(service: ApiService) -> ASGIApp:
-    """Answers to any name: a listener puts a ``HostGuard`` before it."""
+def create_app(service: ApiService, other_routes: OtherRoutes = tuple) -> ASGIApp:
+    """Make the application, which answers to any name: a listener puts a ``HostGuard`` before it.
+
+    ``/openapi.json`` describes ``other_routes`` too.
+    """
 
     def bound(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         shape = shape_told(endpoint)
@@ -201,6 +204,7 @@ def create_app(service: ApiService) -> ASGIApp:
     ]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: wrong_method})
     app.router.redirect_slashes = False
+    app.state.other_routes = other_routes
     return app
 
 

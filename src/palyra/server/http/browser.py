@@ -122,70 +122,69 @@ class NewProfileBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def _operator(service: ApiService, request: Request) -> str:
-    caller = service.caller(request)
-    service.require_browser_manager(caller)
+    caller = service.admit_operator(request, "browser.manage")
     return str(caller.principal)
 
 
 @described("Every browser session there is.", data=BrowserSessionList)
 async def list_sessions(service: ApiService, request: Request) -> Response:
-    return answer({"sessions": await service.browser.sessions(_operator(service, request))})
+    return answer({"sessions": await service.browser().sessions(_operator(service, request))})
 
 
 @described("One browser session.", data=BrowserSessionData)
 async def show_session(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
-    return answer(await service.browser.session(request.path_params["session"], actor))
+    return answer(await service.browser().session(request.path_params["session"], actor))
 
 
 @described("Ends a browser session.", data=ClosedBrowserData)
 async def close_session(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
-    return answer(await service.browser.close(request.path_params["session"], actor))
+    return answer(await service.browser().close(request.path_params["session"], actor))
 
 
 @described("A person takes the session over.", body=TakeOverBody, data=BrowserSessionData)
 async def take_over(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
     body = await read_into(request, TakeOverBody)
-    return answer(await service.browser.take_over(request.path_params["session"], actor, body.reason))
+    return answer(await service.browser().take_over(request.path_params["session"], actor, body.reason))
 
 
 @described("The person hands the session back.", data=BrowserSessionData)
 async def hand_back(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
-    return answer(await service.browser.hand_back(request.path_params["session"], actor))
+    return answer(await service.browser().hand_back(request.path_params["session"], actor))
 
 
 @described("What a session downloaded.", data=BrowserDownloadList)
 async def list_downloads(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
-    return answer({"downloads": await service.browser.downloads(request.path_params["session"], actor)})
+    return answer({"downloads": await service.browser().downloads(request.path_params["session"], actor)})
 
 
 @described("Lets a download out of quarantine.", data=BrowserDownloadData)
 async def release_download(service: ApiService, request: Request) -> Response:
     actor, where = _operator(service, request), request.path_params
-    return answer(await service.browser.release(where["session"], where["download"], actor))
+    return answer(await service.browser().release(where["session"], where["download"], actor))
 
 
 @described("Deletes a download.", data=BrowserDownloadData)
 async def delete_download(service: ApiService, request: Request) -> Response:
     actor, where = _operator(service, request), request.path_params
-    return answer(await service.browser.delete(where["session"], where["download"], actor))
+    return answer(await service.browser().delete(where["session"], where["download"], actor))
 
 
 @described("Every browser profile there is.", data=BrowserProfileList)
 async def list_profiles(service: ApiService, request: Request) -> Response:
-    profiles = await service.browser.profiles(_operator(service, request))
-    return answer({"profiles": profiles, "rolled_back": service.browser.profiles_rolled_back})
+    profiles = await service.browser().profiles(_operator(service, request))
+    return answer({"profiles": profiles, "rolled_back": service.browser().profiles_rolled_back})
 
 
 @described("Makes a profile for a principal.", body=NewProfileBody, data=BrowserProfileData, status=CREATED)
 async def create_profile(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
     body = await read_into(request, NewProfileBody)
-    made = await service.browser.create_profile(
+    made = await service.browser().create_profile(
         Principal.parse(body.principal), body.name, actor, colour=body.colour, private=body.private
     )
     return answer(made, CREATED)
@@ -193,16 +192,16 @@ async def create_profile(service: ApiService, request: Request) -> Response:
 
 @described("Goes on from an older copy of the folder of profiles.", data=AcceptedProfilesData)
 async def accept_profiles(service: ApiService, request: Request) -> Response:
-    return answer(await service.browser.accept_profiles(_operator(service, request)))
+    return answer(await service.browser().accept_profiles(_operator(service, request)))
 
 
 @described("Empties a profile: its logins are gone.", data=BrowserProfileData)
 async def reset_profile(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
-    return answer(await service.browser.reset_profile(request.path_params["profile"], actor))
+    return answer(await service.browser().reset_profile(request.path_params["profile"], actor))
 
 
 @described("Deletes a profile with everything in it.", data=BrowserProfileData)
 async def delete_profile(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
-    return answer(await service.browser.delete_profile(request.path_params["profile"], actor))
+    return answer(await service.browser().delete_profile(request.path_params["profile"], actor))

@@ -22,8 +22,7 @@ from palyra.pipeline.intake import CallRequest
 from palyra.pipeline.store.approval_tables import decide
 from palyra.pipeline.store.call_tables import read_call
 from palyra.pipeline.store.run_tables import Run, open_run, read_run
-from palyra.server.access import Caller
-from palyra.server.context import ApiService
+from palyra.server.context import ApiService, Caller
 from palyra.server.http.envelope import EXIT_CODE_HEADER, WrongShape, answer, answer_failure, read_into
 from palyra.server.http.route_schema import FreeObject, JsonText, PrincipalText, UlidText, described
 from palyra.server.http.views import CallData, RunData, ToolData, ToolList, ToolWithSchemas
@@ -92,7 +91,7 @@ async def make_call(service: ApiService, request: Request) -> Response:
         CallRequest(
             tool=body.tool,
             arguments=body.arguments if body.arguments is not None else body.arguments_json or "",
-            principal=caller.speaks_for(body.principal),
+            principal=caller.on_behalf_of(body.principal),
             actor=caller.actor,
             channel=channel,
             run_id=None if run_id is None else RunId.parse(run_id),
@@ -225,7 +224,7 @@ async def create_run(service: ApiService, request: Request) -> Response:
     if caller.token.run_id:
         raise RunFixed(f"this token works in run {caller.token.run_id}")
     body = await read_into(request, RunBody)
-    principal = str(caller.speaks_for(body.principal))
+    principal = str(caller.on_behalf_of(body.principal))
     ceiling = msgspec.to_builtins(service.broker.config.run_budget)
     caps = {kind: value if caller.operates else min(value, ceiling[kind]) for kind, value in body.budget.items()}
     budget = RunBudget(**{**ceiling, **caps})

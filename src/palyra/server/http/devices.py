@@ -47,14 +47,13 @@ class AuthorityRotationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
 @described("The authorities, and the devices with their certificates.", data=IdentityData)
 async def show_identity(service: ApiService, request: Request) -> Response:
-    service.require_identity_manager(service.caller(request))
+    service.admit_operator(request, "identity.manage")
     return answer(await asyncio.to_thread(_shown, service.identity()))
 
 
 @described("Replaces the authority.", body=AuthorityRotationBody, data=IdentityData)
 async def rotate_authority(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_identity_manager(caller)
+    caller = service.admit_operator(request, "identity.manage")
     await read_into(request, AuthorityRotationBody)
     identity = service.identity()
     await identity.rotate_authority(actor=caller.actor)
@@ -107,7 +106,7 @@ class NodeCapabilityBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 @described("Every device that was paired.", data=NodeList)
 async def list_nodes(service: ApiService, request: Request) -> Response:
-    service.require_device_manager(service.caller(request))
+    service.admit_operator(request, "device.manage")
     desk = (await service.nodes()).desk
     return answer({"nodes": [desk.view(node) for node in desk.nodes()]})
 
@@ -115,15 +114,14 @@ async def list_nodes(service: ApiService, request: Request) -> Response:
 @described("One device with its newest requests.", data=NodeData)
 async def show_node(service: ApiService, request: Request) -> Response:
     """With its newest requests. A device is named by its id, or by the name it was paired under."""
-    service.require_device_manager(service.caller(request))
+    service.admit_operator(request, "device.manage")
     desk = (await service.nodes()).desk
     return answer(desk.view(desk.find(request.path_params["device"]), requests=True))
 
 
 @described("Ends a device's access at once.", body=RevokeNodeBody, data=NodeData)
 async def revoke_node(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_device_manager(caller)
+    caller = service.admit_operator(request, "device.manage")
     body = await read_into(request, RevokeNodeBody)
     desk = (await service.nodes()).desk
     node = await desk.revoke(request.path_params["device"], reason=body.reason, actor=caller.actor)
@@ -141,8 +139,7 @@ async def allow_capability(service: ApiService, request: Request) -> Response:
 
 
 async def _set_withheld(service: ApiService, request: Request, *, withheld: bool) -> dict[str, Any]:
-    caller = service.caller(request)
-    service.require_device_manager(caller)
+    caller = service.admit_operator(request, "device.manage")
     body = await read_into(request, NodeCapabilityBody)
     desk = (await service.nodes()).desk
     node = await desk.set_withheld(
@@ -178,7 +175,7 @@ class PairingDecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 async def make_code(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     body = await read_into(request, PairingCodeBody)
-    service.require_pairing_operator(caller, body.kind.value)
+    service.require_operator(caller, "device.pair", kind=body.kind.value)
     desk = await _desk(service)
     made = await desk.make_code(body.method, body.kind, actor=caller.actor, ttl_seconds=body.ttl_seconds)
     return answer(
@@ -195,22 +192,21 @@ async def make_code(service: ApiService, request: Request) -> Response:
 
 @described("The codes in force, without the codes themselves.", data=CodeList)
 async def list_codes(service: ApiService, request: Request) -> Response:
-    service.require_pairing_operator(service.caller(request))
+    service.admit_operator(request, "device.pair", kind="any")
     desk = await _desk(service)
     return answer({"codes": [code_view(code) for code in await desk.codes()]})
 
 
 @described("Takes a code back.", data=CodeData)
 async def withdraw_code(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_pairing_operator(caller)
+    caller = service.admit_operator(request, "device.pair", kind="any")
     desk = await _desk(service)
     return answer(code_view(await desk.withdraw_code(request.path_params["code_id"], actor=caller.actor)))
 
 
 @described("Requests to join, the newest first.", query=PairingQuery, data=PairingList)
 async def list_pairings(service: ApiService, request: Request) -> Response:
-    service.require_pairing_operator(service.caller(request))
+    service.admit_operator(request, "device.pair", kind="any")
     asked = read_query(request, PairingQuery)
     desk = await _desk(service)
     found = await desk.pairings(asked.state)
@@ -219,7 +215,7 @@ async def list_pairings(service: ApiService, request: Request) -> Response:
 
 @described("One request to join.", data=PairingData)
 async def show_pairing(service: ApiService, request: Request) -> Response:
-    service.require_pairing_operator(service.caller(request))
+    service.admit_operator(request, "device.pair", kind="any")
     desk = await _desk(service)
     return answer(pairing_view(await desk.pairing(request.path_params["pairing_id"])))
 
@@ -230,8 +226,8 @@ async def decide_pairing(service: ApiService, request: Request) -> Response:
     desk = await _desk(service)
     pairing_id = request.path_params["pairing_id"]
     # Whoever may not even see requests is not told which exist.
-    service.require_pairing_operator(caller)
-    service.require_pairing_operator(caller, (await desk.pairing(pairing_id)).kind.value)
+    service.require_operator(caller, "device.pair", kind="any")
+    service.require_operator(caller, "device.pair", kind=(await desk.pairing(pairing_id)).kind.value)
     body = await read_into(request, PairingDecisionBody)
     reason = body.reason or ""
     if body.decision == "approve":

@@ -129,35 +129,33 @@ class ServerApprovalBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 @described("The servers behind Palyra and their tools.", data=ServerList)
 async def list_servers(service: ApiService, request: Request) -> Response:
-    service.require_config_change(service.caller(request))
-    found = service.mcp_servers.servers()
+    service.admit_operator(request, "config.change")
+    found = service.mcp_servers().servers()
     return answer({"servers": [server_view(name, plan, pins) for name, (plan, pins) in found.items()]})
 
 
 @described("One server, with the definitions of its tools.", data=ServerData)
 async def show_server(service: ApiService, request: Request) -> Response:
-    service.require_config_change(service.caller(request))
+    service.admit_operator(request, "config.change")
     name = request.path_params["server"]
-    return answer(server_view(name, *service.mcp_servers.server(name), whole=True))
+    return answer(server_view(name, *service.mcp_servers().server(name), whole=True))
 
 
 @described("Starts a server, without hosts and secrets, to see what it offers.", data=ServerData)
 async def look_at_server(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_config_change(caller)
+    caller = service.admit_operator(request, "config.change")
     name = request.path_params["server"]
-    listing = await service.mcp_servers.look(name, actor=caller.actor)
-    return answer({**server_view(name, *service.mcp_servers.server(name), whole=True), "refused": listing.refused})
+    listing = await service.mcp_servers().look(name, actor=caller.actor)
+    return answer({**server_view(name, *service.mcp_servers().server(name), whole=True), "refused": listing.refused})
 
 
 @described("Approves the definitions of tools as they were reviewed.", body=ServerApprovalBody, data=ServerData)
 async def approve_tools(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_config_change(caller)
+    caller = service.admit_operator(request, "config.change")
     body = await read_into(request, ServerApprovalBody)
     name = request.path_params["server"]
-    await service.mcp_servers.approve(name, body.tools, by=str(caller.principal), actor=caller.actor)
-    return answer(server_view(name, *service.mcp_servers.server(name)))
+    await service.mcp_servers().approve(name, body.tools, by=str(caller.principal), actor=caller.actor)
+    return answer(server_view(name, *service.mcp_servers().server(name)))
 
 
 def server_view(name: str, plan: ServerPlan, pins: dict[str, Pin], *, whole: bool = False) -> dict[str, Any]:

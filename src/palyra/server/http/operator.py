@@ -16,8 +16,7 @@ from palyra.limits import MAX_CONTEXT_VALUE_CHARS, MAX_TOKEN_TTL_SECONDS
 from palyra.pipeline.domain.approval import Approval, ApprovalEvent, ApprovalScope, ApprovalState, Verdict
 from palyra.pipeline.store.approval_tables import MAX_LISTED_APPROVALS, decide, list_approvals, read_approval
 from palyra.secret import Secret
-from palyra.server.access import Caller
-from palyra.server.context import ApiService
+from palyra.server.context import ApiService, Caller
 from palyra.server.http.envelope import WrongShape, answer, answer_error, read_into, read_query
 from palyra.server.http.route_schema import FreeObject, PrincipalText, RefText, ScopeText, UlidText, described
 from palyra.server.http.views import (
@@ -31,6 +30,7 @@ from palyra.server.http.views import (
     TokenData,
     TokenList,
 )
+from palyra.vault.access import secret_entity
 from palyra.vault.key_source import NotConfirmed
 from palyra.vault.limits import MAX_LISTED_SECRETS, MAX_VALUE_BYTES
 from palyra.vault.reference import RotationReport, SecretInfo, SecretRef, SecretScope, UseNote
@@ -103,7 +103,7 @@ async def decide_approval(
 ) -> ApprovalData:
     """One person's answer, whichever door it came through; whoever waits for it is woken."""
     caller.token.require(TokenScope.OPERATE)
-    decider = caller.speaks_for(body.as_)
+    decider = caller.on_behalf_of(body.as_)
     approval = await asyncio.to_thread(read_approval, service.store, approval_id)
     await service.broker.refresh_catalog()
     service.require_decider(caller, decider, approval, body.scope)
@@ -162,8 +162,7 @@ def approval_view(service: ApiService, approval: Approval) -> ApprovalData:
 
 @described("Makes a token; its text is shown this once.", body=TokenBody, data=NewTokenData, status=201)
 async def make_token(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_config_change(caller)
+    caller = service.admit_operator(request, "config.change")
     body = await read_into(request, TokenBody)
     principal = Principal.parse(body.principal)
     run_id = "" if body.run_id is None else str(RunId.parse(body.run_id))
@@ -184,15 +183,14 @@ async def make_token(service: ApiService, request: Request) -> Response:
 
 @described("The tokens, without their secrets.", data=TokenList)
 async def show_tokens(service: ApiService, request: Request) -> Response:
-    service.require_config_change(service.caller(request))
+    service.admit_operator(request, "config.change")
     found = await asyncio.to_thread(list_tokens, service.store)
     return answer({"tokens": [token_view(record) for record in found]})
 
 
 @described("Ends a token at once.", data=TokenData)
 async def end_token(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_config_change(caller)
+    caller = service.admit_operator(request, "config.change")
     token_id = TokenId.parse(request.path_params["token_id"])
     record = await service.store.transact(lambda tx: revoke_token(tx, token_id, actor=caller.actor))
     return answer(token_view(record))
@@ -213,7 +211,7 @@ def token_view(record: TokenRecord) -> TokenData:
 
 @described("How the daemon stands.", data=StatusData)
 async def show_status(service: ApiService, request: Request) -> Response:
-    service.require_status(service.caller(request))
+    service.require_permitted(service.caller(request), "status.read")
     return answer(service.status())
 
 
@@ -246,23 +244,23 @@ class RotateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 async def put_secret(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     ref = SecretRef.parse(request.path_params["ref"])
-    service.require_vault_manager(caller, ref)
+    service.require_operator(caller, "vault.manage", secret_entity(ref))
     value = Secret((await read_into(request, SecretBody)).value)
-    info = await service.vault.put(ref, value, actor=caller.actor)
+    info = await service.vault().put(ref, value, actor=caller.actor)
     return answer(secret_view(info), 201)
 
 
 @described("The secrets by name, without their values.", query=SecretQuery, data=SecretList)
 async def list_secrets(service: ApiService, request: Request) -> Response:
-    service.require_vault_manager(service.caller(request))
+    service.admit_operator(request, "vault.manage")
     asked = read_query(request, SecretQuery)
     found = await asyncio.to_thread(
-        service.vault.list,
+        service.vault().list,
         None if asked.scope is None else SecretScope.parse(asked.scope),
         after=None if asked.after is None else SecretRef.parse(asked.after),
         limit=MAX_LISTED_SECRETS,
     )
-    status = await service.vault.status()
+    status = await service.vault().status()
     return answer(
         {
             "secrets": [secret_view(info) for info in found],
@@ -276,8 +274,8 @@ async def list_secrets(service: ApiService, request: Request) -> Response:
 async def delete_secret(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     ref = SecretRef.parse(request.path_params["ref"])
-    service.require_vault_manager(caller, ref)
-    return answer(secret_view(await service.vault.delete(ref, actor=caller.actor)))
+    service.require_operator(caller, "vault.manage", secret_entity(ref))
+    return answer(secret_view(await service.vault().delete(ref, actor=caller.actor)))
 
 
 @described(
@@ -287,11 +285,10 @@ async def delete_secret(service: ApiService, request: Request) -> Response:
     errors={409: "the place asked for has no key", 503: "the key of the vault is not there"},
 )
 async def rotate_vault(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_vault_manager(caller)
+    caller = service.admit_operator(request, "vault.manage")
     body = await read_into(request, RotateBody)
     try:
-        report = await service.vault.rotate(body.to, actor=caller.actor)
+        report = await service.vault().rotate(body.to, actor=caller.actor)
     except Unavailable as error:
         # The place that was asked for has no key: whoever asked can choose another one, nothing here is broken.
         return answer_error(error, status=None if body.to is None else HTTPStatus.CONFLICT)
@@ -304,7 +301,7 @@ async def reveal_secret(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     body = await read_into(request, RevealBody)
     ref = SecretRef.parse(body.ref)
-    policies = service.require_vault_reader(caller, ref)
+    policies = service.require_operator(caller, "vault.reveal", secret_entity(ref))
     if body.confirm != str(ref):
         raise NotConfirmed(f"the name typed is not {ref}")
     note = UseNote(
@@ -315,7 +312,7 @@ async def reveal_secret(service: ApiService, request: Request) -> Response:
         policies=policies,
         bundle_digest=service.policy.bundle_digest,
     )
-    secret = await service.vault.reveal(ref, version=body.version, note=note)
+    secret = await service.vault().reveal(ref, version=body.version, note=note)
     # The one place where a secret is meant to be seen.
     return answer({"ref": str(ref), "value": secret.reveal()})
 

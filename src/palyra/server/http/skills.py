@@ -13,7 +13,8 @@ from starlette.responses import Response, StreamingResponse
 
 from palyra.clock import rfc3339
 from palyra.errors import LimitExceeded
-from palyra.server.context import ApiService, Listening
+from palyra.executors.wasm.channels import Listening
+from palyra.server.context import ApiService
 from palyra.server.http.envelope import EXIT_CODE_HEADER, WrongShape, answer, read_bytes, read_into, read_query
 from palyra.server.http.route_schema import ChannelText, FreeObject, described
 from palyra.server.http.views import (
@@ -54,11 +55,11 @@ class TooManyListeners(LimitExceeded):
 @described("What skills send to a channel from now on.", answers="events", path={"name": ChannelText})
 async def follow_channel(service: ApiService, request: Request) -> Response:
     """Messages from now on as server-sent events; those from before are in the journal."""
-    service.require_channel_listener(service.caller(request))
+    service.require_permitted(service.caller(request), "journal.read")
     name = request.path_params["name"]
     if not _NAME.fullmatch(name):
         raise WrongShape(f"{name[:128]!r} is no name of a channel")
-    listening = service.channels.listen(name)
+    listening = service.channels().listen(name)
     if listening is None:
         raise TooManyListeners("as many programs follow channels as may")
     return StreamingResponse(
@@ -134,7 +135,7 @@ class RevocationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 @described("The installed skills.", query=SkillQuery, data=SkillList)
 async def list_skills(service: ApiService, request: Request) -> Response:
     """Without what was removed, which stays on record; or with ``all=true`` that as well."""
-    service.require_skill_manager(service.caller(request))
+    service.admit_operator(request, "skill.manage")
     everything = read_query(request, SkillQuery).all == "true"
     return answer(await asyncio.to_thread(_skills, service, everything=everything))
 
@@ -142,7 +143,7 @@ async def list_skills(service: ApiService, request: Request) -> Response:
 def _skills(service: ApiService, *, everything: bool) -> SkillList:
     found: list[SkillData] = []
     left_out = 0
-    for skill_id, known in service.skills.index.listed():
+    for skill_id, known in service.skills().index.listed():
         versions = [one for one in known if everything or one.state is not SkillState.REMOVED]
         left_out += len(known) - len(versions)
         if not versions:
@@ -163,11 +164,10 @@ def _skills(service: ApiService, *, everything: bool) -> SkillList:
 
 @described("Installs an archive into quarantine.", accepts="archive", data=ReviewedVersion, status=201)
 async def install_skill(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_skill_manager(caller)
+    caller = service.admit_operator(request, "skill.manage")
     raw = await read_bytes(request, MAX_ARTIFACT_BYTES)
-    version = await service.skills.install(raw, actor=caller.actor)
-    details = await service.skills.details(version.skill_id)
+    version = await service.skills().install(raw, actor=caller.actor)
+    details = await service.skills().details(version.skill_id)
     difference = details.differences[version.digest]
     return answer({**version_view(version), **_review(service, version, difference)}, 201)
 
@@ -175,8 +175,8 @@ async def install_skill(service: ApiService, request: Request) -> Response:
 @described("Judges an archive as an installation would, and keeps nothing.", accepts="archive", data=AuditData)
 async def audit_skill(service: ApiService, request: Request) -> Response:
     """Judges an archive as an installation would, and keeps nothing."""
-    service.require_skill_manager(service.caller(request))
-    judged = await service.skills.judge(await read_bytes(request, MAX_ARTIFACT_BYTES))
+    service.admit_operator(request, "skill.manage")
+    judged = await service.skills().judge(await read_bytes(request, MAX_ARTIFACT_BYTES))
     return answer(
         {
             "skill_id": judged.manifest.skill_id,
@@ -193,10 +193,10 @@ async def audit_skill(service: ApiService, request: Request) -> Response:
 
 @described("One skill with its versions and its history.", data=SkillDetails)
 async def show_skill(service: ApiService, request: Request) -> Response:
-    service.require_skill_manager(service.caller(request))
+    service.admit_operator(request, "skill.manage")
     skill_id = request.path_params["skill_id"]
-    details = await service.skills.details(skill_id)
-    owner = await asyncio.to_thread(service.skills.index.owner, skill_id)
+    details = await service.skills().details(skill_id)
+    owner = await asyncio.to_thread(service.skills().index.owner, skill_id)
     return answer(
         {
             "skill_id": skill_id,
@@ -229,10 +229,9 @@ async def show_skill(service: ApiService, request: Request) -> Response:
 
 @described("Puts exactly this archive in use.", body=ApprovalBody, data=ApprovedVersion)
 async def approve_skill(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_skill_manager(caller)
+    caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, ApprovalBody)
-    version = await service.skills.approve(
+    version = await service.skills().approve(
         request.path_params["skill_id"], body.version, body.digest, actor=caller.actor, reason=body.reason
     )
     # It is in use by now. Who approved it finds it ready: a module with an interpreter in it takes half a minute.
@@ -243,10 +242,9 @@ async def approve_skill(service: ApiService, request: Request) -> Response:
 @described("Disables or enables the version in use.", body=PauseBody, data=SkillVersionData)
 async def pause_skill(service: ApiService, request: Request) -> Response:
     """Disable or enable, as the path says."""
-    caller = service.caller(request)
-    service.require_skill_manager(caller)
+    caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, PauseBody)
-    pause = service.skills.disable if request.url.path.endswith("/disable") else service.skills.enable
+    pause = service.skills().disable if request.url.path.endswith("/disable") else service.skills().enable
     version = await pause(request.path_params["skill_id"], actor=caller.actor, reason=body.reason)
     return answer(version_view(version))
 
@@ -254,10 +252,9 @@ async def pause_skill(service: ApiService, request: Request) -> Response:
 @described("Quarantines a version, or rolls back to one.", body=ChangeBody, data=SkillVersionData)
 async def change_skill(service: ApiService, request: Request) -> Response:
     """Quarantine or roll back, as the path says."""
-    caller = service.caller(request)
-    service.require_skill_manager(caller)
+    caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, ChangeBody)
-    skill_id, skills = request.path_params["skill_id"], service.skills
+    skill_id, skills = request.path_params["skill_id"], service.skills()
     said: dict[str, str] = {"actor": caller.actor, "reason": body.reason}
     change = skills.quarantine if request.url.path.endswith("/quarantine") else skills.rollback
     version = await change(skill_id, body.version, **said)
@@ -266,9 +263,8 @@ async def change_skill(service: ApiService, request: Request) -> Response:
 
 @described("Removes one version or all.", query=RemovalQuery, data=RemovedVersions)
 async def remove_skill(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_skill_manager(caller)
-    removed = await service.skills.remove(
+    caller = service.admit_operator(request, "skill.manage")
+    removed = await service.skills().remove(
         request.path_params["skill_id"], read_query(request, RemovalQuery).version, actor=caller.actor
     )
     return answer({"removed": [version_view(version) for version in removed]})
@@ -276,18 +272,16 @@ async def remove_skill(service: ApiService, request: Request) -> Response:
 
 @described("Erases what a removed skill has stored.", data=ErasedData)
 async def purge_skill(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_skill_manager(caller)
-    erased = await service.skills.purge(request.path_params["skill_id"], actor=caller.actor)
+    caller = service.admit_operator(request, "skill.manage")
+    erased = await service.skills().purge(request.path_params["skill_id"], actor=caller.actor)
     return answer({"values": erased.values, "bytes": erased.bytes})
 
 
 @described("Sets the configuration of a version.", body=ConfigurationBody, data=ConfigurationData)
 async def configure_skill(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_skill_manager(caller)
+    caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, ConfigurationBody)
-    whole = await service.skills.configure(
+    whole = await service.skills().configure(
         request.path_params["skill_id"], body.configuration, body.version, actor=caller.actor
     )
     return answer({"configuration": whole})
@@ -295,9 +289,9 @@ async def configure_skill(service: ApiService, request: Request) -> Response:
 
 @described("The keys of publishers, those that cannot be read, and those revoked.", data=PublisherList)
 async def list_publishers(service: ApiService, request: Request) -> Response:
-    service.require_skill_manager(service.caller(request))
-    keys, revoked = await asyncio.to_thread(service.skills.publishers)
-    unreadable = await asyncio.to_thread(service.skills.unreadable_keys)
+    service.admit_operator(request, "skill.manage")
+    keys, revoked = await asyncio.to_thread(service.skills().publishers)
+    unreadable = await asyncio.to_thread(service.skills().unreadable_keys)
     return answer(
         {
             "keys": [key_view(key) for key in keys],
@@ -325,40 +319,36 @@ async def list_publishers(service: ApiService, request: Request) -> Response:
 
 @described("Trusts a key to sign for a publisher.", body=PublisherBody, data=PublisherKeyData, status=201)
 async def add_publisher(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_skill_manager(caller)
+    caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, PublisherBody)
     try:
         public_key = base64.b64decode(body.public_key.encode("ascii"), validate=True)
     except (ValueError, binascii.Error):
         raise WrongShape("public_key is not base64") from None
-    return answer(key_view(await service.skills.trust_publisher(body.publisher, public_key, actor=caller.actor)), 201)
+    return answer(key_view(await service.skills().trust_publisher(body.publisher, public_key, actor=caller.actor)), 201)
 
 
 @described("Takes a key off the list.", data=PublisherKeyData)
 async def remove_publisher(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_skill_manager(caller)
+    caller = service.admit_operator(request, "skill.manage")
     path = request.path_params
     return answer(
-        key_view(await service.skills.distrust_publisher(path["publisher"], path["key_id"], actor=caller.actor))
+        key_view(await service.skills().distrust_publisher(path["publisher"], path["key_id"], actor=caller.actor))
     )
 
 
 @described("Accepts a publisher's new key.", body=RotationBody, data=PublisherKeyData)
 async def rotate_publisher(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_skill_manager(caller)
+    caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, RotationBody)
-    return answer(key_view(await service.skills.rotate_key(body.statement.encode(), actor=caller.actor)))
+    return answer(key_view(await service.skills().rotate_key(body.statement.encode(), actor=caller.actor)))
 
 
 @described("Ends a key for good.", body=RevocationBody, data=KeyRevocation)
 async def revoke_key(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    service.require_skill_manager(caller)
+    caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, RevocationBody)
-    disabled = await service.skills.revoke_key(body.key_id, actor=caller.actor, reason=body.reason)
+    disabled = await service.skills().revoke_key(body.key_id, actor=caller.actor, reason=body.reason)
     return answer({"key_id": body.key_id, "disabled": [version_view(version) for version in disabled]})
 
 

@@ -40,7 +40,7 @@ class LeaseQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 @described("The workers of the fleet.", data=WorkerList)
 async def list_workers(service: ApiService, request: Request) -> Response:
-    service.require_device_manager(service.caller(request))
+    service.admit_operator(request, "device.manage")
     found = await asyncio.to_thread(service.workers().workers)
     return answer({"workers": [worker_view(one) for one in found]})
 
@@ -48,7 +48,7 @@ async def list_workers(service: ApiService, request: Request) -> Response:
 @described("One worker with its open leases.", data=WorkerWithLeases)
 async def show_worker(service: ApiService, request: Request) -> Response:
     """With its open leases. A worker is named by its id, or by the name it was paired under."""
-    service.require_device_manager(service.caller(request))
+    service.admit_operator(request, "device.manage")
     fleet = service.workers()
     record = await asyncio.to_thread(find_worker, fleet, request.path_params["worker"])
     leases = await asyncio.to_thread(fleet.ledger.leases, record.worker_id)
@@ -58,8 +58,7 @@ async def show_worker(service: ApiService, request: Request) -> Response:
 @described("Drains, resumes, quarantines, releases or removes a worker.", body=WorkerBody, data=WorkerData)
 async def change_worker(service: ApiService, request: Request) -> Response:
     """Drain, resume, quarantine, release or remove: the last word of the path."""
-    caller = service.caller(request)
-    service.require_device_manager(caller)
+    caller = service.admit_operator(request, "device.manage")
     body = await read_into(request, WorkerBody)
     fleet = service.workers()
     record = await asyncio.to_thread(find_worker, fleet, request.path_params["worker"])
@@ -81,7 +80,7 @@ async def change_worker(service: ApiService, request: Request) -> Response:
 @described("Leases, the newest first.", query=LeaseQuery, data=LeaseList)
 async def list_leases(service: ApiService, request: Request) -> Response:
     """The newest first: open ones, or with ``all=true`` those that have ended as well; of one worker, or of all."""
-    service.require_device_manager(service.caller(request))
+    service.admit_operator(request, "device.manage")
     fleet, asked = service.workers(), read_query(request, LeaseQuery)
     worker_id = ""
     if asked.worker:
@@ -95,7 +94,7 @@ async def list_leases(service: ApiService, request: Request) -> Response:
 @described("One lease with the end of what its call has printed.", data=LeaseWithOutput)
 async def show_lease(service: ApiService, request: Request) -> Response:
     """With the end of what its call has printed so far, while it runs."""
-    service.require_device_manager(service.caller(request))
+    service.admit_operator(request, "device.manage")
     fleet = service.workers()
     lease = await asyncio.to_thread(fleet.ledger.lease, request.path_params["lease_id"])
     output = {

@@ -1,9 +1,8 @@
-"""How a call ended, as a client's model reads it: content, structured content, and words where it did not run.
+"""The result of a call as its client reads it, and the progress of a call that runs.
 
-Everything a record says is kept: the ids, the error's code and the decision go along in ``_meta`` for programs.
+A model reads the content. Programs find the ids, the error's code and the decision in ``_meta``.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
@@ -12,19 +11,19 @@ import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from palyra.executors.mcp_upstream.limits import MAX_NAMES_IN_A_DENIAL, MAX_SESSIONS, PROGRESS_SECONDS
+from palyra.executors.mcp_upstream.limits import MAX_NAMES_IN_A_DENIAL, PROGRESS_SECONDS
 from palyra.executors.mcp_upstream.spec import PROTOCOL_CONTENT
 from palyra.pipeline.domain.call import CallRecord, CallState
-from palyra.server.mcp.handshake import NAME
-from palyra.server.mcp.service import News, ToolCall
+from palyra.server.mcp.backend import CallEvents, ToolCall
 from palyra.server.mcp.tools import WRAPPED, Image, take_image, to_client
+from palyra.server.mcp.wording import NAME
 
-# Keys of our own in ``_meta``, under the prefix that the protocol asks for.
+# The prefix that the protocol demands for our keys in ``_meta``.
 META_PREFIX: Final = "dev.palyra/"
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """``content`` is a list of blocks in the protocol's own form."""
+    """``content`` holds blocks in the form of the protocol."""
 
     content: tuple[dict[str, Any], ...]
     structured: dict[str, Any] | None = None
@@ -33,10 +32,10 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def result_of(record: CallRecord, output_schema: dict[str, Any], *, may_use: tuple[str, ...] = ()) -> ToolResult:
-    """``may_use`` are the tools that this caller may call: a denial names them."""
+    """Return the result for a client. A denial names the tools in ``may_use``, which this caller may call."""
     meta = _meta(record)
     if record.error is not None:
-        return _failed(record, output_schema, meta, may_use)
+        return _failure(record, output_schema, meta, may_use)
     content, structured = _contents(record.result, output_schema)
     return ToolResult(content=content, structured=structured, meta=meta)
 
@@ -59,17 +58,17 @@ def _image(image: Image) -> dict[str, Any]:
     return {"type": "image", "data": image.data, "mimeType": image.media_type}
 
 
-def _failed(record: CallRecord, schema: dict[str, Any], meta: dict[str, Any], may_use: tuple[str, ...]) -> ToolResult:
+def _failure(record: CallRecord, schema: dict[str, Any], meta: dict[str, Any], may_use: tuple[str, ...]) -> ToolResult:
     error = record.error or {}
-    blocks = [text(explained(record, may_use))]
+    blocks = [text(explain(record, may_use))]
     if record.result is not None:
-        # A part of what a failed call brought back is worth keeping, such as what a program printed before its end.
+        # A failed call may have a result worth keeping, such as the output of a program before it ended.
         blocks += _contents(record.result, schema)[0]
     return ToolResult(content=tuple(blocks), is_error=True, meta={**meta, f"{META_PREFIX}error": error})
 
 
-def explained(record: CallRecord, may_use: tuple[str, ...] = ()) -> str:
-    """What happened, why, and what to do instead, in words for a model."""
+def explain(record: CallRecord, may_use: tuple[str, ...] = ()) -> str:
+    """Say to a model what happened, why, and what to do instead."""
     error = record.error or {}
     name = to_client(record.tool)
     lines = [f"{_VERDICTS.get(record.state, 'Failed')}: {error.get('message', '')} [{error.get('code', '')}]"]
@@ -100,86 +99,54 @@ def _meta(record: CallRecord) -> dict[str, Any]:
     return {f"{META_PREFIX}{name}": value for name, value in known.items()}
 
 
-# Which log messages a client wants of its calls: none before it has said so.
-#
-# Clients of the revisions with a handshake say it once for their session; those after say it with a request, and the
-# library keeps to that itself.
-
-# The least serious first, as the protocol orders them.
-LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-# A request of a newer revision asks for messages under this key of its ``_meta``.
-REQUEST_LEVEL: Final = "io.modelcontextprotocol/logLevel"
-# Entries of the journal that say a call was kept from doing what it was asked for.
+Context = ServerRequestContext[Any, Any]
+# Events that report that a call was kept from its work.
 _WARNINGS: Final = frozenset({"call.refused", "egress.refused", "skill.refused", "vault.use_denied"})
-
-SessionKey = tuple[str, str, str]
 
 
 def level_of(kind: str) -> Literal["info", "warning"]:
-    """How serious an entry of the journal is to whoever made the call."""
     return "warning" if kind in _WARNINGS else "info"
 
 
-class LogLevels:
-    def __init__(self) -> None:
-        self._least: OrderedDict[SessionKey, str] = OrderedDict()
+class CallProgress:
+    """Sends the steps of a running call to its client, as progress and as log messages."""
 
-    def choose(self, session: SessionKey, level: str) -> None:
-        self._least.pop(session, None)
-        self._least[session] = level
-        while len(self._least) > MAX_SESSIONS:
-            self._least.popitem(last=False)
-
-    def any_wanted(self, session: SessionKey) -> bool:
-        return session in self._least
-
-    def wanted(self, session: SessionKey, level: str) -> bool:
-        least = self._least.get(session)
-        return least is not None and LEVELS.index(level) >= LEVELS.index(least)
-
-
-# What a client hears of its call while it runs: each step as the journal has it, as progress and as log messages.
-
-Context = ServerRequestContext[Any, Any]
-
-
-class CallTelling:
     def __init__(
-        self, ctx: Context, asked: ToolCall, *, progress: bool, log: bool, wanted: Callable[[str], bool]
+        self, ctx: Context, call: ToolCall, *, progress: bool, log: bool, wanted: Callable[[str], bool]
     ) -> None:
-        self.progress = progress
-        self.log = log
         self._ctx = ctx
-        self._asked = asked
-        self._name = to_client(asked.tool)
+        self._call = call
+        self._progress = progress
+        self._log = log
+        self._name = to_client(call.tool)
         self._wanted = wanted
         self._since = anyio.current_time()
-        self._words = "asked for"
+        self._newest = "asked for"
 
-    async def tell(self, news: News) -> None:
+    async def send(self, events: CallEvents) -> None:
+        """Send a message for each event, and progress every few seconds, until the events end."""
         async with anyio.create_task_group() as beside:
-            if self.progress:
+            if self._progress:
                 beside.start_soon(self._tick)
-            async for kind in news:
-                self._words = kind
-                await self._step(kind)
+            async for kind in events:
+                self._newest = kind
+                await self._send_step(kind)
             beside.cancel_scope.cancel()
 
     async def _tick(self) -> None:
-        """Seconds in between."""
         while True:
-            await self._progress()
+            await self._send_progress()
             await anyio.sleep(PROGRESS_SECONDS)
 
-    async def _progress(self) -> None:
+    async def _send_progress(self) -> None:
         elapsed = round(anyio.current_time() - self._since, 3)
-        await self._ctx.session.report_progress(elapsed, None, f"{self._name}: {self._words}")
+        await self._ctx.session.report_progress(elapsed, None, f"{self._name}: {self._newest}")
 
-    async def _step(self, kind: str) -> None:
-        if self.progress:
-            await self._progress()
+    async def _send_step(self, kind: str) -> None:
+        if self._progress:
+            await self._send_progress()
         level = level_of(kind)
-        # A newer revision's own level is kept to by the library.
-        if self.log and (self._ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or self._wanted(level)):
-            told = {"event": kind, "tool": self._name, "call_id": self._asked.call_id, "run_id": self._asked.run_id}
-            await self._ctx.session.send_log_message(level, told, NAME, self._ctx.request_id)
+        # The protocol's library filters by the level of a newer revision.
+        if self._log and (self._ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or self._wanted(level)):
+            data = {"event": kind, "tool": self._name, "call_id": self._call.call_id, "run_id": self._call.run_id}
+            await self._ctx.session.send_log_message(level, data, NAME, self._ctx.request_id)

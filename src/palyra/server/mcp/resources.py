@@ -1,4 +1,4 @@
-"""What a client may read: the timeline of a run, a call, and the parts of it, as JSON documents."""
+"""The resources that a client may read: the timeline of a run, a call, and the parts of a call, as JSON."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -11,9 +11,7 @@ from palyra.errors import InvalidInput
 from palyra.executors.mcp_upstream.limits import MAX_TIMELINE_CALLS
 from palyra.ids import CallId, RunId
 from palyra.pipeline.domain.call import CallRecord
-from palyra.server.mcp.service import Desk, Visitor
-
-# The addresses of what a client may read: runs, calls, and the parts of a call.
+from palyra.server.mcp.backend import McpBackend, McpCaller
 
 SCHEME: Final = "palyra://"
 RUN_TEMPLATE: Final = "palyra://runs/{run_id}"
@@ -28,8 +26,6 @@ class UnknownResource(InvalidInput):
 
 
 class CallPart(StrEnum):
-    """What a call left behind that is worth keeping by itself."""
-
     RESULT = "result"
     RECEIPT = "receipt"
     ATTESTATION = "attestation"
@@ -63,9 +59,7 @@ def uri_of_call(call_id: str) -> str:
     return f"{SCHEME}calls/{call_id}"
 
 
-# What an argument could be, for a client that helps its user to fill one in.
-
-# As many as the protocol lets an answer have.
+# The protocol allows no more in one answer.
 MAX_SUGGESTIONS: Final = 100
 _OWN: Final = {RUN_TEMPLATE: {"run_id"}, CALL_TEMPLATE: {"call_id"}, PART_TEMPLATE: {"call_id", "part"}}
 
@@ -80,7 +74,7 @@ def is_own(template: str) -> bool:
 
 
 def suggestions(template: str, argument: str, begun: str, *, run_id: str, call_ids: Iterable[str]) -> list[str]:
-    """For the variable of one of Palyra's own templates: what there is of the session, as far as it begins so."""
+    """Return the session's values for a variable of Palyra's own templates that begin with ``begun``."""
     if argument not in _OWN[template]:
         raise NothingToComplete(f"{template} has no variable {argument[:64]!r}")
     known = {"run_id": (run_id,), "call_id": tuple(call_ids), "part": tuple(part.value for part in CallPart)}
@@ -117,8 +111,8 @@ def resource_templates() -> list[dict[str, Any]]:
     ]
 
 
-def listed_resources(run_id: str, calls: Iterable[CallRecord]) -> list[dict[str, Any]]:
-    """The session's own run, and its newest calls."""
+def list_resources(run_id: str, calls: Iterable[CallRecord]) -> list[dict[str, Any]]:
+    """Return the session's own run, and its newest calls."""
     found = [{"uri": uri_of_run(run_id), "name": f"run {run_id}", "title": "This session's run", "mimeType": _JSON}]
     found += [
         {
@@ -153,10 +147,10 @@ def timeline(run_id: str, calls: list[CallRecord]) -> dict[str, Any]:
     }
 
 
-async def read_contents(desk: Desk, visitor: Visitor, uri: str) -> str:
+async def read_contents(backend: McpBackend, caller: McpCaller, uri: str) -> str:
     address = parse_resource(uri)
     if isinstance(address, RunAddress):
-        calls = await desk.calls_of_run(visitor, address.run_id, MAX_TIMELINE_CALLS)
+        calls = await backend.calls_of_run(caller, address.run_id, MAX_TIMELINE_CALLS)
         return _encode(timeline(str(address.run_id), calls)).decode()
-    view = (await desk.call_record(visitor, address.call_id)).view()
+    view = (await backend.call_record(caller, address.call_id)).view()
     return _encode(view if address.part is None else view[address.part.value]).decode()

@@ -1,6 +1,8 @@
-"""Images in results: a tool returns one if its output schema has the properties ``image_base64`` and ``media_type``.
+"""Tools as a client of the protocol sees them: names, schemas, hints, and images in results.
 
-A client gets it as image content, which a model can look at, and not a second time as text.
+A tool returns an image if its output schema has the properties ``image_base64`` and ``media_type``. The client gets it
+as image content, and not a second time as text. Hints follow from what the tool can touch, never from its description:
+a client may skip a question to its user because of them.
 """
 
 import re
@@ -35,7 +37,7 @@ def without_image(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def take_image(schema: dict[str, Any], result: Any) -> tuple[Any, Image | None]:
-    """The result without its picture, and the picture; None where there is none."""
+    """Split the result into the rest and its image, or None."""
     if not carries_image(schema) or not isinstance(result, dict):
         return result, None
     data, media_type = result.get(DATA), result.get(MEDIA_TYPE)
@@ -45,10 +47,8 @@ def take_image(schema: dict[str, Any], result: Any) -> tuple[Any, Image | None]:
     return rest, Image(data=data, media_type=media_type)
 
 
-# Tool names as the protocol's clients take them: letters, digits, ``_`` and ``-``.
-#
-# A dot becomes ``_`` and an underscore ``__``. No part of a tool's name begins with an underscore, so that every run
-# of underscores reads back in one way: pairs are underscores, and one that is left over at its end is a dot.
+# A client accepts letters, digits, ``_`` and ``-`` in names. A dot becomes ``_`` and an underscore ``__``. No part of a
+# tool's name begins with an underscore, so a run of them has one reading: pairs, and a dot if one is left over.
 
 _UNDERSCORES: Final = re.compile(r"_+")
 
@@ -58,26 +58,18 @@ def to_client(name: str) -> str:
 
 
 def from_client(raw: str) -> ToolName:
-    """The tool that a client means. Its own name, with dots, is understood as well."""
+    """Return the tool that a client names. A name with dots is the tool's own."""
     if "." in raw:
         return ToolName.parse(raw)
     read = _UNDERSCORES.sub(lambda run: "_" * (len(run[0]) // 2) + "." * (len(run[0]) % 2), raw)
     return ToolName.parse(read)
 
 
-__all__ = ["from_client", "to_client"]
-
-
-# A tool as a client sees it: name, title, schemas, and hints that are true.
-#
-# The hints follow from what the tool can touch, never from what somebody wrote about it: a client may skip a question
-# to its user because of them.
-
 _READS: Final = frozenset({ToolCapability.FILESYSTEM_READ, ToolCapability.ARTIFACTS_READ})
 _WORLD: Final = frozenset(
     {ToolCapability.NETWORK, ToolCapability.BROWSER, ToolCapability.DEVICE, ToolCapability.CHANNELS}
 )
-# What a result that is no object is put under: the protocol has only objects.
+# The key of a result that is not an object: the protocol has only objects.
 WRAPPED: Final = "result"
 
 
@@ -102,7 +94,7 @@ def hints_of(spec: ToolSpec) -> Hints:
     reads_only = capabilities <= _READS and not spec.metadata.grave and not spec.changes_state
     return Hints(
         read_only=reads_only,
-        # Whatever may change something may change it for the worse: nothing here is known to add only.
+        # No tool is known to add only, so every change may destroy.
         destructive=not reads_only,
         idempotent=spec.idempotent or reads_only,
         open_world=bool(capabilities & _WORLD),
@@ -121,7 +113,7 @@ def offered(spec: ToolSpec) -> OfferedTool:
 
 
 def tool_document(tool: OfferedTool) -> dict[str, Any]:
-    """The tool in the protocol's own form."""
+    """Return the tool in the form of the protocol."""
     document: dict[str, Any] = {
         "name": tool.name,
         "title": tool.title,
@@ -139,8 +131,7 @@ def tool_document(tool: OfferedTool) -> dict[str, Any]:
 
 
 def client_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """The schema of the structured content, which is an object and holds no image. What a server behind Palyra
-    structures is its own."""
+    """Return the schema of the structured content: an object without an image. Upstream tools have none."""
     if PROTOCOL_CONTENT in schema:
         return None
     if schema.get("type") == "object":

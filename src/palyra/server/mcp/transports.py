@@ -1,19 +1,25 @@
-"""One client on stdio, as `palyra mcp` carries its lines over one request. The protocol's library answers them."""
+"""The two transports of the protocol in a daemon: streamable HTTP, and the lines that ``palyra mcp`` carries.
+
+The protocol's library takes half a second to load. The first client loads it, or a thread before that.
+"""
 
 import asyncio
 import importlib
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import TYPE_CHECKING, Any, Final
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
+import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from palyra.errors import LimitExceeded
 from palyra.executors.mcp_upstream.limits import MAX_MESSAGE_BYTES, MAX_SESSIONS, MESSAGES_AHEAD, SESSION_IDLE_SECONDS
 from palyra.executors.mcp_upstream.messages import LineSplitter
-from palyra.server.mcp.request_context import CONNECTION, DoorRequest, SessionRuns, speaks_for, token_of
-from palyra.server.mcp.service import Desk, Visitor
+from palyra.identity.api_tokens import Unauthenticated
+from palyra.ids import PRINCIPAL_HEADER, RunId
+from palyra.server.mcp.backend import McpBackend, McpCaller
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -25,17 +31,132 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Lines = MemoryObjectReceiveStream[bytes | None]
 Write = Callable[[bytes], Awaitable[None]]
-# Answers lines with the library: what comes, and where the answers go.
-Library = Callable[[Lines, Write], Awaitable[None]]
+# Answers the lines of a client; ``Write`` sends one answer.
+AnswerLines = Callable[[Lines, Write], Awaitable[None]]
+SESSION_HEADER: Final = "mcp-session-id"
+# The key in a request's scope that names a connection on stdio.
+CONNECTION: Final = "palyra.connection"
+APPROVALS_PAGE: Final = "/approvals"
+_LIBRARY: Final = ("palyra.server.mcp.server", "mcp.server.streamable_http_manager")
+
+
+class TooManySessions(LimitExceeded):
+    code = "mcp.too_many_sessions"
+    hint = "close clients that are not in use"
+
+
+class HttpRequest(Protocol):
+    """The HTTP request that carries a message."""
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def scope(self) -> Any: ...
+
+
+def token_of(request: HttpRequest | None) -> str:
+    scheme, _, raw = ("" if request is None else request.headers.get("authorization", "")).partition(" ")
+    if scheme.lower() != "bearer" or not raw.strip():
+        raise Unauthenticated("this needs a token")
+    return raw.strip()
+
+
+def named_principal(request: HttpRequest | None) -> str | None:
+    return None if request is None else request.headers.get(PRINCIPAL_HEADER)
+
+
+def session_of(request: HttpRequest | None, token_id: str) -> str:
+    """Return the session of a request; a request without one belongs to the session of its token."""
+    if request is None:
+        return token_id
+    return str(request.scope.get(CONNECTION) or request.headers.get(SESSION_HEADER) or token_id)
+
+
+def approvals_page(request: HttpRequest | None) -> str:
+    """Return the address of the console's approvals, under the host name that the request used."""
+    host = "" if request is None else request.headers.get("host", "")
+    return f"{request.scope.get('scheme', 'http')}://{host}{APPROVALS_PAGE}" if request is not None and host else ""
+
+
+class _Session(msgspec.Struct):
+    run_id: RunId
+    used: float
+
+
+class SessionRuns:
+    """The run of each session. Its calls share a budget, and the handles that earlier calls returned.
+
+    A session is a connection on stdio, or a session id over HTTP, or the token itself where there is neither.
+    ``now`` is a monotonic clock.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._sessions: OrderedDict[tuple[str, str, str], _Session] = OrderedDict()
+
+    def run_of(self, caller: McpCaller, session: str) -> RunId:
+        """Return the run of the session. A session that is new, or was idle too long, gets a new run."""
+        if caller.run_id:
+            return RunId.parse(caller.run_id)
+        now = self._now()
+        self._forget(now)
+        # The token and the principal are part of the key: a session id alone is no secret.
+        key = (caller.token_id, caller.principal, session)
+        known = self._sessions.pop(key, None) or _Session(RunId.new(), now)
+        known.used = now
+        self._sessions[key] = known
+        return known.run_id
+
+    def _forget(self, now: float) -> None:
+        while self._sessions:
+            oldest = next(iter(self._sessions.values()))
+            if len(self._sessions) <= MAX_SESSIONS and now - oldest.used < SESSION_IDLE_SECONDS:
+                return
+            self._sessions.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+
+# The least serious first, as the protocol orders them.
+LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+# A request of a newer revision asks for messages under this key of its ``_meta``.
+REQUEST_LEVEL: Final = "io.modelcontextprotocol/logLevel"
+SessionKey = tuple[str, str, str]
+
+
+class LogLevels:
+    """The least log level that each session asked for. A session that asked for none gets no messages.
+
+    Clients of revisions with a handshake ask once for a session. Later revisions ask in each request, which the
+    protocol's library handles.
+    """
+
+    def __init__(self) -> None:
+        self._least: OrderedDict[SessionKey, str] = OrderedDict()
+
+    def choose(self, session: SessionKey, level: str) -> None:
+        self._least.pop(session, None)
+        self._least[session] = level
+        while len(self._least) > MAX_SESSIONS:
+            self._least.popitem(last=False)
+
+    def any_wanted(self, session: SessionKey) -> bool:
+        return session in self._least
+
+    def wanted(self, session: SessionKey, level: str) -> bool:
+        least = self._least.get(session)
+        return least is not None and LEVELS.index(level) >= LEVELS.index(least)
 
 
 class StdioClient:
-    """``library`` loads what answers; ``close`` ends the conversation from outside."""
+    """One client on stdio: the lines of one request's body, and the answers in its response."""
 
-    def __init__(self, receive: Receive, send: Send, library: Callable[[], Awaitable[Library]]) -> None:
+    def __init__(self, receive: Receive, send: Send, load: Callable[[], Awaitable[AnswerLines]]) -> None:
         self._receive = receive
         self._send = send
-        self._library = library
+        self._load = load
         self._scope = anyio.CancelScope()
         self._writing = anyio.Lock()
 
@@ -45,15 +166,15 @@ class StdioClient:
     async def serve(self) -> None:
         headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        # At once: the program on the other side waits for the head.
+        # Send the head at once: `palyra mcp` waits for it.
         await self._send({"type": "http.response.body", "body": b"", "more_body": True})
-        for_library, lines = anyio.create_memory_object_stream[bytes | None](MESSAGES_AHEAD)
+        received, lines = anyio.create_memory_object_stream[bytes | None](MESSAGES_AHEAD)
         with self._scope, lines:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._listen, for_library)
-                answer = await self._library()
-                await answer(lines, self.write)
-                # Nothing more will be answered: who still reads what the client says need not.
+                group.start_soon(self._listen, received)
+                answer_lines = await self._load()
+                await answer_lines(lines, self.write)
+                # No answer follows, so stop reading.
                 group.cancel_scope.cancel()
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -61,71 +182,58 @@ class StdioClient:
         async with self._writing:
             await self._send({"type": "http.response.body", "body": line + b"\n", "more_body": True})
 
-    async def _listen(self, for_library: MemoryObjectSendStream[bytes | None]) -> None:
+    async def _listen(self, received: MemoryObjectSendStream[bytes | None]) -> None:
         lines = LineSplitter()
-        async with for_library:
+        async with received:
             while True:
                 message = await self._receive()
                 if message["type"] != "http.request":
-                    # The client is gone, and with it whoever waited for an answer.
+                    # The client is gone: cancel the calls that it waits for.
                     self._scope.cancel()
                     return
                 for line in lines.feed(message.get("body", b"")):
-                    await for_library.send(line)
+                    await received.send(line)
                 if not message.get("more_body", False):
                     return
 
 
-# The protocol's two doors into a daemon: streamable HTTP, and the lines that `palyra mcp` carries.
-#
-# The library behind them takes half a second to load. It is loaded by the first client, or ahead of one in a thread.
+class McpTransport:
+    """Both transports of one event loop. The protocol's library is loaded with the first client."""
 
-_LIBRARY: Final = ("palyra.server.mcp.server", "palyra.server.mcp.server", "mcp.server.streamable_http_manager")
-
-
-class TooManySessions(LimitExceeded):
-    code = "mcp.too_many_sessions"
-    hint = "close clients that are not in use"
-
-
-class ProtocolDoor:
-    """Belongs to one event loop. Nothing of the library exists before the first client."""
-
-    def __init__(self, desk: Desk, version: str) -> None:
-        self._desk = desk
+    def __init__(self, backend: McpBackend, version: str) -> None:
+        self._backend = backend
         self._version = version
-        self._runs = SessionRuns(time.monotonic)
         self._server: PalyraServer | None = None
         self._manager: StreamableHTTPSessionManager | None = None
         self._loading = asyncio.Lock()
         self._hosting: asyncio.Task[None] | None = None
         self._open = asyncio.Event()
         self._stop = asyncio.Event()
-        self._streams: set[StdioClient] = set()
-        self._moved = asyncio.Event()
+        self._clients: set[StdioClient] = set()
+        self._clients_changed = asyncio.Event()
 
     @property
     def connections(self) -> int:
-        """Clients on stdio that are there now."""
-        return len(self._streams)
+        """The number of connected clients on stdio."""
+        return len(self._clients)
 
-    def admit(self, request: DoorRequest) -> Visitor:
-        return self._desk.admit(token_of(request), speaks_for(request))
+    def admit(self, request: HttpRequest) -> McpCaller:
+        return self._backend.admit(token_of(request), named_principal(request))
 
     async def prepare(self) -> None:
-        """Loads the library beside other work, before somebody waits for it."""
+        """Load the protocol's library in a thread."""
         async with self._loading:
             if self._server is None:
                 for name in _LIBRARY:
                     await asyncio.to_thread(importlib.import_module, name)
-                self._make()
+                self._create_server()
 
-    def _make(self) -> None:
+    def _create_server(self) -> None:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
         from palyra.server.mcp.server import PalyraServer
 
-        self._server = PalyraServer(self._desk, self._runs, self._version)
+        self._server = PalyraServer(self._backend, SessionRuns(time.monotonic), self._version)
         self._manager = StreamableHTTPSessionManager(
             self._server.protocol,
             session_idle_timeout=SESSION_IDLE_SECONDS,
@@ -141,63 +249,63 @@ class ProtocolDoor:
         finally:
             self._open.set()
 
-    async def http(self, visitor: Visitor, scope: Any, receive: Receive, send: Send) -> None:
-        """One request of streamable HTTP. A session is its token's alone."""
+    async def http(self, caller: McpCaller, scope: Any, receive: Receive, send: Send) -> None:
+        """Serve one request of streamable HTTP. A session belongs to the token that opened it."""
         await self.prepare()
         assert self._manager is not None
         if self._hosting is None:
             self._hosting = asyncio.create_task(self._host(self._manager), name="mcp sessions")
-        # Also for those who come while the first one still waits.
+        # Requests that arrive while the first one starts the task wait here too.
         await self._open.wait()
         from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
         from mcp.server.auth.provider import AccessToken
 
-        token = AccessToken(token="", client_id=visitor.token_id, scopes=[], subject=visitor.principal)
+        token = AccessToken(token="", client_id=caller.token_id, scopes=[], subject=caller.principal)
         scope["user"] = AuthenticatedUser(token)
         await self._manager.handle_request(scope, receive, send)
 
-    async def stream(self, request: DoorRequest, connection: str, receive: Receive, send: Send) -> None:
-        """A client on stdio, for as long as it is there."""
+    async def stream(self, request: HttpRequest, connection: str, receive: Receive, send: Send) -> None:
+        """Serve a client on stdio until it leaves."""
         request.scope[CONNECTION] = connection
 
-        async def library() -> Library:
+        async def load() -> AnswerLines:
             await self.prepare()
-            return lambda lines, write: self._answered(request, lines, write)
+            return lambda lines, write: self._answer_lines(request, lines, write)
 
-        stream = StdioClient(receive, send, library)
-        self._streams.add(stream)
-        self._moved.set()
+        client = StdioClient(receive, send, load)
+        self._clients.add(client)
+        self._clients_changed.set()
         try:
-            await stream.serve()
+            await client.serve()
         finally:
-            self._streams.discard(stream)
-            self._moved.set()
+            self._clients.discard(client)
+            self._clients_changed.set()
 
-    async def _answered(self, request: DoorRequest, lines: Lines, write: Write) -> None:
+    async def _answer_lines(self, request: HttpRequest, lines: Lines, write: Write) -> None:
         from palyra.server.mcp.server import MessageStream
 
         assert self._server is not None
         await MessageStream(self._server.protocol, request, write).serve(lines)
 
-    async def left_alone(self, seconds: float) -> None:
-        """Returns when there has been no client on stdio for this long."""
+    async def wait_until_idle(self, seconds: float) -> None:
+        """Return when no client on stdio was connected for this long."""
         while True:
-            self._moved.clear()
+            self._clients_changed.clear()
             try:
-                async with asyncio.timeout(None if self._streams else seconds):
-                    await self._moved.wait()
+                async with asyncio.timeout(None if self._clients else seconds):
+                    await self._clients_changed.wait()
             except TimeoutError:
                 return
 
     def require_room(self) -> None:
-        if len(self._streams) >= MAX_SESSIONS:
-            raise TooManySessions(f"{len(self._streams)} clients are connected")
+        if len(self._clients) >= MAX_SESSIONS:
+            raise TooManySessions(f"{len(self._clients)} clients are connected")
 
     def close_streams(self) -> None:
-        """Ends what clients hold open: the daemon stops."""
+        """End the streams that clients hold open, so that the daemon can stop."""
         self._stop.set()
-        for stream in tuple(self._streams):
-            stream.close()
+        for client in tuple(self._clients):
+            client.close()
 
     async def close(self) -> None:
         self.close_streams()

@@ -38,7 +38,7 @@ async def list_tokens_as_json(console: Console, _visit: Visit) -> dict[str, Any]
 
 async def make_token(console: Console, visit: Visit, body: TokenBody) -> dict[str, Any]:
     """A token as it is shown, once: what is kept of it is a hash."""
-    console.service.require_config_change(visit.caller)
+    console.service.require_operator(visit.caller, "config.change")
     principal = Principal.parse(body.principal)
     run_id = "" if body.run_id is None else str(RunId.parse(body.run_id))
     record, text = await console.store.transact(
@@ -57,7 +57,7 @@ async def make_token(console: Console, visit: Visit, body: TokenBody) -> dict[st
 
 
 async def revoke(console: Console, visit: Visit, _body: RevokeBody) -> Any:
-    console.service.require_config_change(visit.caller)
+    console.service.require_operator(visit.caller, "config.change")
     token_id = TokenId.parse(visit.path("token_id"))
     return token_view(await console.store.transact(lambda tx: revoke_token(tx, token_id, actor=visit.caller.actor)))
 
@@ -103,13 +103,13 @@ USES = ("vault.secret_used", "vault.use_denied")
 async def show_vault(console: Console, visit: Visit) -> dict[str, Any]:
     after = visit.query("after")
     secrets = await asyncio.to_thread(
-        console.service.vault.list, after=SecretRef.parse(after) if after else None, limit=PAGE_ROWS
+        console.service.vault().list, after=SecretRef.parse(after) if after else None, limit=PAGE_ROWS
     )
     uses = await asyncio.gather(*(asyncio.to_thread(_newest, console, kind) for kind in USES))
     return {
         "secrets": secrets,
         "next": str(secrets[-1].ref) if len(secrets) == PAGE_ROWS else None,
-        "status": await console.service.vault.status(),
+        "status": await console.service.vault().status(),
         "uses": sorted((event for found in uses for event in found), key=lambda event: event.seq, reverse=True),
     }
 

@@ -48,16 +48,16 @@ class ProfilesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 async def show_browser(console: Console, visit: Visit) -> dict[str, Any]:
     """Without a browser daemon the page says so: that is no fault of whoever opened it."""
     try:
-        sessions = await console.service.browser.sessions(visit.caller.actor)
-        profiles = await console.service.browser.profiles(visit.caller.actor)
+        sessions = await console.service.browser().sessions(visit.caller.actor)
+        profiles = await console.service.browser().profiles(visit.caller.actor)
     except Unavailable as error:
         return {"sessions": [], "profiles": [], "rolled_back": False, "away": error}
-    rolled_back = console.service.browser.profiles_rolled_back
+    rolled_back = console.service.browser().profiles_rolled_back
     return {"sessions": sessions, "profiles": profiles, "rolled_back": rolled_back, "away": None}
 
 
 async def show_session(console: Console, visit: Visit) -> dict[str, Any]:
-    session_id, actor, browser = visit.path("session_id"), visit.caller.actor, console.service.browser
+    session_id, actor, browser = visit.path("session_id"), visit.caller.actor, console.service.browser()
     session = await browser.session(session_id, actor)
     events, downloads = await asyncio.gather(browser.events(session_id, actor), browser.downloads(session_id, actor))
     return {
@@ -70,16 +70,16 @@ async def show_session(console: Console, visit: Visit) -> dict[str, Any]:
 
 
 async def console_browser_profiles_list_handler(console: Console, visit: Visit) -> dict[str, Any]:
-    return {"profiles": await console.service.browser.profiles(visit.caller.actor)}
+    return {"profiles": await console.service.browser().profiles(visit.caller.actor)}
 
 
 async def list_sessions(console: Console, visit: Visit) -> dict[str, Any]:
-    return {"sessions": await console.service.browser.sessions(visit.caller.actor)}
+    return {"sessions": await console.service.browser().sessions(visit.caller.actor)}
 
 
 async def change_session(console: Console, visit: Visit, body: SessionBody) -> dict[str, Any]:
-    console.service.require_browser_manager(visit.caller)
-    browser, session_id, actor = console.service.browser, visit.path("session_id"), visit.caller.actor
+    console.service.require_operator(visit.caller, "browser.manage")
+    browser, session_id, actor = console.service.browser(), visit.path("session_id"), visit.caller.actor
     match body.change:
         case "take_over":
             return await browser.take_over(session_id, actor, body.reason)
@@ -91,39 +91,39 @@ async def change_session(console: Console, visit: Visit, body: SessionBody) -> d
 
 async def operate_session(console: Console, visit: Visit, body: OperateBody) -> dict[str, Any]:
     """What the person who took over does. The journal says how often they did what, never what they typed."""
-    console.service.require_browser_manager(visit.caller)
-    await console.service.browser.operate(visit.path("session_id"), visit.caller.actor, body.inputs)
+    console.service.require_operator(visit.caller, "browser.manage")
+    await console.service.browser().operate(visit.path("session_id"), visit.caller.actor, body.inputs)
     return {"inputs": len(body.inputs)}
 
 
 async def change_download(console: Console, visit: Visit, body: DownloadBody) -> dict[str, Any]:
-    console.service.require_browser_manager(visit.caller)
-    browser = console.service.browser
+    console.service.require_operator(visit.caller, "browser.manage")
+    browser = console.service.browser()
     change = browser.release if body.change == "release" else browser.delete
     return await change(visit.path("session_id"), visit.path("download_id"), visit.caller.actor)
 
 
 async def change_profile(console: Console, visit: Visit, body: ProfileBody) -> dict[str, Any]:
-    console.service.require_browser_manager(visit.caller)
-    browser = console.service.browser
+    console.service.require_operator(visit.caller, "browser.manage")
+    browser = console.service.browser()
     change = browser.reset_profile if body.change == "reset" else browser.delete_profile
     return await change(visit.path("profile_id"), visit.caller.actor)
 
 
 async def change_profiles(console: Console, visit: Visit, body: ProfilesBody) -> dict[str, Any]:
     """Goes on from an older copy of their folder."""
-    console.service.require_browser_manager(visit.caller)
-    return await console.service.browser.accept_profiles(visit.caller.actor)
+    console.service.require_operator(visit.caller, "browser.manage")
+    return await console.service.browser().accept_profiles(visit.caller.actor)
 
 
 async def watch_session(console: Console, visit: Visit) -> Response:
     """Pictures of the active tab as they come. That somebody looked is on the session's own record too."""
-    console.service.require_browser_manager(visit.caller)
+    console.service.require_operator(visit.caller, "browser.manage")
     if console.listeners >= MAX_LISTENERS:
         raise TooManyPagesOpen(f"{console.listeners} pages are open")
     session_id, actor = visit.path("session_id"), visit.caller.actor
     try:
-        await console.service.browser.session(session_id, actor)
+        await console.service.browser().session(session_id, actor)
         shown: AsyncIterator[bytes] | list[bytes] = _pictures(console, visit, session_id)
     except (NoSuchSession, SessionOver) as error:
         # It ended while its page was opened: told as it is told to whoever watched.
@@ -136,11 +136,11 @@ async def _pictures(console: Console, visit: Visit, session_id: str) -> AsyncIte
     clock, looked = console.service.clock, console.service.clock.monotonic()
     console.listeners += 1
     try:
-        async for seen in console.service.browser.watch(session_id, visit.caller.actor):
+        async for seen in console.service.browser().watch(session_id, visit.caller.actor):
             if clock.monotonic() - looked >= LOGIN_LOOK_SECONDS:
                 looked = clock.monotonic()
                 visit = await authenticate(console, visit.request, by_person=False)
-                console.service.require_browser_manager(visit.caller)
+                console.service.require_operator(visit.caller, "browser.manage")
             yield _line(seen)
         yield b"event: over\ndata: {}\n\n"
     except PalyraError as error:

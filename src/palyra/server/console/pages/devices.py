@@ -75,7 +75,7 @@ async def list_workers(console: Console, _visit: Visit) -> dict[str, Any]:
 
 async def make_code(console: Console, visit: Visit, body: PairingCodeBody) -> dict[str, Any]:
     """A code as it is shown, once: nothing keeps it, the record of this action neither."""
-    console.service.require_pairing_operator(visit.caller, body.kind.value)
+    console.service.require_operator(visit.caller, "device.pair", kind=body.kind.value)
     desk = (await console.service.nodes()).pairing
     made = await desk.make_code(body.method, body.kind, actor=visit.caller.actor, ttl_seconds=body.ttl_seconds)
     shown: dict[str, Any] = msgspec.to_builtins(code_view(made.record))
@@ -90,16 +90,16 @@ async def make_code(console: Console, visit: Visit, body: PairingCodeBody) -> di
 
 
 async def withdraw_code(console: Console, visit: Visit, _body: WithdrawBody) -> Any:
-    console.service.require_pairing_operator(visit.caller)
+    console.service.require_operator(visit.caller, "device.pair", kind="any")
     desk = (await console.service.nodes()).pairing
     return code_view(await desk.withdraw_code(visit.path("code_id"), actor=visit.caller.actor))
 
 
 async def decide_pairing(console: Console, visit: Visit, body: PairingDecisionBody) -> Any:
     service, pairing_id = console.service, visit.path("pairing_id")
-    service.require_pairing_operator(visit.caller)
+    service.require_operator(visit.caller, "device.pair", kind="any")
     desk = (await service.nodes()).pairing
-    service.require_pairing_operator(visit.caller, (await desk.pairing(pairing_id)).kind.value)
+    service.require_operator(visit.caller, "device.pair", kind=(await desk.pairing(pairing_id)).kind.value)
     actor, reason = visit.caller.actor, body.reason or ""
     if body.decision == "approve":
         return pairing_view(
@@ -109,7 +109,7 @@ async def decide_pairing(console: Console, visit: Visit, body: PairingDecisionBo
 
 
 async def change_node(console: Console, visit: Visit, body: NodeBody) -> dict[str, Any]:
-    console.service.require_device_manager(visit.caller)
+    console.service.require_operator(visit.caller, "device.manage")
     desk, device = (await console.service.nodes()).desk, visit.path("device")
     if body.change == "revoke":
         return desk.view(await desk.revoke(device, reason=body.reason, actor=visit.caller.actor))
@@ -119,7 +119,7 @@ async def change_node(console: Console, visit: Visit, body: NodeBody) -> dict[st
 
 
 async def change_worker(console: Console, visit: Visit, body: WorkerBody) -> Any:
-    console.service.require_device_manager(visit.caller)
+    console.service.require_operator(visit.caller, "device.manage")
     fleet = console.service.workers()
     record = await asyncio.to_thread(find_worker, fleet, visit.path("worker"))
     named = {"actor": visit.caller.actor, "worker_id": record.worker_id}

@@ -30,7 +30,7 @@ async def show_doctor(console: Console, _visit: Visit) -> dict[str, Any]:
     examined = console.examined
     return {
         "at_ms": None if examined is None else examined[0],
-        "report": None if examined is None else examined[1],
+        "checks": None if examined is None else examined[1],
         "busy": console.examining.locked(),
         "status": await asyncio.to_thread(console.service.status),
         "missing": console.service.ready(),
@@ -40,16 +40,16 @@ async def show_doctor(console: Console, _visit: Visit) -> dict[str, Any]:
 async def show_doctor_as_json(console: Console, _visit: Visit) -> dict[str, Any]:
     if console.examined is None:
         return {"examined_at": None, "checks": []}
-    at_ms, report = console.examined
-    return {"examined_at": rfc3339(at_ms), "checks": msgspec.to_builtins(report.checks)}
+    at_ms, checks = console.examined
+    return {"examined_at": rfc3339(at_ms), "checks": checks}
 
 
 async def examine_machine(console: Console, visit: Visit, _body: ExamineBody) -> dict[str, Any]:
     if console.examining.locked():
         raise Busy("the machine is being examined already")
     async with console.examining:
-        report = await asyncio.to_thread(console.machine.examine)
-        console.examined = (console.service.clock.now_ms(), report)
+        checks = await asyncio.to_thread(console.examine_machine)
+        console.examined = (console.service.clock.now_ms(), checks)
     return await show_doctor_as_json(console, visit)
 
 

@@ -98,7 +98,7 @@ def _everything(visit: Visit) -> bool:
 def _rows(console: Console, *, everything: bool) -> tuple[list[SkillRow], int]:
     """With the number of removed versions that are left out."""
     rows, left_out = [], 0
-    for skill_id, known in console.service.skills.index.listed():
+    for skill_id, known in console.service.skills().index.listed():
         versions = [one for one in known if everything or one.state is not SkillState.REMOVED]
         left_out += len(known) - len(versions)
         if not versions:
@@ -110,7 +110,7 @@ def _rows(console: Console, *, everything: bool) -> tuple[list[SkillRow], int]:
 
 async def show_skill(console: Console, visit: Visit) -> dict[str, Any]:
     skill_id = visit.path("skill_id")
-    details = await console.service.skills.details(skill_id)
+    details = await console.service.skills().details(skill_id)
     return {
         "title": details.versions[0].manifest.name or skill_id,
         "skill_id": skill_id,
@@ -126,8 +126,8 @@ async def show_candidate(console: Console, visit: Visit) -> dict[str, Any]:
 
 async def upsert_skill_status(console: Console, visit: Visit, body: StatusBody) -> Any:
     """What a person decides about a skill; the registry records it and keeps to its table of states."""
-    console.service.require_skill_manager(visit.caller)
-    skills, skill_id = console.service.skills, visit.path("skill_id")
+    console.service.require_operator(visit.caller, "skill.manage")
+    skills, skill_id = console.service.skills(), visit.path("skill_id")
     said: dict[str, str] = {"actor": visit.caller.actor, "reason": body.reason}
     match body.status:
         case "approve":
@@ -147,7 +147,7 @@ async def upsert_skill_status(console: Console, visit: Visit, body: StatusBody) 
 
 async def write_skill_builder_scaffold(console: Console, visit: Visit, body: ScaffoldBody) -> dict[str, Any]:
     """A project in quarantine, out of a description. Nothing of it is built or run before a person promotes it."""
-    console.service.require_skill_manager(visit.caller)
+    console.service.require_operator(visit.caller, "skill.manage")
     made = await asyncio.to_thread(
         console.candidates.write_scaffold, body.name, body.publisher, body.language, body.prompt
     )
@@ -155,7 +155,7 @@ async def write_skill_builder_scaffold(console: Console, visit: Visit, body: Sca
 
 
 async def discard_candidate(console: Console, visit: Visit, _body: DiscardBody) -> dict[str, Any]:
-    console.service.require_skill_manager(visit.caller)
+    console.service.require_operator(visit.caller, "skill.manage")
     candidate_id = visit.path("candidate_id")
     await asyncio.to_thread(console.candidates.discard, candidate_id)
     return {"candidate_id": candidate_id, "state": CandidateState.DISCARDED.value}

@@ -1,21 +1,23 @@
-"""The console stands beside the API on one listener; its desks and the checks of the machine come with it."""
+"""The console beside the API on one listener, and its services."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fakes.gateway_harness import open_harness
 from fakes.raw_http import ask, operator
+from palyra.daemon.console_wiring import build_console
 from palyra.doctor.checks import machine_probes
-from palyra.server.console.services import CandidateDesk, JournalDesk, MachineDesk, PolicyDesk
+from palyra.server.console.services import CandidateService, JournalService, PolicyService
 from palyra.server.http.app import create_app
 from palyra.server.listener import CONSOLE_PATHS, Front
 
 
-async def test_each_path_goes_to_its_own_door(tmp_path: Path) -> None:
+async def test_each_path_goes_to_the_api_or_the_console(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        front = Front(create_app(harness.gateway.service), harness.gateway)
+        front = Front(create_app(harness.gateway.service), partial(build_console, harness.gateway))
         assert (await ask(front, "GET", "/healthz")).data == {"status": "ok"}
         assert (await ask(front, "GET", "/v1/tools", token=await operator(harness))).status == 200
         page = await ask(front, "GET", "/login", headers=[(b"accept", b"text/html")])
@@ -26,24 +28,24 @@ async def test_each_path_goes_to_its_own_door(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("P-console-works")
-def test_a_daemon_without_visitors_loads_no_templates() -> None:
+def test_a_daemon_without_an_open_page_loads_no_templates() -> None:
     import subprocess
 
     script = "import sys, palyra.daemon.palyrad; sys.exit('jinja2' in sys.modules or 'segno' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-async def test_desks_show_what_the_daemon_has(tmp_path: Path) -> None:
+async def test_services_show_what_the_daemon_has(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         gateway = harness.gateway
-        policy = PolicyDesk(gateway.policy)
+        policy = PolicyService(gateway.policy)
         shown = policy.policy_text("baseline.sensitive-needs-approval")
         assert shown is not None and shown["effect"] == "forbid" and "need a person's" in shown["comment"]
         assert policy.policy_text("nothing") is None and len(policy.policies()) > 10
-        journal = JournalDesk(gateway.store, gateway.state)
+        journal = JournalService(gateway.store, gateway.state.path("signing.pub"), gateway.state.path("none"))
         assert journal.verify().events == gateway.store.head()[0]
         assert b"daemon.started" in b"".join(journal.export(1, None))
         probes = machine_probes(gateway.state.root, gateway.policy.folder, gateway.settings)
         assert len({probe.name for probe in probes}) == len(probes)
-        assert isinstance(MachineDesk(gateway.state, gateway.policy.folder, gateway.settings), MachineDesk)
-        assert CandidateDesk(gateway.state, gateway.settings.skills).all() == ()
+        candidates = CandidateService(gateway.state.path("candidates"), gateway.settings.skills)
+        assert candidates.all() == ()

@@ -1,4 +1,4 @@
-"""The door by itself. What clients see of it is in tests/e2e/test_mcp_clients.py."""
+"""The transports of MCP. What clients see of it is in tests/e2e/test_mcp_clients.py."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ from fakes.gateway_harness import open_harness
 from fakes.raw_http import ask, make_token, operator
 from palyra.identity.api_tokens import Unauthenticated
 from palyra.server.http.app import create_app
-from palyra.server.mcp.request_context import CONNECTION, console_of, session_of, speaks_for, token_of
+from palyra.server.mcp.transports import CONNECTION, approvals_page, named_principal, session_of, token_of
 
 
 class Request:
@@ -20,11 +20,11 @@ class Request:
 
 def test_a_request_names_its_token_principal_and_session() -> None:
     request = Request(authorization="Bearer plr_x", palyra_principal="agent:a", mcp_session_id="s")
-    assert (token_of(request), speaks_for(request), session_of(request, "T")) == ("plr_x", "agent:a", "s")
+    assert (token_of(request), named_principal(request), session_of(request, "T")) == ("plr_x", "agent:a", "s")
     request.scope[CONNECTION] = "stdio-1"
     assert session_of(request, "T") == "stdio-1"
     assert session_of(Request(), "T") == "T" and session_of(None, "T") == "T"
-    assert console_of(Request(host="localhost:1")) == "http://localhost:1/approvals" and console_of(None) == ""
+    assert approvals_page(Request(host="localhost:1")) == "http://localhost:1/approvals" and approvals_page(None) == ""
     for bad in (None, Request(), Request(authorization="Basic x"), Request(authorization="Bearer ")):
         with pytest.raises(Unauthenticated):
             token_of(bad)
@@ -47,10 +47,10 @@ async def test_lines_need_their_content_type_and_a_token(tmp_path: Path) -> None
         assert nobody.status == 401
 
 
-async def test_a_door_that_is_left_alone_says_so(tmp_path: Path) -> None:
+async def test_a_transport_without_clients_says_so(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        door = harness.gateway.mcp.door()
+        transport = harness.gateway.mcp.door()
         async with asyncio.timeout(60):
-            await door.left_alone(0.01)
-        assert door.connections == 0
+            await transport.wait_until_idle(0.01)
+        assert transport.connections == 0
         assert (tmp_path / "state" / "mcp.used").exists()

@@ -9,8 +9,7 @@ from palyra.identity.api_tokens import ScopeMissing, TokenRecord, TokenScope
 from palyra.ids import Principal
 from palyra.pipeline.domain.approval import SelfApproval, UnknownApproval
 from palyra.pipeline.store.approval_tables import read_approval
-from palyra.server.access import Caller
-from palyra.server.context import ActionDenied
+from palyra.server.context import ActionDenied, Caller
 
 WRITE = {"path": "a.txt", "content": "hello"}
 
@@ -60,18 +59,18 @@ async def test_a_policy_may_forbid_a_scope(tmp_path: Path) -> None:
 async def test_tokens_and_settings_take_both_the_scope_and_the_policy(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         service = harness.gateway.service
-        service.require_config_change(a_caller("user:operator", TokenScope.OPERATE))
+        service.require_operator(a_caller("user:operator", TokenScope.OPERATE), "config.change")
         with pytest.raises(ScopeMissing):
-            service.require_config_change(a_caller("user:operator", TokenScope.CALL))
+            service.require_operator(a_caller("user:operator", TokenScope.CALL), "config.change")
         with pytest.raises(ActionDenied):
-            service.require_config_change(a_caller("agent:bot", TokenScope.OPERATE))
+            service.require_operator(a_caller("agent:bot", TokenScope.OPERATE), "config.change")
 
 
 async def test_status_is_for_whoever_may_use_palyra_at_all(tmp_path: Path) -> None:
     async with open_harness(tmp_path, {"access": {"principals": ["agent:bot"]}}) as harness:
-        harness.gateway.service.require_status(a_caller("agent:bot", TokenScope.CALL))
+        harness.gateway.service.require_permitted(a_caller("agent:bot", TokenScope.CALL), "status.read")
         with pytest.raises(ActionDenied):
-            harness.gateway.service.require_status(a_caller("agent:stranger", TokenScope.CALL))
+            harness.gateway.service.require_permitted(a_caller("agent:stranger", TokenScope.CALL), "status.read")
 
 
 async def test_another_principals_approval_looks_missing(tmp_path: Path) -> None:

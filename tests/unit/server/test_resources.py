@@ -6,20 +6,20 @@ import pytest
 from palyra.errors import InvalidInput
 from palyra.ids import CallId, RunId
 from palyra.pipeline.domain.call import CallRecord, CallState
+from palyra.server.mcp.backend import McpBackend, McpCaller
 from palyra.server.mcp.resources import (
     CallAddress,
     CallPart,
     RunAddress,
-    listed_resources,
+    list_resources,
     parse_resource,
     read_contents,
     resource_templates,
     uri_of_call,
     uri_of_run,
 )
-from palyra.server.mcp.service import ConsoleUser, Desk
 
-VISITOR = ConsoleUser(principal="agent:bot", actor="agent:bot", token_id="T")
+CALLER = McpCaller(principal="agent:bot", actor="agent:bot", token_id="T")
 
 
 class OneCall:
@@ -63,17 +63,17 @@ def test_other_addresses_are_refused(uri: str) -> None:
 
 async def test_a_run_and_the_parts_of_a_call_are_documents() -> None:
     record = a_call()
-    desk = cast("Desk", OneCall(record))
-    timeline = json.loads(await read_contents(desk, VISITOR, uri_of_run(record.run_id)))
+    backend = cast("McpBackend", OneCall(record))
+    timeline = json.loads(await read_contents(backend, CALLER, uri_of_run(record.run_id)))
     assert timeline["calls"][0]["tool"] == "echo" and timeline["complete"]
-    whole = json.loads(await read_contents(desk, VISITOR, uri_of_call(record.call_id)))
+    whole = json.loads(await read_contents(backend, CALLER, uri_of_call(record.call_id)))
     assert whole["result"] == {"text": "hi"}
-    part = json.loads(await read_contents(desk, VISITOR, f"{uri_of_call(record.call_id)}/attestation"))
+    part = json.loads(await read_contents(backend, CALLER, f"{uri_of_call(record.call_id)}/attestation"))
     assert part == {"signatures": []}
 
 
 def test_a_listing_has_the_run_first() -> None:
     record = a_call()
-    found = listed_resources(record.run_id, [record])
+    found = list_resources(record.run_id, [record])
     assert [each["uri"] for each in found] == [uri_of_run(record.run_id), uri_of_call(record.call_id)]
     assert len(resource_templates()) == 3

@@ -1,9 +1,10 @@
-"""Who hears what of a call. What a client really hears is in tests/e2e/test_mcp_clients.py."""
+"""The log messages and the progress of a call. What a client really hears is in tests/e2e/test_mcp_clients.py."""
 
 import pytest
 
 from palyra.executors.mcp_upstream.limits import MAX_SESSIONS
-from palyra.server.mcp.call_report import LEVELS, LogLevels, level_of
+from palyra.server.mcp.call_report import level_of
+from palyra.server.mcp.transports import LEVELS, LogLevels
 
 ME = ("token", "agent:a", "s")
 

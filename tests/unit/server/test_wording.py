@@ -3,8 +3,15 @@ from typing import Any
 import pytest
 
 from palyra.pipeline.domain.approval import Approval, ApprovalBinding, ApprovalState
-from palyra.server.mcp.elicitation import FORM, Answer, after_a_no, how_to_go_on, question_for, read_answer
-from palyra.server.mcp.handshake import INSTRUCTIONS
+from palyra.server.mcp.wording import (
+    FORM,
+    INSTRUCTIONS,
+    UserAnswer,
+    read_answer,
+    render_denied,
+    render_question,
+    render_waiting,
+)
 
 
 def approval(**more: Any) -> Approval:
@@ -27,34 +34,34 @@ def approval(**more: Any) -> Approval:
 
 
 def test_the_question_shows_who_what_and_what_it_touches() -> None:
-    asked = question_for(approval())
+    asked = render_question(approval())
     assert "agent:bot wants to call fs.write" in asked and "paths: x" in asked and '{"path":"x"}' in asked
     assert "hosts" not in asked
-    long = question_for(approval(arguments={"content": "z" * 9000}))
+    long = render_question(approval(arguments={"content": "z" * 9000}))
     assert len(long) < 3000 and "palyra approvals show A1" in long
 
 
 @pytest.mark.parametrize(
     ("action", "content", "answer"),
     [
-        ("accept", {"decision": "approve"}, Answer.APPROVED),
-        ("accept", {"decision": "deny"}, Answer.DENIED),
-        ("accept", {"decision": "APPROVE"}, Answer.DENIED),
-        ("accept", {"decision": True}, Answer.DENIED),
-        ("accept", None, Answer.DENIED),
-        ("decline", {"decision": "approve"}, Answer.DENIED),
-        ("cancel", {"decision": "approve"}, Answer.UNDECIDED),
+        ("accept", {"decision": "approve"}, UserAnswer.APPROVED),
+        ("accept", {"decision": "deny"}, UserAnswer.DENIED),
+        ("accept", {"decision": "APPROVE"}, UserAnswer.DENIED),
+        ("accept", {"decision": True}, UserAnswer.DENIED),
+        ("accept", None, UserAnswer.DENIED),
+        ("decline", {"decision": "approve"}, UserAnswer.DENIED),
+        ("cancel", {"decision": "approve"}, UserAnswer.UNDECIDED),
     ],
 )
-def test_only_a_plain_yes_is_one(action: str, content: dict[str, Any] | None, answer: Answer) -> None:
+def test_only_a_plain_yes_is_one(action: str, content: dict[str, Any] | None, answer: UserAnswer) -> None:
     assert read_answer(action, content) is answer
 
 
 def test_the_agent_is_told_how_to_go_on() -> None:
-    told = how_to_go_on(approval())
+    told = render_waiting(approval())
     assert "fs_write" in told and "palyra approvals approve A1" in told and "exactly the same arguments" in told
     assert "1970-01-01T00:01:00" in told
-    assert "said no" in after_a_no(approval())
+    assert "said no" in render_denied(approval())
     assert FORM["required"] == ["decision"]
 
 

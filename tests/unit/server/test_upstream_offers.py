@@ -15,7 +15,7 @@ from fakes.daemon import Daemon, Place
 from fakes.mcp_clients import MODES, TRANSPORTS, connected, meta
 from palyra.executors.mcp_upstream.spec import DefinitionKind, ToolDefinition
 from palyra.server.mcp.resources import PART_TEMPLATE, RUN_TEMPLATE, NothingToComplete, suggestions
-from palyra.server.mcp.upstream_offers import _matched
+from palyra.server.mcp.upstream_offers import match_uri
 
 
 class Harness:
@@ -158,5 +158,5 @@ def test_an_address_that_cannot_be_taken_apart_does_not_stand_in_the_way_of_othe
         return ToolDefinition(name="t", input_schema={}, kind=DefinitionKind.TEMPLATE, uri=uri)
 
     for ambiguous in ("clock://{a}{b}", "clock://{a}/{a}", "clock://" + "x" * 9_000):
-        assert _matched(template(ambiguous), "clock://noon") is None
-    assert _matched(template("clock://{a}"), "clock://noon") == {"a": "noon"}
+        assert match_uri(template(ambiguous), "clock://noon") is None
+    assert match_uri(template("clock://{a}"), "clock://noon") == {"a": "noon"}

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from palyra.clock import SystemClock
 from palyra.identity.api_tokens import ScopeMissing, TokenRecord, TokenScope, Unauthenticated
 from palyra.ids import InvalidPrincipal, Principal
-from palyra.server.access import Caller, caller_of
+from palyra.server.context import Caller, authenticate_request
 
 
 def a_caller(*scopes: TokenScope) -> Caller:
@@ -27,17 +27,17 @@ class NoTokens:
 
 def test_an_agent_speaks_for_itself_only() -> None:
     agent = a_caller(TokenScope.CALL)
-    assert str(agent.speaks_for(None)) == str(agent.speaks_for("agent:bot")) == "agent:bot"
+    assert str(agent.on_behalf_of(None)) == str(agent.on_behalf_of("agent:bot")) == "agent:bot"
     for other in ("agent:other", "user:operator", "not a principal"):
         with pytest.raises(ScopeMissing):
-            agent.speaks_for(other)
+            agent.on_behalf_of(other)
 
 
 def test_an_operator_speaks_for_others_who_are_principals() -> None:
     operator = a_caller(TokenScope.OPERATE)
-    assert str(operator.speaks_for("user:alice")) == "user:alice"
+    assert str(operator.on_behalf_of("user:alice")) == "user:alice"
     with pytest.raises(InvalidPrincipal):
-        operator.speaks_for("root")
+        operator.on_behalf_of("root")
 
 
 def test_who_sees_what() -> None:
@@ -54,11 +54,11 @@ def test_anything_but_a_bearer_token_is_not_looked_up(header: str) -> None:
     headers = [(b"authorization", header.encode())] if header else []
     request = Request({"type": "http", "headers": headers})
     with pytest.raises(Unauthenticated):
-        caller_of(request, reader, SystemClock())
+        authenticate_request(request, reader, SystemClock())
     assert reader.asked == 0
 
 
 def test_a_token_in_the_query_is_not_taken() -> None:
     query = b"token=plr_01ARZ3NDEKTSV4RRFFQ69G5FAV_" + b"a" * 43
     with pytest.raises(Unauthenticated):
-        caller_of(Request({"type": "http", "headers": [], "query_string": query}), NoTokens(), SystemClock())
+        authenticate_request(Request({"type": "http", "headers": [], "query_string": query}), NoTokens(), SystemClock())

@@ -1,0 +1,42 @@
+"""The console's wiring: the services of a gateway that its pages use."""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from palyra.daemon.gateway_wiring import Gateway
+
+CANDIDATES = "skill-candidates"
+PUBLIC_KEY = "signing.pub"
+
+
+def build_console(gateway: "Gateway") -> "ASGIApp":
+    """Build the console's application. Call it in a thread: it loads templates."""
+    from palyra.doctor.checks import machine_probes
+    from palyra.doctor.report import examine
+    from palyra.journal.checkpoint import CHECKPOINT_NAME
+    from palyra.server.console.app import create_console_app
+    from palyra.server.console.services import (
+        CandidateService,
+        Console,
+        ConsoleServices,
+        JournalService,
+        PolicyService,
+    )
+
+    def examine_machine() -> list[dict[str, Any]]:
+        report = examine(machine_probes(gateway.state.root, gateway.policy.folder, gateway.settings))
+        checks: list[dict[str, Any]] = msgspec.to_builtins(report.checks)
+        return checks
+
+    services = ConsoleServices(
+        policy=PolicyService(gateway.policy),
+        journal=JournalService(gateway.store, gateway.state.path(PUBLIC_KEY), gateway.state.path(CHECKPOINT_NAME)),
+        candidates=CandidateService(gateway.state.path(CANDIDATES), gateway.settings.skills),
+        examine_machine=examine_machine,
+        egress_rules=tuple(gateway.settings.egress.allowed_hosts),
+    )
+    return create_console_app(Console(gateway.service, services))
