@@ -102,7 +102,7 @@ def environment(assets: Assets) -> Environment:
         shown_json=shown_json,
         clipped=clipped,
         short_id=short_id,
-        format_size=format_size,
+        size=format_size,
         sized=sized,
         words=words,
         duration=duration,
