@@ -11,7 +11,6 @@ from palyra.devicelink.server.peer_checks import RefusalKind
 from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError, RemoteError, Unavailable
 from palyra.identity.device import DeviceId, DeviceKind, DeviceRevoked
 from palyra.identity.records import PeerIdentity
-from palyra.nodes.domain.requests import ResultDuplicate, ResultFromOther, ResultLate, ResultTooLarge, ResultUnknown
 
 ME = DeviceId.new()
 NODES = {DeviceKind.NODE}
@@ -103,11 +102,6 @@ async def test_without_a_certificate_nothing_else_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (ResultUnknown("x"), Status.NOT_FOUND),
-        (ResultFromOther("x"), Status.PERMISSION_DENIED),
-        (ResultDuplicate("x"), Status.ALREADY_EXISTS),
-        (ResultLate("x"), Status.FAILED_PRECONDITION),
-        (ResultTooLarge("x"), Status.OUT_OF_RANGE),
         (InvalidInput("x"), Status.INVALID_ARGUMENT),
         (LimitExceeded("x"), Status.RESOURCE_EXHAUSTED),
         # What a client takes for a broken line is never said by us.
@@ -120,6 +114,9 @@ async def test_a_known_device_is_told_the_code(error: PalyraError, status: Any) 
     with pytest.raises(Aborted):
         await abort_with(context, error)
     assert context.told == (status, f"{error.code}: x", (("palyra-code", error.code),))
+    with pytest.raises(Aborted):
+        await abort_with(context, error, Status.OUT_OF_RANGE)
+    assert context.told == (Status.OUT_OF_RANGE, f"{error.code}: x", (("palyra-code", error.code),))
 
 
 async def test_an_error_of_the_pipeline_keeps_its_own_code_and_a_cut_stream_is_told_nothing() -> None:

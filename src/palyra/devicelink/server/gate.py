@@ -20,7 +20,6 @@ from palyra.devicelink.server.peer_checks import (
 from palyra.errors import InvalidInput, LimitExceeded, PalyraError, RemoteError
 from palyra.identity.device import DeviceId, DeviceKind
 from palyra.identity.records import PeerIdentity
-from palyra.nodes.domain.requests import ResultDuplicate, ResultFromOther, ResultLate, ResultTooLarge, ResultUnknown
 from palyra.signing.p256 import P256Verifier
 
 if TYPE_CHECKING:
@@ -61,14 +60,6 @@ MAX_REMEMBERED_CERTIFICATES: Final = 4096
 _STATUS: Final = {
     Outward.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
     Outward.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
-}
-_OWN_STATUS: Final[dict[type[PalyraError], Any]] = {
-    ResultUnknown: grpc.StatusCode.NOT_FOUND,
-    ResultFromOther: grpc.StatusCode.PERMISSION_DENIED,
-    ResultDuplicate: grpc.StatusCode.ALREADY_EXISTS,
-    ResultLate: grpc.StatusCode.FAILED_PRECONDITION,
-    # Not RESOURCE_EXHAUSTED, which is the transport's word: this one is final.
-    ResultTooLarge: grpc.StatusCode.OUT_OF_RANGE,
 }
 
 
@@ -179,16 +170,15 @@ async def turn_away(context: Any) -> NoReturn:
     raise AssertionError("abort does not return")
 
 
-async def abort_with(context: Any, error: PalyraError) -> NoReturn:
-    """Ends a call of a known device with the error's own code, which it can act on."""
-    status = _OWN_STATUS.get(type(error))
+async def abort_with(context: Any, error: PalyraError, status: grpc.StatusCode | None = None) -> NoReturn:
+    """End a call of a known device with the error's own code, which the device can act on."""
     if status is None:
         if isinstance(error, InvalidInput):
             status = grpc.StatusCode.INVALID_ARGUMENT
         elif isinstance(error, LimitExceeded):
             status = grpc.StatusCode.RESOURCE_EXHAUSTED
         else:
-            # Not UNAVAILABLE: a client takes that for a broken line and tries again by itself.
+            # Not UNAVAILABLE: a client takes that for a broken connection and tries again by itself.
             status = grpc.StatusCode.FAILED_PRECONDITION
     code = error.remote_code if isinstance(error, RemoteError) else error.code
     await context.abort(status, f"{code}: {error.message}", ((CODE_KEY, code),))

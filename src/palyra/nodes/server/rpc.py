@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, NoReturn
 
+import grpc
+
 from palyra.clock import Clock
 from palyra.devicelink import limits
 from palyra.devicelink.limits import MAX_CAPABILITIES
@@ -16,7 +18,17 @@ from palyra.identity.device import DeviceId, DeviceKind, actor_of
 from palyra.identity.records import PeerIdentity
 from palyra.nodes.domain.rate_limits import ASKED, CONNECTIONS, DeviceRates, TooOften
 from palyra.nodes.domain.records import DeviceCapabilityView
-from palyra.nodes.domain.requests import DeviceGone, Refused, Succeeded, TooManyRequests
+from palyra.nodes.domain.requests import (
+    DeviceGone,
+    Refused,
+    ResultDuplicate,
+    ResultFromOther,
+    ResultLate,
+    ResultTooLarge,
+    ResultUnknown,
+    Succeeded,
+    TooManyRequests,
+)
 from palyra.nodes.server.dispatcher import Dispatcher
 from palyra.nodes.server.node_service import NodeDesk, Registration
 from palyra.nodes.server.stream import DeviceStream, StreamEnd
@@ -30,6 +42,14 @@ _RESULT: Final = "ReportCapabilityResult"
 _RENEW: Final = "RenewCertificate"
 _LEAVE: Final = "RevokeDevicePairing"
 _EXECUTE: Final = "ExecuteCapability"
+_STATUS_OF_RESULT_ERRORS: Final = {
+    ResultUnknown: grpc.StatusCode.NOT_FOUND,
+    ResultFromOther: grpc.StatusCode.PERMISSION_DENIED,
+    ResultDuplicate: grpc.StatusCode.ALREADY_EXISTS,
+    ResultLate: grpc.StatusCode.FAILED_PRECONDITION,
+    # Not RESOURCE_EXHAUSTED, which the transport uses and a device retries: this one is final.
+    ResultTooLarge: grpc.StatusCode.OUT_OF_RANGE,
+}
 
 
 class UnknownProtocol(InvalidInput):
@@ -183,7 +203,7 @@ class NodeService(NodeServiceServicer):
             await self._dispatcher.result(peer.device_id, request.request_id, _result(request))
         except PalyraError as error:
             await self._gate.note(error, _RESULT, peer.fingerprint)
-            await abort_with(context, error)
+            await abort_with(context, error, _STATUS_OF_RESULT_ERRORS.get(type(error)))
         return node_pb2.ReportCapabilityResultResponse()
 
     async def RenewCertificate(self, request: Any, context: Any) -> Any:  # noqa: N802
