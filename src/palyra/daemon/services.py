@@ -265,7 +265,7 @@ class GatewayParts:
         )
 
     async def _unpair(self, device_id: str, *, reason: str, actor: str) -> None:
-        await (await self.nodes.opened()).desk.revoke(device_id, reason=reason, actor=actor)
+        await (await self.nodes.opened()).node_service.revoke(device_id, reason=reason, actor=actor)
 
     @cached_property
     def service(self) -> "ApiService":
@@ -297,7 +297,7 @@ class GatewayParts:
     def _gets_less(self, asked: "Capabilities") -> "tuple[GetsLess, ...]":
         from palyra.executors.wasm.skill_tools import gets_less
 
-        return gets_less(asked, self.settings)
+        return gets_less(asked, self.settings.wasm, self.settings.egress, self.settings.tools)
 
     def status(self) -> dict[str, Any]:
         return {

@@ -16,7 +16,8 @@ PLAIN = "requests and secrets without TLS"
 
 def cuts(capabilities: str, **settings: dict[str, Any]) -> list[tuple[str, str, str]]:
     asked = artifact(capabilities=capabilities).manifest.capabilities
-    found = gets_less(asked, msgspec.convert(settings, Settings))
+    whole = msgspec.convert(settings, Settings)
+    found = gets_less(asked, whole.wasm, whole.egress, whole.tools)
     assert {one.asked for one in found} <= set(capability_lines(asked)), "the words are those of the request"
     return [(one.asked, one.gets, one.setting) for one in found]
 
@@ -78,10 +79,11 @@ def test_where_skills_are_switched_off_that_is_said_first_and_by_its_setting() -
     off = {"enabled": False, "fuel": 10, "max_fuel": 1_000}
     settings = msgspec.convert({"wasm": off}, Settings)
     nothing = {"asked": "run", "gets": "nothing at all while skills are switched off", "setting": "wasm.enabled"}
-    modest = gets_less(artifact().manifest.capabilities, settings)
+    modest = gets_less(artifact().manifest.capabilities, settings.wasm, settings.egress, settings.tools)
     assert [msgspec.to_builtins(one) for one in modest] == [nothing], "also of one that asks for nothing"
     greedy = artifact(capabilities="quotas = { fuel_budget = 2000 }").manifest.capabilities
-    assert [msgspec.to_builtins(one) for one in gets_less(greedy, settings)] == [
+    quotas = gets_less(greedy, settings.wasm, settings.egress, settings.tools)
+    assert [msgspec.to_builtins(one) for one in quotas] == [
         nothing,
         {"asked": "have the quota fuel_budget = 2000", "gets": "1000", "setting": "wasm.max_fuel"},
     ]

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import msgspec
 
-from palyra.daemon.settings import Settings
 from palyra.egress.domain.address import range_of
 from palyra.egress.domain.rules import HostRule, find_rule, parse_rules
 from palyra.egress.settings import EgressSettings
@@ -164,24 +163,26 @@ def guest_input(active: ActiveTool, arguments: Any) -> bytes:
 # What of a manifest's request the settings do not give: shown before a version is put in use, not found out later.
 
 
-def gets_less(asked: Capabilities, settings: Settings) -> tuple[GetsLess, ...]:
+def gets_less(
+    asked: Capabilities, wasm: WasmSettings, egress: EgressSettings, tools: ToolsSettings
+) -> tuple[GetsLess, ...]:
     """In the words of the request. A policy, or a run's budget, may make less of it still, call by call.
 
     An approval outlasts a switch that is off: what holds when it is on again is said, too.
     """
-    return (*_at_all(settings), *_hosts(asked, settings), *_quotas(asked, settings))
+    return (*_at_all(wasm), *_hosts(asked, egress), *_quotas(asked, wasm, tools))
 
 
-def _at_all(settings: Settings) -> Iterator[GetsLess]:
+def _at_all(wasm: WasmSettings) -> Iterator[GetsLess]:
     """Every skill asks for this one, also one that asks for nothing else."""
-    if not settings.wasm.enabled:
+    if not wasm.enabled:
         yield GetsLess(asked=RUN_LINE, gets="nothing at all while skills are switched off", setting="wasm.enabled")
 
 
-def _hosts(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:
-    private, plain = parse_rules(settings.egress.private_targets), parse_rules(settings.egress.plain_targets)
+def _hosts(asked: Capabilities, egress: EgressSettings) -> Iterator[GetsLess]:
+    private, plain = parse_rules(egress.private_targets), parse_rules(egress.plain_targets)
     for host in asked.http_egress_allowlist:
-        reached = [str(rule) for rule in reachable((host,), settings.egress.allowed_hosts)]
+        reached = [str(rule) for rule in reachable((host,), egress.allowed_hosts)]
         if host not in reached:
             yield GetsLess(asked=host_line(host), gets=", ".join(reached) or "no host", setting="egress.allowed_hosts")
         elif (less := _closed(host, private, plain) or _plain(host, plain)) is not None:
@@ -215,8 +216,8 @@ def _plain(host: str, plain: tuple[HostRule, ...]) -> GetsLess | None:
     return GetsLess(asked=host_line(host), gets="requests and secrets without TLS", setting="egress.plain_targets")
 
 
-def _quotas(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:
-    quotas, got = asked.quotas, skill_limits(asked, settings.wasm)
+def _quotas(asked: Capabilities, wasm: WasmSettings, tools: ToolsSettings) -> Iterator[GetsLess]:
+    quotas, got = asked.quotas, skill_limits(asked, wasm)
     bounded = (
         ("fuel_budget", quotas.fuel_budget, got.fuel_budget, "wasm.max_fuel"),
         ("max_memory_bytes", quotas.max_memory_bytes, got.max_memory_bytes, "wasm.memory_bytes"),
@@ -225,7 +226,7 @@ def _quotas(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:
         if wanted is not None and given < wanted:
             yield GetsLess(asked=quota_line(name, wanted), gets=str(given), setting=setting)
     if quotas.timeout_ms is not None:
-        yield from _time(quotas.timeout_ms, settings.tools)
+        yield from _time(quotas.timeout_ms, tools)
 
 
 def _time(wanted: int, tools: ToolsSettings) -> Iterator[GetsLess]:
