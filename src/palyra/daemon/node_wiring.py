@@ -322,14 +322,14 @@ class NodeParts:
         gate = PeerGate(
             identity,
             fingerprint_of=fingerprint_of,
-            is_paired=opened.desk.is_paired,
+            is_paired=opened.node_service.is_paired,
             record=self._record_refusal,
             clock=self._clock,
             on_refused=self._metrics.node_refused,
         )
         service = NodeService(
             gate=gate,
-            desk=opened.desk,
+            desk=opened.node_service,
             dispatcher=opened.dispatcher,
             registry=self.registry,
             execute=self._calls,
@@ -352,7 +352,7 @@ class NodeParts:
                 beside.create_task(identity.keep(actor=self._actor), name="identity")
                 beside.create_task(opened.dispatcher.tend(), name="devices tended")
                 beside.create_task(self._tell_news(identity, opened.dispatcher), name="certificate news")
-                beside.create_task(self._reconcile(identity, opened.desk, ended), name="ended devices")
+                beside.create_task(self._reconcile(identity, opened.node_service, ended), name="ended devices")
         finally:
             for each in listening:
                 identity.on_ended.remove(each)
@@ -400,7 +400,7 @@ class OpenedNodes:
     def __init__(self, state: NodeState, dispatcher: Dispatcher, desk: NodeDesk, parts: PairingParts) -> None:
         self.state = state
         self.dispatcher = dispatcher
-        self.desk = desk
+        self.node_service = desk
         self.parts = parts
 
     @property
@@ -408,10 +408,10 @@ class OpenedNodes:
         return self.parts.desk
 
     def nodes(self) -> list[NodeRecord]:
-        return [node for node in self.desk.nodes() if node.kind is DeviceKind.NODE]
+        return [node for node in self.node_service.nodes() if node.kind is DeviceKind.NODE]
 
     def online(self) -> list[str]:
-        return self.desk.online()
+        return self.node_service.online()
 
     async def invoke(self, ask: Ask) -> bytes:
         return await self.dispatcher.invoke(ask)

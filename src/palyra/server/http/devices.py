@@ -1,4 +1,4 @@
-"""``/v1/identity``: the authorities, the devices with their certificates, and the replacing of an authority."""
+"""``/v1/identity``, ``/v1/nodes`` and ``/v1/pairing``: authorities, certificates, paired devices, and new ones."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,7 +19,7 @@ from palyra.devicelink.limits import (
 from palyra.devicelink.pairing.code import PairingMethod
 from palyra.identity.device import DeviceKind
 from palyra.nodes.domain.records import DevicePairingCodeRecord, DevicePairingRequestRecord, PairingState
-from palyra.server.context import ApiService
+from palyra.server.context import ApiService, Caller
 from palyra.server.http.envelope import answer, read_into, read_query
 from palyra.server.http.route_schema import described
 from palyra.server.http.views import (
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 class AuthorityRotationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing to say: a rotation has no choices."""
+    """The body of a rotation: it has no fields."""
 
 
 @described("The authorities, and the devices with their certificates.", data=IdentityData)
 async def show_identity(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "identity.manage")
-    return answer(await asyncio.to_thread(_shown, service.identity()))
+    return answer(await asyncio.to_thread(_identity_view, service.identity()))
 
 
 @described("Replaces the authority.", body=AuthorityRotationBody, data=IdentityData)
@@ -57,10 +57,10 @@ async def rotate_authority(service: ApiService, request: Request) -> Response:
     await read_into(request, AuthorityRotationBody)
     identity = service.identity()
     await identity.rotate_authority(actor=caller.actor)
-    return answer(await asyncio.to_thread(_shown, identity))
+    return answer(await asyncio.to_thread(_identity_view, identity))
 
 
-def _shown(identity: "IdentityManager") -> IdentityData:
+def _identity_view(identity: "IdentityManager") -> IdentityData:
     return {
         "trust_domain": identity.known_trust_domain(),
         "authorities": [authority_view(authority) for authority in identity.authorities()],
@@ -93,7 +93,7 @@ def device_view(device: "DeviceIdentity") -> DeviceIdentityData:
     }
 
 
-# ``/v1/nodes``: the paired devices, what of them is withheld, and the end of their access.
+# ``/v1/nodes``: the paired devices, their withheld capabilities, and the end of their access.
 
 
 class RevokeNodeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,25 +107,24 @@ class NodeCapabilityBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 @described("Every device that was paired.", data=NodeList)
 async def list_nodes(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.manage")
-    desk = (await service.nodes()).desk
-    return answer({"nodes": [desk.view(node) for node in desk.nodes()]})
+    nodes = (await service.nodes()).node_service
+    return answer({"nodes": [nodes.view(node) for node in nodes.nodes()]})
 
 
 @described("One device with its newest requests.", data=NodeData)
 async def show_node(service: ApiService, request: Request) -> Response:
-    """With its newest requests. A device is named by its id, or by the name it was paired under."""
     service.admit_operator(request, "device.manage")
-    desk = (await service.nodes()).desk
-    return answer(desk.view(desk.find(request.path_params["device"]), requests=True))
+    nodes = (await service.nodes()).node_service
+    return answer(nodes.view(nodes.find(request.path_params["device"]), requests=True))
 
 
 @described("Ends a device's access at once.", body=RevokeNodeBody, data=NodeData)
 async def revoke_node(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "device.manage")
     body = await read_into(request, RevokeNodeBody)
-    desk = (await service.nodes()).desk
-    node = await desk.revoke(request.path_params["device"], reason=body.reason, actor=caller.actor)
-    return answer(desk.view(node))
+    nodes = (await service.nodes()).node_service
+    node = await nodes.revoke(request.path_params["device"], reason=body.reason, actor=caller.actor)
+    return answer(nodes.view(node))
 
 
 @described("Nobody gets the capability of the device any more.", body=NodeCapabilityBody, data=NodeData)
@@ -141,17 +140,17 @@ async def allow_capability(service: ApiService, request: Request) -> Response:
 async def _set_withheld(service: ApiService, request: Request, *, withheld: bool) -> dict[str, Any]:
     caller = service.admit_operator(request, "device.manage")
     body = await read_into(request, NodeCapabilityBody)
-    desk = (await service.nodes()).desk
-    node = await desk.set_withheld(
+    nodes = (await service.nodes()).node_service
+    node = await nodes.set_withheld(
         request.path_params["device"], body.capability, withheld=withheld, actor=caller.actor
     )
-    return desk.view(node)
+    return nodes.view(node)
 
 
-# ``/v1/pairing``: codes for new devices, what waits for a person, and the person's answer.
+# ``/v1/pairing``: codes for new devices, requests to join, and a person's decisions on them.
 
 MAX_REJECTION_CHARS = 512
-# Told here; the desk refuses what does not fit, with its own code.
+# For the document only: the pairing service refuses other values, with its own code.
 TtlSeconds = Annotated[int, Meta(extra_json_schema={"minimum": MIN_CODE_TTL_SECONDS, "maximum": MAX_CODE_TTL_SECONDS})]
 
 
@@ -176,8 +175,8 @@ async def make_code(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     body = await read_into(request, PairingCodeBody)
     service.require_operator(caller, "device.pair", kind=body.kind.value)
-    desk = await _desk(service)
-    made = await desk.make_code(body.method, body.kind, actor=caller.actor, ttl_seconds=body.ttl_seconds)
+    pairing = await _pairing(service)
+    made = await pairing.make_code(body.method, body.kind, actor=caller.actor, ttl_seconds=body.ttl_seconds)
     return answer(
         {
             **code_view(made.record),
@@ -193,58 +192,64 @@ async def make_code(service: ApiService, request: Request) -> Response:
 @described("The codes in force, without the codes themselves.", data=CodeList)
 async def list_codes(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.pair", kind="any")
-    desk = await _desk(service)
-    return answer({"codes": [code_view(code) for code in await desk.codes()]})
+    pairing = await _pairing(service)
+    return answer({"codes": [code_view(code) for code in await pairing.codes()]})
 
 
 @described("Takes a code back.", data=CodeData)
 async def withdraw_code(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "device.pair", kind="any")
-    desk = await _desk(service)
-    return answer(code_view(await desk.withdraw_code(request.path_params["code_id"], actor=caller.actor)))
+    pairing = await _pairing(service)
+    return answer(code_view(await pairing.withdraw_code(request.path_params["code_id"], actor=caller.actor)))
 
 
 @described("Requests to join, the newest first.", query=PairingQuery, data=PairingList)
 async def list_pairings(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.pair", kind="any")
-    asked = read_query(request, PairingQuery)
-    desk = await _desk(service)
-    found = await desk.pairings(asked.state)
-    return answer({"pairings": [pairing_view(pairing) for pairing in found]})
+    found = await (await _pairing(service)).pairings(read_query(request, PairingQuery).state)
+    return answer({"pairings": [pairing_view(each) for each in found]})
 
 
 @described("One request to join.", data=PairingData)
 async def show_pairing(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.pair", kind="any")
-    desk = await _desk(service)
-    return answer(pairing_view(await desk.pairing(request.path_params["pairing_id"])))
+    pairing = await _pairing(service)
+    return answer(pairing_view(await pairing.pairing(request.path_params["pairing_id"])))
 
 
 @described("Lets a device in, or not.", body=PairingDecisionBody, data=PairingData)
 async def decide_pairing(service: ApiService, request: Request) -> Response:
-    caller = service.caller(request)
-    desk = await _desk(service)
-    pairing_id = request.path_params["pairing_id"]
-    # Whoever may not even see requests is not told which exist.
-    service.require_operator(caller, "device.pair", kind="any")
-    service.require_operator(caller, "device.pair", kind=(await desk.pairing(pairing_id)).kind.value)
+    caller, pairing_id = service.caller(request), request.path_params["pairing_id"]
+    pairing = await admit_pairing_decision(service, caller, pairing_id)
     body = await read_into(request, PairingDecisionBody)
+    return answer(await apply_pairing_decision(pairing, pairing_id, body, caller.actor))
+
+
+async def admit_pairing_decision(service: ApiService, caller: Caller, pairing_id: str) -> "PairingDesk":
+    """Refuse a caller who may not decide this request."""
+    # Before the request is read: a caller who may see no requests must not learn which exist.
+    service.require_operator(caller, "device.pair", kind="any")
+    pairing = await _pairing(service)
+    service.require_operator(caller, "device.pair", kind=(await pairing.pairing(pairing_id)).kind.value)
+    return pairing
+
+
+async def apply_pairing_decision(
+    pairing: "PairingDesk", pairing_id: str, body: PairingDecisionBody, actor: str
+) -> PairingData:
     reason = body.reason or ""
     if body.decision == "approve":
-        decided = await desk.approve(
-            pairing_id, actor=caller.actor, comparison_code=body.comparison_code, reason=reason
-        )
-    else:
-        decided = await desk.reject(pairing_id, actor=caller.actor, reason=reason)
-    return answer(pairing_view(decided))
+        code = body.comparison_code
+        return pairing_view(await pairing.approve(pairing_id, actor=actor, comparison_code=code, reason=reason))
+    return pairing_view(await pairing.reject(pairing_id, actor=actor, reason=reason))
 
 
-async def _desk(service: ApiService) -> "PairingDesk":
+async def _pairing(service: ApiService) -> "PairingDesk":
     return (await service.nodes()).pairing
 
 
 def code_view(code: DevicePairingCodeRecord) -> CodeData:
-    """Nothing of the code itself."""
+    """Show everything but the code itself."""
     return {
         "id": code.id,
         "nameplate": code.nameplate,

@@ -33,6 +33,8 @@ class WorkerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class LeaseQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """``all=true`` asks for ended leases too."""
+
     worker: str = ""
     all: Literal["true", "false"] = "false"
     before: Annotated[str, msgspec.Meta(max_length=64)] = ""
@@ -47,7 +49,6 @@ async def list_workers(service: ApiService, request: Request) -> Response:
 
 @described("One worker with its open leases.", data=WorkerWithLeases)
 async def show_worker(service: ApiService, request: Request) -> Response:
-    """With its open leases. A worker is named by its id, or by the name it was paired under."""
     service.admit_operator(request, "device.manage")
     fleet = service.workers()
     record = await asyncio.to_thread(find_worker, fleet, request.path_params["worker"])
@@ -57,43 +58,46 @@ async def show_worker(service: ApiService, request: Request) -> Response:
 
 @described("Drains, resumes, quarantines, releases or removes a worker.", body=WorkerBody, data=WorkerData)
 async def change_worker(service: ApiService, request: Request) -> Response:
-    """Drain, resume, quarantine, release or remove: the last word of the path."""
+    """Apply the change that the last word of the path names."""
     caller = service.admit_operator(request, "device.manage")
     body = await read_into(request, WorkerBody)
-    fleet = service.workers()
-    record = await asyncio.to_thread(find_worker, fleet, request.path_params["worker"])
-    named = {"actor": caller.actor, "worker_id": record.worker_id}
-    match request.url.path.rpartition("/")[2]:
+    fleet, change = service.workers(), request.url.path.rpartition("/")[2]
+    name = request.path_params["worker"]
+    return answer(await apply_worker_change(fleet, name, change, reason=body.reason, actor=caller.actor))
+
+
+async def apply_worker_change(fleet: Fleet, name: str, change: str, *, reason: str, actor: str) -> WorkerData:
+    record = await asyncio.to_thread(find_worker, fleet, name)
+    named = {"actor": actor, "worker_id": record.worker_id}
+    match change:
         case "drain":
-            await fleet.decide(commands.DrainWorker(**named, reason=body.reason))
+            await fleet.decide(commands.DrainWorker(**named, reason=reason))
         case "resume":
             await fleet.decide(commands.ResumeWorker(**named))
         case "quarantine":
-            await fleet.decide(commands.QuarantineWorker(**named, reason=body.reason or "an operator's decision"))
+            await fleet.decide(commands.QuarantineWorker(**named, reason=reason or "an operator's decision"))
         case "release":
-            await fleet.decide(commands.ReleaseWorker(**named, reason=body.reason))
-        case _:
-            await fleet.remove(record.worker_id, reason=body.reason, actor=caller.actor)
-    return answer(worker_view(await asyncio.to_thread(fleet.ledger.worker, record.worker_id)))
+            await fleet.decide(commands.ReleaseWorker(**named, reason=reason))
+        case "remove":
+            await fleet.remove(record.worker_id, reason=reason, actor=actor)
+    return worker_view(await asyncio.to_thread(fleet.ledger.worker, record.worker_id))
 
 
 @described("Leases, the newest first.", query=LeaseQuery, data=LeaseList)
 async def list_leases(service: ApiService, request: Request) -> Response:
-    """The newest first: open ones, or with ``all=true`` those that have ended as well; of one worker, or of all."""
     service.admit_operator(request, "device.manage")
-    fleet, asked = service.workers(), read_query(request, LeaseQuery)
+    fleet, query = service.workers(), read_query(request, LeaseQuery)
     worker_id = ""
-    if asked.worker:
-        worker_id = (await asyncio.to_thread(find_worker, fleet, asked.worker)).worker_id
+    if query.worker:
+        worker_id = (await asyncio.to_thread(find_worker, fleet, query.worker)).worker_id
     leases = await asyncio.to_thread(
-        lambda: fleet.ledger.leases(worker_id, only_open=asked.all != "true", before=asked.before)
+        lambda: fleet.ledger.leases(worker_id, only_open=query.all != "true", before=query.before)
     )
     return answer({"leases": [lease_view(one) for one in leases]})
 
 
 @described("One lease with the end of what its call has printed.", data=LeaseWithOutput)
 async def show_lease(service: ApiService, request: Request) -> Response:
-    """With the end of what its call has printed so far, while it runs."""
     service.admit_operator(request, "device.manage")
     fleet = service.workers()
     lease = await asyncio.to_thread(fleet.ledger.lease, request.path_params["lease_id"])
@@ -103,20 +107,20 @@ async def show_lease(service: ApiService, request: Request) -> Response:
     return answer({**lease_view(lease), "output": output})
 
 
-def find_worker(fleet: Fleet, asked: str) -> WorkerRecord:
+def find_worker(fleet: Fleet, name: str) -> WorkerRecord:
+    """Find a worker by its id, or by the name it was paired under."""
     try:
-        return fleet.ledger.worker(asked)
+        return fleet.ledger.worker(name)
     except UnknownWorker:
-        found = [one for one in fleet.workers() if one.name == asked and one.state.value != "removed"]
+        found = [one for one in fleet.workers() if one.name == name and one.state.value != "removed"]
         if len(found) > 1:
-            raise AmbiguousWorker(f"{len(found)} workers are named {asked[:64]!r}") from None
+            raise AmbiguousWorker(f"{len(found)} workers are named {name[:64]!r}") from None
         if not found:
             raise
         return found[0]
 
 
 def worker_view(worker: WorkerRecord) -> WorkerData:
-    """A worker as every door shows it."""
     attested = worker.attested
     return {
         "worker_id": worker.worker_id,

@@ -1,4 +1,4 @@
-"""Nodes and workers: codes for new devices, who asks to join, what is paired, and the fleet with its leases."""
+"""Nodes and workers: codes for new devices, requests to join, paired devices, and the fleet with its leases."""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -8,22 +8,27 @@ import msgspec
 from palyra.clock import rfc3339
 from palyra.devicelink.limits import MAX_CAPABILITY_NAME_CHARS, MAX_REASON_CHARS
 from palyra.devicelink.pairing.code import PairingMethod
-from palyra.fleet.domain import commands
 from palyra.identity.device import DeviceKind
 from palyra.nodes.domain.records import CodeState, NodeRecord, PairingState
 from palyra.server.console.page import Listing, Page, Section, Visit, Write
 from palyra.server.console.services import Console
 from palyra.server.console.svg import qr_path
-from palyra.server.http.devices import PairingCodeBody, PairingDecisionBody, code_view, pairing_view
-from palyra.server.http.workers import find_worker, lease_view, worker_view
+from palyra.server.http.devices import (
+    PairingCodeBody,
+    PairingDecisionBody,
+    admit_pairing_decision,
+    apply_pairing_decision,
+    code_view,
+)
+from palyra.server.http.workers import apply_worker_change, lease_view, worker_view
 
 Reason = Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)]
-# Decided requests shown below those that wait.
+# Decided requests on the page, below those that wait.
 DECIDED = 10
 
 
 class WithdrawBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Taking a code back needs nothing but its id."""
+    """The body of a request that withdraws a code: it has no fields."""
 
 
 class NodeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,32 +43,32 @@ class WorkerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 async def show_devices(console: Console, _visit: Visit) -> dict[str, Any]:
-    desks = await console.service.nodes()
+    devices = await console.service.nodes()
     fleet = console.service.workers()
-    pairings = await desks.pairing.pairings()
+    pairings = await devices.pairing.pairings()
     workers = await asyncio.to_thread(fleet.workers)
     leases = await asyncio.to_thread(lambda: fleet.ledger.leases("", only_open=True))
     return {
-        # One that was used is of no use to anybody else: its request is shown instead.
-        "codes": [code for code in await desks.pairing.codes() if code.state is CodeState.LIVE],
+        # A used code admits nobody else. The page shows its request instead.
+        "codes": [code for code in await devices.pairing.codes() if code.state is CodeState.LIVE],
         "asking": [each for each in pairings if each.state is PairingState.PENDING_APPROVAL],
         "decided": [each for each in pairings if each.state is not PairingState.PENDING_APPROVAL][:DECIDED],
-        "nodes": [_shown(node, desks.desk.view(node)) for node in desks.desk.nodes()],
+        "nodes": [_node_view(node, devices.node_service.view(node)) for node in devices.node_service.nodes()],
         "workers": workers,
         "names": {worker.worker_id: worker.name for worker in workers},
         "leases": leases,
     }
 
 
-def _shown(node: NodeRecord, view: dict[str, Any]) -> dict[str, Any]:
-    """Only nodes have a connection to be on or off: a worker's state is in the fleet's list, its proxy's with it."""
-    elsewhere = node.kind is not DeviceKind.NODE and view["state"] == "offline"
-    return {**view, "kind": node.kind.value, "state": "paired" if elsewhere else view["state"]}
+def _node_view(node: NodeRecord, view: dict[str, Any]) -> dict[str, Any]:
+    """Show no connection of a worker or its proxy here: the list of the fleet has their state."""
+    other = node.kind is not DeviceKind.NODE and view["state"] == "offline"
+    return {**view, "kind": node.kind.value, "state": "paired" if other else view["state"]}
 
 
 async def console_nodes_list_handler(console: Console, _visit: Visit) -> dict[str, Any]:
-    desk = (await console.service.nodes()).desk
-    return {"nodes": [desk.view(node) for node in desk.nodes()]}
+    nodes = (await console.service.nodes()).node_service
+    return {"nodes": [nodes.view(node) for node in nodes.nodes()]}
 
 
 async def list_workers(console: Console, _visit: Visit) -> dict[str, Any]:
@@ -74,10 +79,10 @@ async def list_workers(console: Console, _visit: Visit) -> dict[str, Any]:
 
 
 async def make_code(console: Console, visit: Visit, body: PairingCodeBody) -> dict[str, Any]:
-    """A code as it is shown, once: nothing keeps it, the record of this action neither."""
+    """Return the code, this once: nothing keeps it, also not the record of this action."""
     console.service.require_operator(visit.caller, "device.pair", kind=body.kind.value)
-    desk = (await console.service.nodes()).pairing
-    made = await desk.make_code(body.method, body.kind, actor=visit.caller.actor, ttl_seconds=body.ttl_seconds)
+    pairing = (await console.service.nodes()).pairing
+    made = await pairing.make_code(body.method, body.kind, actor=visit.caller.actor, ttl_seconds=body.ttl_seconds)
     shown: dict[str, Any] = msgspec.to_builtins(code_view(made.record))
     shown |= {
         "code": made.text.reveal(),
@@ -91,50 +96,30 @@ async def make_code(console: Console, visit: Visit, body: PairingCodeBody) -> di
 
 async def withdraw_code(console: Console, visit: Visit, _body: WithdrawBody) -> Any:
     console.service.require_operator(visit.caller, "device.pair", kind="any")
-    desk = (await console.service.nodes()).pairing
-    return code_view(await desk.withdraw_code(visit.path("code_id"), actor=visit.caller.actor))
+    pairing = (await console.service.nodes()).pairing
+    return code_view(await pairing.withdraw_code(visit.path("code_id"), actor=visit.caller.actor))
 
 
 async def decide_pairing(console: Console, visit: Visit, body: PairingDecisionBody) -> Any:
-    service, pairing_id = console.service, visit.path("pairing_id")
-    service.require_operator(visit.caller, "device.pair", kind="any")
-    desk = (await service.nodes()).pairing
-    service.require_operator(visit.caller, "device.pair", kind=(await desk.pairing(pairing_id)).kind.value)
-    actor, reason = visit.caller.actor, body.reason or ""
-    if body.decision == "approve":
-        return pairing_view(
-            await desk.approve(pairing_id, actor=actor, comparison_code=body.comparison_code, reason=reason)
-        )
-    return pairing_view(await desk.reject(pairing_id, actor=actor, reason=reason))
+    pairing_id = visit.path("pairing_id")
+    pairing = await admit_pairing_decision(console.service, visit.caller, pairing_id)
+    return await apply_pairing_decision(pairing, pairing_id, body, visit.caller.actor)
 
 
 async def change_node(console: Console, visit: Visit, body: NodeBody) -> dict[str, Any]:
     console.service.require_operator(visit.caller, "device.manage")
-    desk, device = (await console.service.nodes()).desk, visit.path("device")
+    nodes, device = (await console.service.nodes()).node_service, visit.path("device")
     if body.change == "revoke":
-        return desk.view(await desk.revoke(device, reason=body.reason, actor=visit.caller.actor))
-    return desk.view(
-        await desk.set_withheld(device, body.capability, withheld=body.change == "withhold", actor=visit.caller.actor)
+        return nodes.view(await nodes.revoke(device, reason=body.reason, actor=visit.caller.actor))
+    return nodes.view(
+        await nodes.set_withheld(device, body.capability, withheld=body.change == "withhold", actor=visit.caller.actor)
     )
 
 
 async def change_worker(console: Console, visit: Visit, body: WorkerBody) -> Any:
     console.service.require_operator(visit.caller, "device.manage")
-    fleet = console.service.workers()
-    record = await asyncio.to_thread(find_worker, fleet, visit.path("worker"))
-    named = {"actor": visit.caller.actor, "worker_id": record.worker_id}
-    match body.change:
-        case "drain":
-            await fleet.decide(commands.DrainWorker(**named, reason=body.reason))
-        case "resume":
-            await fleet.decide(commands.ResumeWorker(**named))
-        case "quarantine":
-            await fleet.decide(commands.QuarantineWorker(**named, reason=body.reason or "an operator's decision"))
-        case "release":
-            await fleet.decide(commands.ReleaseWorker(**named, reason=body.reason))
-        case "remove":
-            await fleet.remove(record.worker_id, reason=body.reason, actor=visit.caller.actor)
-    return worker_view(await asyncio.to_thread(fleet.ledger.worker, record.worker_id))
+    fleet, actor = console.service.workers(), visit.caller.actor
+    return await apply_worker_change(fleet, visit.path("worker"), body.change, reason=body.reason, actor=actor)
 
 
 SECTION = Section(
