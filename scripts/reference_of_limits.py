@@ -2,12 +2,17 @@
 
 import ast
 import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 import palyra
-from palyra.bench.bars import BARS
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from benchmarks.bars import BARS
 
 SOURCE = Path(palyra.__file__).parent
 UNIT_CONSTANTS = {"KIB", "MIB", "GIB"}
@@ -72,7 +77,10 @@ def read_bounds(module: str, path: Path) -> Iterator[Bound]:
     source = text.splitlines()
     for node in ast.parse(text).body:
         if isinstance(node, ast.ClassDef) and is_limits_module(path):
-            holder, body = getattr(importlib.import_module(module), node.name)(), node.body
+            declared, body = getattr(importlib.import_module(module), node.name), node.body
+            if not issubclass(declared, msgspec.Struct):
+                continue
+            holder = declared()
             reason = ast.get_docstring(node) or ""
             for field in body:
                 if (name := _target(field)) is not None:

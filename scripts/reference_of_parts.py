@@ -77,7 +77,7 @@ def metrics_page(generated: str) -> str:
 
 
 def _published() -> set[str]:
-    return {value for name, value in vars(names).items() if name.isupper()}
+    return {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
 
 
 def _collected(metrics: Any) -> Iterator[tuple[str, str, str, str]]:
@@ -89,7 +89,7 @@ def _collected(metrics: Any) -> Iterator[tuple[str, str, str, str]]:
 def _gauges() -> dict[str, str]:
     """Those that are read when somebody looks: the calls that name one and say what it is."""
     found: dict[str, str] = {}
-    for path in [*SOURCE.joinpath("daemons").glob("*.py"), *SOURCE.joinpath("telemetry").glob("*.py")]:
+    for path in [*SOURCE.joinpath("daemon").glob("*.py"), *SOURCE.joinpath("telemetry").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and len(node.args) >= 2 and isinstance(node.args[0], ast.Attribute):
                 said = node.args[1]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from palyra.bench.bar import Bar
-from palyra.bench.bars import BARS
-from palyra.bench.sources import sources
+from benchmarks.bar import Bar
+from benchmarks.bars import BARS
+from benchmarks.sources import find_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/explanation/performance.md").read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ def test_keys_are_given_once() -> None:
 @pytest.mark.promise("P-performance")
 @pytest.mark.parametrize("bar", BARS, ids=lambda bar: bar.key)
 def test_each_bar_is_judged_by_one_benchmark(bar: Bar) -> None:
-    assert len([source.name for source in sources() if bar in source.bars()]) == 1
+    assert len([source.name for source in find_sources() if bar in source.bars()]) == 1
 
 
 def test_what_falls_short_is_listed_with_its_cause() -> None:

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import bars
 from fakes.browser_engine import Guarded, launching
 from fakes.egress_harness import server
 from fakes.page_harness import GENEROUS, SHOP, ListedJudge, WebSite
-from palyra.bench import bars
 from palyra.browser.domain.action import Click, ElementTarget, Evaluate, Navigate, ObserveAsk, Type
 from palyra.browser.domain.budget import SessionBudget, SessionMeter
 from palyra.browser.domain.page_tree import RefCounter

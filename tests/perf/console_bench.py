@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import bars
 from fakes.console_user import ConsoleUser, console_user
 from fakes.gateway_harness import GatewayHarness, open_harness
-from palyra.bench import bars
 
 CALLS = 10_000
 APPROVALS = 1_000

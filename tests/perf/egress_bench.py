@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from palyra.bench import bars
+from benchmarks import bars
 from perf.peers import from_debian, from_pypi
 
 NAME = "localhost"

@@ -14,8 +14,8 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+from benchmarks import bars
 from fakes.fleet_peers import POLICY, FleetPeers, numbered
-from palyra.bench import bars
 from palyra.clock import SystemClock
 from palyra.fleet.domain.lease import WorkerLease
 from palyra.fleet.domain.manager import WorkerFleetManager

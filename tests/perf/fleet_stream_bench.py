@@ -24,7 +24,7 @@ from typing import Any
 
 import grpc
 
-from palyra.bench import bars
+from benchmarks import bars
 
 WORKERS = int(os.environ.get("PALYRA_BENCH_WORKERS", "1000"))
 # Connected before memory is looked at for the first time: what the first ones cost, the others do not cost again.

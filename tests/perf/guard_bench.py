@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from palyra.bench import bars
-from palyra.bench.measure import row
+from benchmarks import bars
+from benchmarks.measure import row
 from palyra.browser.engine.chromium import find_layout
 from perf.egress_bench import _palyra, _started
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import bars
 from fakes.certificates import make_certificate
-from palyra.bench import bars
 from perf.peers import from_pypi
 
 REQUESTS = 400

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import bars
 from fakes.daemon import Daemon, Place
-from palyra.bench import bars
 
 SAMPLES = 200
 STARTS = 15

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import bars
 from fakes.egress_door import FakeDoor
-from palyra.bench import bars
 from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxProfile
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings

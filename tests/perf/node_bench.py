@@ -19,7 +19,7 @@ from typing import Any
 
 import grpc
 
-from palyra.bench import bars
+from benchmarks import bars
 
 PEER = "bare grpcio, same TLS"
 ROUNDS = 12

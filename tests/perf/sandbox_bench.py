@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from palyra.bench import bars
+from benchmarks import bars
 from palyra.sandbox import limits
 from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.facts import Facts, HostHold

@@ -13,8 +13,8 @@ from typing import Any
 
 import wasmtime
 
+from benchmarks import bars
 from fakes.gateway_harness import GatewayHarness, open_harness
-from palyra.bench import bars
 from perf.extism_peer import against_extism, extism_peer
 from perf.skill_subjects import Subject, as_guests_write, json_csv, smallest
 

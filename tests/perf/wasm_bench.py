@@ -12,8 +12,8 @@ from typing import Any
 import wasmtime
 from wasmtime import component as wit
 
+from benchmarks import bars
 from fakes.wasm_guests import ECHO, RETURN_INPUT, component, open_runtime, wasm
-from palyra.bench import bars
 from perf.extism_peer import EXTISM_ECHO, ExtismPeer, against_extism, extism_peer
 
 SAMPLES = 1_000

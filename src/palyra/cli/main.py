@@ -83,7 +83,7 @@ COMMANDS: Final = {
     "identity": LazyCommand("palyra.cli.commands.pair:identity", "See devices' certificates, replace their authority."),
     "token": LazyCommand("palyra.cli.commands.credentials:token", "Manage API tokens, each bound to a principal."),
     "mcp": LazyCommand("palyra.cli.commands.mcp:mcp", "Serve tools to an agent over stdin and stdout (MCP)."),
-    "bench": LazyCommand("palyra.cli.bench:bench", "Measure how fast this machine is with Palyra."),
+    "bench": LazyCommand("palyra.cli.commands.bench:bench", "Measure how fast this machine is with Palyra."),
     "state": LazyCommand("palyra.cli.commands.state:state", "Back up and restore what Palyra keeps."),
     "config": LazyCommand("palyra.cli.commands.config:config", "Show settings and where they came from."),
     "completion": LazyCommand("palyra.cli.main:completion", "Print a shell's completion script."),

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+import palyra
+from benchmarks import bars, runner
 from fakes.daemon import Place
-from palyra.bench import bars, runner
 from palyra.cli.main import run
 
 ROW: dict[str, Any] = {
@@ -32,6 +33,16 @@ def test_the_list_has_every_bar(tmp_path: Path) -> None:
 def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
     answer = Place(tmp_path).palyra("bench", "nonsense", "--json")
     assert (answer.status, answer.error["code"]) == (2, "bench.unknown")
+
+
+def test_without_the_repository_it_says_how_to_get_the_benchmarks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(palyra, "__file__", str(tmp_path / "lib" / "site-packages" / "palyra" / "__init__.py"))
+    for words in (["bench"], ["bench", "--list"], ["bench", "policy", "--check"]):
+        assert run([*words, "--json"]) == 6
+        error = json.loads(capsys.readouterr().out)["error"]
+        assert error["code"] == "cli.command_missing" and "`make bench` in a checkout" in error["hint"]
 
 
 @pytest.mark.parametrize(("ratio", "status"), [(1.5, 0), (2.5, 1), (None, 1)])

@@ -1,11 +1,11 @@
-"""One benchmark in a process of its own: ``python -m palyra.bench.child MODULE FILE`` writes its rows into the file."""
+"""One benchmark in a process of its own: ``python -m benchmarks.child MODULE FILE`` writes its rows into the file."""
 
 import importlib
 import json
 import sys
 from pathlib import Path
 
-from palyra.bench.bar import Bar
+from benchmarks.bar import Bar
 
 
 def main(module: str, file: str) -> None:

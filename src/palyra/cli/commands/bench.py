@@ -1,16 +1,40 @@
-"""``palyra bench``: how fast this machine is with Palyra, against peers that are measured in the same run."""
+"""``palyra bench``: measure Palyra on this machine against peers that run in turn with it.
 
+The benchmarks are in ``benchmarks/`` of the repository, beside the package, and in no wheel.
+"""
+
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+import palyra
+from palyra.cli.command_table import CommandMissing
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from palyra.bench.sources import Source
+    from benchmarks.sources import Source
 
 RESULTS: Final = "bench-results"
+
+
+class UnknownBenchmark(InvalidInput):
+    code = "bench.unknown"
+    hint = "`palyra bench --list` prints the names"
+
+
+def make_benchmarks_importable(package: Path) -> None:
+    """Add the repository that holds the package at ``package`` to the import path."""
+    root = package.resolve().parents[1]
+    if not (root / "benchmarks" / "runner.py").is_file():
+        raise CommandMissing(
+            "the benchmarks are in Palyra's repository and not in the installed package",
+            hint="run `make bench` in a checkout of the repository, or in its source distribution",
+        )
+    if str(root) not in sys.path:
+        sys.path.append(str(root))
 
 
 @click.command()
@@ -33,19 +57,22 @@ def bench(
     """Measure Palyra on this machine, all of it or the benchmarks named.
 
     Every figure is a ratio to something measured in turn in the same run, with its bar and whether it was met. A peer
-    that is not installed is reported as missing. An installed package measures what needs nothing else; in a checkout
-    `make bench` fetches the peers and runs everything.
+    that is not installed is reported as missing. The benchmarks are in Palyra's repository, not in the installed
+    package: in a checkout, `make bench` fetches the peers and runs everything.
     """
-    from palyra.bench.bar import Verdict
-    from palyra.bench.runner import run_all
-    from palyra.bench.sources import checkout, chosen
+    make_benchmarks_importable(Path(palyra.__file__).parent)
+    from benchmarks.bar import Verdict
+    from benchmarks.runner import run_all
+    from benchmarks.sources import find_sources
 
-    sources = chosen(names)
+    every = {source.name: source for source in find_sources()}
+    for name in names:
+        if name not in every:
+            raise UnknownBenchmark(f"there is no benchmark {name}; there are {', '.join(every)}")
+    sources = [every[name] for name in names or every]
     if only_list:
-        invocation.output.data([_listed(source) for source in sources], lambda _: _show_list(invocation, sources))
+        invocation.output.data(list(map(_to_document, sources)), lambda _: _print_list(invocation, sources))
         return
-    if checkout() is None:
-        invocation.output.note("No checkout here: only what needs nothing but the package is measured.")
     result = run_all(sources, invocation.output.note, results)
     written = result.write(results)
     invocation.output.data(result.document(), lambda _: result.text())
@@ -54,11 +81,11 @@ def bench(
         ctx.exit(1)
 
 
-def _listed(source: "Source") -> dict[str, object]:
+def _to_document(source: "Source") -> dict[str, object]:
     return {"name": source.name, "bars": [{"key": bar.key, "bar": bar.words} for bar in source.bars()]}
 
 
-def _show_list(invocation: Invocation, sources: "list[Source]") -> None:
+def _print_list(invocation: Invocation, sources: "list[Source]") -> None:
     lines = []
     for source in sources:
         bars = source.bars()

@@ -19,8 +19,8 @@ from typing import Any
 
 import uvloop
 
-from palyra.bench import bars
-from palyra.bench.bar import Bar
+from benchmarks import bars
+from benchmarks.bar import Bar
 from palyra.sandbox.domain.launch_spec import LandlockRules, LaunchSpec, ordinary_rlimits
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from palyra.bench.bar import Bar, Judged, Verdict
+from benchmarks.bar import Bar, Judged, Verdict
 
 ROW, LEFT, WIDTH, SCALE_MAX = 26, 520, 360, 2.0
 _COLOURS = {Verdict.MET: "#2f855a", Verdict.MISSED: "#c53030"}

@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from palyra.bench.bar import Bar, Row
+from benchmarks.bar import Bar, Row
 
 WARM = 3
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from palyra.bench import bars
-from palyra.bench.bar import Bar, Row
-from palyra.bench.policy_bench import engine_of, request_of
+from benchmarks import bars
+from benchmarks.bar import Bar, Row
+from benchmarks.policy_bench import engine_of, request_of
 from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway, running_gateway
 from palyra.daemon.settings import Settings

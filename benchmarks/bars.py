@@ -5,7 +5,7 @@ A bar that is known to be missed says why, in ``shortfall``; docs/explanation/pe
 
 from typing import Final
 
-from palyra.bench.bar import Bar, Kind
+from benchmarks.bar import Bar, Kind
 
 _AT_MOST, _AT_LEAST = Kind.RATIO_AT_MOST, Kind.RATIO_AT_LEAST
 

@@ -1,4 +1,4 @@
-"""Each benchmark that an installed package can run gives rows that can be judged; here with few samples.
+"""Each benchmark that needs no other program gives rows that can be judged; here with few samples.
 
 policy_bench, journal_bench, pipeline_bench, launch_bench, start_bench, growth_bench, measure.
 """
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from palyra.bench import growth_bench, journal_bench, launch_bench, pipeline_bench, policy_bench, start_bench
-from palyra.bench.bar import Verdict, judge_all
-from palyra.bench.measure import alternately, row
-from palyra.bench.sources import sources
+from benchmarks import growth_bench, journal_bench, launch_bench, pipeline_bench, policy_bench, start_bench
+from benchmarks.bar import Verdict, judge_all
+from benchmarks.measure import alternately, row
+from benchmarks.sources import find_sources
 
 FEW: dict[Any, dict[str, Any]] = {
     policy_bench: {"ROUNDS": 30, "WARM_UP": 5, "FEW": 10, "MANY": 50},
@@ -34,7 +34,7 @@ def test_every_bar_of_it_is_measured(module: Any, monkeypatch: pytest.MonkeyPatc
     for name, value in FEW[module].items():
         monkeypatch.setattr(module, name, value)
     rows = module.run()
-    (source,) = [each for each in sources() if each.module == module.__name__]
+    (source,) = [each for each in find_sources() if each.module == module.__name__]
     assert source.bars()
     for judged in judge_all(source.bars(), rows, {}):
         assert judged.verdict is not Verdict.NOT_MEASURED and judged.reached, judged

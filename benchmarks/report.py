@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from palyra.bench.bar import Bar, Judged, Row, Verdict
+from benchmarks.bar import Bar, Judged, Row, Verdict
 
 _COLUMNS = ("what", "p50", "p99", "unit", "peer", "p50", "p99", "ratio", "n", "bar", "verdict")
 

@@ -1,4 +1,4 @@
-from palyra.bench.stolen import ProcessorTime, processor_time
+from benchmarks.stolen import ProcessorTime, processor_time
 
 
 def test_of_what_was_wanted_the_share_that_others_got(tmp_path):

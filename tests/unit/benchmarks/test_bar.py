@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from palyra.bench.bar import Bar, Kind, Verdict, judge_all
+from benchmarks.bar import Bar, Kind, Verdict, judge_all
 
 BASE: dict[str, Any] = {
     "name": "a",

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import msgspec
 
-from palyra.bench.bar import Judged, Row, judge_all
-from palyra.bench.bars import BARS
-from palyra.bench.chart import bar_chart
-from palyra.bench.curves import curves
-from palyra.bench.report import document, summary, table
-from palyra.bench.sources import Source
-from palyra.bench.stolen import NOTEWORTHY, processor_time
+from benchmarks.bar import Judged, Row, judge_all
+from benchmarks.bars import BARS
+from benchmarks.chart import bar_chart
+from benchmarks.curves import curves
+from benchmarks.report import document, summary, table
+from benchmarks.sources import ROOT, Source
+from benchmarks.stolen import NOTEWORTHY, processor_time
 
 # The longest takes two minutes on two cores. What takes five times that is stuck.
 MAX_SECONDS: Final = 600
@@ -129,12 +129,12 @@ def run_one(source: Source, *, max_seconds: float = MAX_SECONDS) -> Ended:
     """What the benchmark prints goes to standard error: standard output is for the table."""
     # gRPC tells of every connection that ends, and a benchmark ends a thousand at once.
     environment = {"GRPC_VERBOSITY": "ERROR", **os.environ}
-    if source.path is not None:
-        environment["PYTHONPATH"] = os.pathsep.join((str(source.path), *filter(None, [environment.get("PYTHONPATH")])))
+    places = dict.fromkeys((str(ROOT), str(source.path), *filter(None, [environment.get("PYTHONPATH")])))
+    environment["PYTHONPATH"] = os.pathsep.join(places)
     since, before = time.monotonic(), processor_time()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
-        words = [sys.executable, "-m", "palyra.bench.child", source.module, str(file)]
+        words = [sys.executable, "-m", "benchmarks.child", source.module, str(file)]
         # A session of its own: all that it started ends with it.
         process = subprocess.Popen(words, env=environment, stdout=sys.stderr.fileno(), start_new_session=True)
         failure = ""

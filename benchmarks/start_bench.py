@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from palyra.bench import bars
-from palyra.bench.bar import Row
-from palyra.bench.measure import alternately, row
+from benchmarks import bars
+from benchmarks.bar import Row
+from benchmarks.measure import alternately, row
 from palyra.client.client import Client
 
 SAMPLES = 60

@@ -3,11 +3,11 @@
 from typing import Any
 from xml.etree import ElementTree
 
-from palyra.bench import bars
-from palyra.bench.bar import Bar, Kind, judge_all
-from palyra.bench.chart import bar_chart
-from palyra.bench.curves import curves
-from palyra.bench.report import document, summary, table
+from benchmarks import bars
+from benchmarks.bar import Bar, Kind, judge_all
+from benchmarks.chart import bar_chart
+from benchmarks.curves import curves
+from benchmarks.report import document, summary, table
 
 KNOWN = Bar("known", "a & b", "<peer>", Kind.RATIO_AT_MOST, 2, shortfall="the kernel's own time")
 NEW = Bar("new", "c", "-", Kind.AT_LEAST, 500, "calls a second")

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from palyra.bench import bars
-from palyra.bench.bar import Bar
+from benchmarks import bars
+from benchmarks.bar import Bar
 from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway, running_gateway
 from palyra.daemon.settings import Settings

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from palyra.bench import bars
-from palyra.bench.bar import Bar
+from benchmarks import bars
+from benchmarks.bar import Bar
 from palyra.ids import Principal
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine

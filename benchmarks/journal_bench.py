@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from palyra.bench import bars
+from benchmarks import bars
 from palyra.clock import SystemClock
 from palyra.journal.chain import JournalLog
 from palyra.journal.checkpoint import CHECKPOINT_NAME
