@@ -11,7 +11,7 @@ import msgspec
 
 import palyra
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(palyra.__file__).resolve().parents[2]))
 from benchmarks.bars import BARS
 
 SOURCE = Path(palyra.__file__).parent

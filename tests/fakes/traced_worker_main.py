@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Any
 
-from palyra.daemon.workerd import main
+from palyra.cli.workerd import main
 from palyra.executors.worker.leased_calls import WorkerCalls
 
 

@@ -12,7 +12,7 @@ from fakes.daemon import Answer, Place
 from fakes.eventually import eventually_sync
 from fakes.node_process import approve, code_arguments, make_code
 
-WORKERD = (sys.executable, "-m", "palyra.daemon.workerd")
+WORKERD = (sys.executable, "-m", "palyra.cli.workerd")
 DAEMON_SETTINGS = """
 [workers]
 require_egress_binding = false

@@ -1,6 +1,7 @@
 """The ``palyra-workerd`` program: join a fleet, run its leases, show and leave it."""
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,13 @@ def _render(data: dict[str, Any]) -> str:
             ("note", shown("; ".join(data["told"]))),
         )
     )
+
+
+def main() -> None:
+    from palyra.cli.main import run_as_program
+
+    sys.exit(run_as_program(workerd, "palyra-workerd", sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -32,6 +32,7 @@ from palyra.browser.engine.chromium import (
     ChromiumLauncher,
     ChromiumProcess,
     ChromiumSettings,
+    GuardListeners,
     NetworkServiceDied,
     Prepare,
 )
@@ -57,8 +58,6 @@ from palyra.daemon.palyrad import ServerWithoutSignals, bind
 from palyra.daemon.settings import Settings
 from palyra.egress.domain.events import Resolver
 from palyra.errors import Unavailable
-from palyra.sandbox.domain.network import DoorPlan, ListenerKind
-from palyra.sandbox.network.namespace_sockets import NamespaceSockets
 from palyra.server.listener import BoundedHttpProtocol
 from palyra.telemetry.prometheus import BrowserMetrics
 from palyra.version import VERSION
@@ -119,24 +118,6 @@ _USED_FILE: Final = "browser/used"
 OK: Final = "ok"
 STARTS_AT_ONCE: Final = 2
 Start = Callable[[Prepare | None], Awaitable[ChromiumProcess]]
-
-
-class GuardListeners:
-    """The sockets of guards, opened in the networks of browsers by the sandbox's helper process."""
-
-    def __init__(self) -> None:
-        self._sockets = NamespaceSockets()
-
-    async def open(self, network: int, owner: int, port: int) -> socket.socket:
-        opened = await self._sockets.open(DoorPlan(ports=(), proxy_port=port), network, owner)
-        (listener,) = opened.of(ListenerKind.PROXY)
-        for each in opened:
-            if each.kind is not ListenerKind.PROXY:
-                each.socket.close()
-        return listener
-
-    async def close(self) -> None:
-        await self._sockets.close()
 
 
 class ReadyBrowsers:

@@ -28,7 +28,9 @@ def build_console(gateway: "Gateway") -> "ASGIApp":
     )
 
     def examine_machine() -> list[dict[str, Any]]:
-        report = examine(machine_probes(gateway.state.root, gateway.policy.folder, gateway.settings))
+        report = examine(
+            machine_probes(gateway.state.root, gateway.policy.folder, gateway.directory, gateway.settings.browser)
+        )
         checks: list[dict[str, Any]] = msgspec.to_builtins(report.checks)
         return checks
 

@@ -39,7 +39,7 @@ JOIN_SECONDS: Final = 60.0
 # A worker lets its calls end before it does.
 STOP_SECONDS: Final = 45.0
 _LOOK_SECONDS: Final = 0.05
-_WORKER: Final = "palyra.daemon.workerd"
+_WORKER: Final = "palyra.cli.workerd"
 _PROXY: Final = "palyra.daemon.egressd"
 
 

@@ -7,14 +7,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from palyra.daemon.settings import Settings
 from palyra.doctor.report import Finding, ok, warn
 from palyra.errors import PalyraError
 
 if TYPE_CHECKING:
     from palyra.browser.engine.isolation_layers import FenceReceipt
+    from palyra.browser.settings import BrowserSettings
     from palyra.doctor.report import Probe
     from palyra.doctor.sandbox_layers import Capabilities
+    from palyra.policy.entities import EntityDirectory
 
 DIGEST_CHARS_SHOWN: Final = 16
 # (module (func (export "run") (result i32) (i32.const 42)))
@@ -28,7 +29,9 @@ _OTHER_NAMESPACES: Final = (
 )
 
 
-def machine_probes(state: Path, policy_dir: Path, settings: Settings) -> "tuple[Probe, ...]":
+def machine_probes(
+    state: Path, policy_dir: Path, directory: "EntityDirectory", browser: "BrowserSettings"
+) -> "tuple[Probe, ...]":
     """The table of questions. What is not required yet belongs to tiers that say so themselves when they start."""
     from palyra.doctor import host, kernel
     from palyra.doctor.report import Probe
@@ -39,7 +42,7 @@ def machine_probes(state: Path, policy_dir: Path, settings: Settings) -> "tuple[
         ("durable writes", "make a record outlive a power cut", True, lambda: host.durable_writes(state)),
         ("sqlite", "holds the journal", True, lambda: host.sqlite(state)),
         ("clock", "dates records and ends approvals", True, lambda: host.clock(state)),
-        ("policy bundle", "decides every call", True, lambda: policy_bundle(policy_dir, settings)),
+        ("policy bundle", "decides every call", True, lambda: policy_bundle(policy_dir, directory)),
         ("openat2", "keeps the file tools in their workspace", True, kernel.openat2),
         ("landlock", "limits files and TCP without privileges", False, kernel.landlock),
         ("seccomp", "limits system calls", False, kernel.seccomp),
@@ -50,7 +53,7 @@ def machine_probes(state: Path, policy_dir: Path, settings: Settings) -> "tuple[
         ("read-only host", "while a sandbox is built", False, lambda: sandbox_layers(("host_read_only",))),
         ("cgroups", "limit whole process trees", False, kernel.cgroups),
         ("webassembly", "runs skills in confined workers", False, webassembly),
-        ("browser", "runs behind its fences", False, lambda: browser_fences(settings)),
+        ("browser", "runs behind its fences", False, lambda: browser_fences(browser)),
     )
     return tuple(Probe(name=name, purpose=purpose, required=req, look=look) for name, purpose, req, look in rows)
 
@@ -103,18 +106,16 @@ def webassembly() -> "Finding":
         return missing(str(error), getattr(error, "hint", "") or "install Palyra again, with its dependencies")
 
 
-def browser_fences(settings: Settings) -> "Finding":
+def browser_fences(browser: "BrowserSettings") -> "Finding":
     """Starts one as sessions have it, and reads every fence back from the running processes."""
     from palyra.doctor.report import missing, ok, warn
 
-    browser = settings.browser
     if not browser.enabled:
         return ok("switched off by browser.enabled")
 
     async def tried(folder: str) -> "tuple[str, FenceReceipt]":
-        from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumSettings
+        from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumSettings, GuardListeners
         from palyra.browser.engine.process_tree import ProcessNotes
-        from palyra.daemon.browserd import GuardListeners
 
         listeners = GuardListeners()
         try:
@@ -138,15 +139,14 @@ def browser_fences(settings: Settings) -> "Finding":
     return ok(f"{product}; up: {held}")
 
 
-def policy_bundle(folder: Path, settings: Settings) -> "Finding":
+def policy_bundle(folder: Path, directory: "EntityDirectory") -> "Finding":
     """Loads the bundle that a daemon started now would load."""
-    from palyra.daemon.pipeline_wiring import directory_of
     from palyra.doctor.report import missing, ok
     from palyra.policy.cedar import CedarEngine
     from palyra.policy.policy_files import load_bundle
 
     try:
-        digest = CedarEngine(load_bundle(folder, directory_of(settings))).bundle_digest
+        digest = CedarEngine(load_bundle(folder, directory)).bundle_digest
     except PalyraError as error:
         return missing(error.message, error.hint)
     return ok(f"valid, with the files of {folder}, digest {digest[:DIGEST_CHARS_SHOWN]}")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -39,6 +39,8 @@ from palyra.browser.engine.launch_plan import (
 from palyra.browser.engine.process_inspection import is_ending, look_at_fences, start_time
 from palyra.browser.engine.process_tree import ProcessNotes, ProcessTree, StartFailed, spawn
 from palyra.errors import Failed, InvalidInput, PalyraError, Unavailable
+from palyra.sandbox.domain.network import DoorPlan, ListenerKind
+from palyra.sandbox.network.namespace_sockets import NamespaceSockets
 
 # One browser that runs, for one session: its connection, its folders, its fences, and its end.
 
@@ -256,12 +258,26 @@ _NO_SANDBOX_SAID: Final = "No usable sandbox"
 Prepare = Callable[[Path], None]
 
 
-class GuardSockets(Protocol):
-    """Opens the guard's listener in a browser's network; the daemon joins it to the sandbox's helper."""
+class GuardListeners:
+    """The guards' listeners in the networks of browsers, opened by the sandbox's helper process."""
+
+    def __init__(self) -> None:
+        self._sockets = NamespaceSockets()
 
     async def open(self, network: int, owner: int, port: int) -> socket.socket:
-        """A TCP socket that listens at 127.0.0.1 of that network. ``owner`` is the user namespace that owns it; both
-        are descriptors, which the caller closes."""
+        """Return a TCP socket that listens at 127.0.0.1 of that network.
+
+        ``owner`` is the user namespace that owns the network. Both are descriptors, which the caller closes.
+        """
+        opened = await self._sockets.open(DoorPlan(ports=(), proxy_port=port), network, owner)
+        (listener,) = opened.of(ListenerKind.PROXY)
+        for each in opened:
+            if each.kind is not ListenerKind.PROXY:
+                each.socket.close()
+        return listener
+
+    async def close(self) -> None:
+        await self._sockets.close()
 
 
 class ChromiumSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,7 +290,7 @@ class ChromiumSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChromiumLauncher:
-    def __init__(self, guard: GuardSockets, notes: ProcessNotes, settings: ChromiumSettings | None = None) -> None:
+    def __init__(self, guard: GuardListeners, notes: ProcessNotes, settings: ChromiumSettings | None = None) -> None:
         self._guard = guard
         self._notes = notes
         self._settings = settings or ChromiumSettings()

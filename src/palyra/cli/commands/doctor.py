@@ -44,13 +44,15 @@ def doctor(invocation: Invocation, attack: bool, tier: str | None) -> None:
 
 def probes(invocation: Invocation) -> "tuple[Probe, ...]":
     """What is looked at on every machine, and whether a daemon answers."""
+    from palyra.daemon.pipeline_wiring import directory_of
     from palyra.doctor.checks import machine_probes
     from palyra.doctor.report import Probe
 
     settings = invocation.settings
     daemon = Probe(name="daemon", purpose="answers calls", required=False, look=lambda: running_daemon(invocation))
+    policies = invocation.locations.policy_dir(settings.policy.dir)
     return (
-        *machine_probes(invocation.state_path, invocation.locations.policy_dir(settings.policy.dir), settings),
+        *machine_probes(invocation.state_path, policies, directory_of(settings), settings.browser),
         daemon,
     )
 
