@@ -42,7 +42,7 @@ MAX_JOURNAL_STRING_CHARS = 512
 CHECKPOINT_EVERY_EVENTS = 1_000
 CHECKPOINT_EVERY_SECONDS = 60.0
 # Held back on disk so that calls already running can be recorded as finished when the disk fills up.
-JOURNAL_BALLAST_BYTES = 4 * MIB
+JOURNAL_DISK_RESERVE_BYTES = 4 * MIB
 
 # Requests for approval that one principal may have waiting: one agent must not hide another's from the person.
 MAX_PENDING_APPROVALS_PER_PRINCIPAL = 64

@@ -78,6 +78,6 @@ def test_what_runs_on_another_python_is_missing(tmp_path: Path, monkeypatch: pyt
 
 def test_the_script_and_the_bench_mean_the_same_python() -> None:
     command, surroundings = [sys.executable, "-m", "perf.peers"], {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
-    told = subprocess.run(command, env=surroundings, check=True, capture_output=True, timeout=60)
-    assert told.stdout.decode().strip() == peers.runs_on()
+    ran = subprocess.run(command, env=surroundings, check=True, capture_output=True, timeout=60)
+    assert ran.stdout.decode().strip() == peers.runs_on()
     assert sys.version.split()[0] in peers.runs_on() and sys.base_prefix in peers.runs_on()

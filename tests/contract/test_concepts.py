@@ -20,7 +20,7 @@ ROWS = [
 ]
 CODE = re.compile(r"`([^`]+)`")
 # Every name of code in the texts.
-ASKED_FOR = [
+REQUIRED = [
     "WorkerFleetManager",
     "WorkerAttestation",
     "WorkerFleetPolicy",
@@ -166,7 +166,7 @@ def found(dotted: str) -> Any:
 
 def test_every_name_of_the_texts_is_in_the_first_column() -> None:
     first = "\n".join(row[0] for row in ROWS)
-    assert [name for name in ASKED_FOR if name not in first] == []
+    assert [name for name in REQUIRED if name not in first] == []
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0][:60] for row in ROWS])

@@ -87,9 +87,9 @@ def tagged() -> set[str]:
 
 @pytest.mark.promise("P-documented")
 def test_the_page_lists_what_the_source_appends() -> None:
-    told = BROWSER_TELLS | {session_api.OPENED, session_api.CLOSED}
+    of_browser = BROWSER_TELLS | {session_api.OPENED, session_api.CLOSED}
     chosen = set(KIND_OF.values()) | set(PAIRINGS.values())
-    assert documented().keys() == appended() | decided() | chosen | tagged() | told
+    assert documented().keys() == appended() | decided() | chosen | tagged() | of_browser
 
 
 @pytest.mark.promise("P-documented")
@@ -120,22 +120,22 @@ async def test_payloads_of_the_fleet_have_the_keys_that_the_page_names() -> None
     peers, clock = FleetPeers(), StillClock()
     ledger, pages = MemoryFleet(clock, WorkerFleetManager(POLICY)), documented()
 
-    async def tell(*told: commands.FleetCommand) -> None:
-        await ledger.decide_all(told)
+    async def decide(*sent: commands.FleetCommand) -> None:
+        await ledger.decide_all(sent)
 
     worker = await peers.ready(ledger, now_ms=clock.now)
     settled, cancelled = [await peers.leased(ledger, now_ms=clock.now, idempotent=True) for _ in range(2)]
     message = peers.settle(settled, clock.now, worker.session)
     again = peers.settle(settled, clock.now, worker.session, output_bytes=1)
-    await tell(message, again, commands.CancelLease(actor="a", lease_id=cancelled.lease_id))
-    await tell(commands.EndSession(actor="a", worker_id=WORKER, session=worker.session))
+    await decide(message, again, commands.CancelLease(actor="a", lease_id=cancelled.lease_id))
+    await decide(commands.EndSession(actor="a", worker_id=WORKER, session=worker.session))
     clock.now += POLICY.heartbeat_timeout_ms
-    await tell(commands.DeclareLost(actor="a", worker_id=WORKER))
+    await decide(commands.DeclareLost(actor="a", worker_id=WORKER))
     retry = commands.RetryLease(actor="a", lease_id=cancelled.lease_id, grant_id=peers.next_id(), valid_ms=1)
-    await tell(retry, peers.lease(OTHER, peers.grant(0)), peers.open_session(boot="boot-2"))
+    await decide(retry, peers.lease(OTHER, peers.grant(0)), peers.open_session(boot="boot-2"))
     other = await peers.ready(ledger, OTHER, now_ms=clock.now)
     declined = await peers.leased(ledger, OTHER, now_ms=clock.now)
-    await tell(
+    await decide(
         commands.DeclineLease(
             actor="a", worker_id=OTHER, lease_id=declined.lease_id, session=other.session, fence=declined.fence
         ),
@@ -148,15 +148,15 @@ async def test_payloads_of_the_fleet_have_the_keys_that_the_page_names() -> None
     third = await peers.ready(ledger, numbered(3), now_ms=clock.now)
     late = await peers.leased(ledger, third.worker_id, now_ms=clock.now, timeout_ms=1)
     clock.now = late.due_ms(POLICY)
-    await tell(commands.ExpireLease(actor="a", lease_id=late.lease_id))
-    await tell(peers.disclaim(late, third, clock.now))
+    await decide(commands.ExpireLease(actor="a", lease_id=late.lease_id))
+    await decide(peers.disclaim(late, third, clock.now))
     clock.now += POLICY.attestation_interval_ms
-    await tell(commands.LapseAttestation(actor="a", worker_id=third.worker_id))
-    await tell(commands.DeclareLost(actor="a", worker_id=third.worker_id))
+    await decide(commands.LapseAttestation(actor="a", worker_id=third.worker_id))
+    await decide(commands.DeclareLost(actor="a", worker_id=third.worker_id))
     fourth = await ledger.decide(peers.open_session(numbered(4)))
     assert fourth.worker is not None
-    await tell(peers.present(fourth.worker, clock.now, wit_abi_version="x"))
-    await tell(commands.RemoveWorker(actor="a", worker_id=WORKER))
+    await decide(peers.present(fourth.worker, clock.now, wit_abi_version="x"))
+    await decide(commands.RemoveWorker(actor="a", worker_id=WORKER))
     seen = ledger.events()
     assert {kind for kind, _ in seen} == {kind for kind in pages if kind.startswith(("worker.", "lease."))}
     for kind, payload in seen:

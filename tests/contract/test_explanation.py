@@ -76,8 +76,8 @@ def test_every_dependency_has_its_reason_and_nothing_else_has() -> None:
     text = (EXPLANATION / "dependencies.md").read_text(encoding="utf-8")
     sections = dict(part.partition("\n")[::2] for part in re.split(r"^## ", text, flags=re.MULTILINE))
     for section, requirements in wanted.items():
-        told = re.findall(r"^\| `([^`]+)` \| \S", sections[section], re.MULTILINE)
-        assert told == sorted(re.match(r"[\w-]+", each)[0] for each in requirements), section  # type: ignore[index]
+        listed = re.findall(r"^\| `([^`]+)` \| \S", sections[section], re.MULTILINE)
+        assert listed == sorted(re.match(r"[\w-]+", each)[0] for each in requirements), section  # type: ignore[index]
 
 
 def test_what_the_architecture_names_is_there() -> None:
@@ -95,5 +95,5 @@ def test_what_the_architecture_names_is_there() -> None:
                 value = getattr(value, attribute)
             break
     folders = {path.parent.name for path in (ROOT / "src/palyra").glob("*/__init__.py")} - {"wire"}
-    told = set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE))
-    assert told == folders
+    listed = set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE))
+    assert listed == folders

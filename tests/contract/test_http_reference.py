@@ -89,9 +89,9 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
     ],
 )
 def test_every_field_of_a_body_is_named_in_its_section(method: str, path: str, body: type[msgspec.Struct]) -> None:
-    told = section(method, path)
+    text = section(method, path)
     for field in msgspec.structs.fields(body):
-        assert f"`{field.encode_name}`" in told, field.encode_name
+        assert f"`{field.encode_name}`" in text, field.encode_name
 
 
 def test_every_body_of_the_api_is_covered_above() -> None:

@@ -83,8 +83,8 @@ async def comes_back_clean(harness: FleetServerHarness, machine: WorkerAgentHarn
     await eventually(lambda: is_available(harness, machine))
     await eventually(lambda: not harness.parts.ledger.worker(machine.worker_id).written_off)
     assert machine.scratch_names() == []
-    told = [one["lease_id"] for one in harness.events("lease.result_refused") if one["code"] == "lease.fenced"]
-    assert sorted(told) == leases
+    refused = [one["lease_id"] for one in harness.events("lease.result_refused") if one["code"] == "lease.fenced"]
+    assert sorted(refused) == leases
     report = await harness.call(call_id="01NEXT")
     assert report.settled.result == {"text": "hi"} and report.lease.worker_id == machine.worker_id
     assert [one["reason"] for one in harness.events("worker.quarantined")] == ["looks odd"]

@@ -55,16 +55,16 @@ class Sandboxed:
         self, harness: GatewayHarness, listener: SandboxListener, plan: ExecutionPlan, proxy: Any, port: int
     ) -> None:
         self.harness, self.listener, self.plan, self.proxy, self.port = harness, listener, plan, proxy, port
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self.replies: list[bytes] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                self.heard.append(await reader.readuntil(b"\r\n\r\n"))
+                self.received.append(await reader.readuntil(b"\r\n\r\n"))
                 writer.write(self.replies.pop(0) if self.replies else b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
                 await writer.drain()
-                if b"until-close" in self.heard[-1]:
+                if b"until-close" in self.received[-1]:
                     break
         writer.close()
 
@@ -76,12 +76,12 @@ class Sandboxed:
             await writer.drain()
             await asyncio.sleep(0.01)
         writer.write_eof()
-        heard = b""
+        received = b""
         with contextlib.suppress(ConnectionResetError):
             while data := await asyncio.wait_for(reader.read(65536), 20):
-                heard += data
+                received += data
         writer.close()
-        return heard
+        return received
 
     async def get(self, path: str = "/", headers: str = "", method: str = "GET") -> bytes:
         host = f"api.test:{self.port}"

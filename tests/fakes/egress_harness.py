@@ -177,7 +177,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.write_eof()
 
 
-async def say_what_was_asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def echo_request_target(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """An HTTP server whose answer's body is the request as it arrived."""
     while True:
         head = await reader.readuntil(b"\r\n\r\n")

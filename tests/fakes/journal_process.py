@@ -10,7 +10,7 @@ from fakes.journal_harness import JournalHarness, appending
 from palyra.clock import SystemClock
 from palyra.errors import PalyraError
 from palyra.journal.verify import verify_journal
-from palyra.limits import JOURNAL_BALLAST_BYTES, MIB
+from palyra.limits import JOURNAL_DISK_RESERVE_BYTES, MIB
 from palyra.store.sqlite.store import RESERVE_NAME, SqliteReader, SqliteStore
 
 
@@ -33,7 +33,7 @@ def fill_disk(folder: Path) -> None:
     """Everything that happens to a journal while its disk is full, as one JSON document of what was seen."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={16 * MIB}", "tmpfs", str(folder)], check=True)
     harness, clock = JournalHarness(folder), ShiftedClock()
-    store = harness.open(clock=clock, reserve_bytes=JOURNAL_BALLAST_BYTES)
+    store = harness.open(clock=clock, reserve_bytes=JOURNAL_DISK_RESERVE_BYTES)
     seen: dict[str, object] = {"degraded_at_first": store.degraded}
     recorded = store.transact_blocking(appending(100))
     filler = folder / "filler"

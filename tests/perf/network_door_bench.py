@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import bars
-from fakes.egress_door import FakeDoor
+from fakes.egress_proxy import FakeNetworkProxy
 from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxProfile
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
@@ -29,7 +29,7 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
     runner = ProcessRunner(RunnerSettings(scratch=str(scratch)))
     shut = SandboxProfile(workspace_root=str(workspace))
     opened = SandboxProfile(workspace_root=str(workspace), allowed_egress_hosts=("a.example:443",))
-    door = FakeDoor({("a.example", 443): ("127.0.0.1", 1)})
+    door = FakeNetworkProxy({("a.example", 443): ("127.0.0.1", 1)})
     command = ProcessCommand(command="true")
     mine: list[float] = []
     theirs: list[float] = []

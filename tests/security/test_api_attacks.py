@@ -87,8 +87,8 @@ def test_the_names_that_pages_elsewhere_used_are_on_record_and_fill_no_journal(t
         for number in range(20):
             request(running, b"GET /v1/status HTTP/1.1", b"Host: %d.evil.example" % number)
     events = place.palyra("journal", "tail", "--kind", "console.request_refused", "--json").data["events"]
-    told = [each["payload"] for each in events]
-    assert told == [
+    payloads = [each["payload"] for each in events]
+    assert payloads == [
         {"code": "http.host_refused", "method": "GET", "path": "/v1/status", "site": "0.evil.example", "count": 1}
     ]
 

@@ -75,13 +75,13 @@ class FirstBlock(HTTPAdapter):
     def send(self, request: Any, *args: Any, **kwargs: Any) -> requests.Response:
         answer = super().send(request, *args, **kwargs)
         if answer.headers.get("Content-Type", "").startswith("text/event-stream"):
-            heard = b""
+            received = b""
             for chunk in answer.raw.stream(1024):
-                heard += chunk
-                if b"\n\n" in heard:
+                received += chunk
+                if b"\n\n" in received:
                     break
             answer.close()
-            answer.raw = HTTPResponse(io.BytesIO(heard), headers=dict(answer.headers), preload_content=False)
+            answer.raw = HTTPResponse(io.BytesIO(received), headers=dict(answer.headers), preload_content=False)
         return answer
 
 

@@ -127,11 +127,11 @@ async def harness(base: Path, *bindings: CredentialBindingPlan, trusted: bool = 
         bundle = termination.authority(grant).bundle(authority.encode()).decode()
         it = Harness(mirror, other, listening.getsockname()[1], bundle, authority)
         it.watcher, it.secrets = watcher, secrets
-        door = proxy.open_listener(grant, [ListeningSocket(kind="proxy", socket=listening)])
+        listener = proxy.open_listener(grant, [ListeningSocket(kind="proxy", socket=listening)])
         try:
             yield it
         finally:
-            door.close()
+            listener.close()
             proxy.close()
             # The cut tunnels end in the loop's next turns.
             await asyncio.sleep(0.05)

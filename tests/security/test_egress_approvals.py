@@ -26,11 +26,11 @@ pytestmark = pytest.mark.promise("P-approval-exact")
 
 
 async def test_an_approval_does_not_bring_in_a_secret_through_a_redirect_on_the_same_host(tmp_path: Path) -> None:
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     def says(said: bytes) -> Script:
         def script(connection: socket.socket) -> None:
-            heard.append(read_request(connection))
+            received.append(read_request(connection))
             connection.sendall(said)
 
         return script
@@ -46,7 +46,7 @@ async def test_an_approval_does_not_bring_in_a_secret_through_a_redirect_on_the_
             assert approval.touches["secrets"] == []
             record = await harness.call("http.fetch", arguments)
             assert record.error is not None and record.error["code"] == "egress.credential_not_allowed"
-            assert TOKEN.encode() not in b"".join(heard) and "vault.use_denied" in harness.kinds(call=record.call_id)
+            assert TOKEN.encode() not in b"".join(received) and "vault.use_denied" in harness.kinds(call=record.call_id)
 
 
 class Vault:

@@ -7,7 +7,7 @@ import socket
 import msgspec
 import pytest
 
-from fakes.egress_harness import SITE, EgressHarness, echo, harness, hello_for, say_what_was_asked, server, use_ports
+from fakes.egress_harness import SITE, EgressHarness, echo, echo_request_target, harness, hello_for, server, use_ports
 from fakes.eventually import eventually
 from palyra.egress.domain.refusal import EgressRefused
 from palyra.egress.limits import ProxyLimits
@@ -15,7 +15,7 @@ from palyra.egress.limits import ProxyLimits
 OTHER = "other.test"
 
 
-class Heard:
+class RecordingServer:
     """A server that keeps everything it was sent."""
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ async def refusal_of(stage: EgressHarness, code: str) -> None:
 async def test_a_tunnel_to_an_allowed_host_with_the_server_name_of_another(
     face: str, name: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = Heard()
-    async with server(heard.listen) as port, harness(f"{SITE}:{port}") as stage:
+    received = RecordingServer()
+    async with server(received.listen) as port, harness(f"{SITE}:{port}") as stage:
         use_ports(monkeypatch, tls=port)
         client = await stage.connect(f"{SITE}:{port}") if face == "connect" else (await stage.socks(SITE, port))[0]
         await client.send(hello_for(name))
@@ -46,12 +46,12 @@ async def test_a_tunnel_to_an_allowed_host_with_the_server_name_of_another(
         await client.close()
         await refusal_of(stage, "egress.server_name_mismatch")
         assert stage.recorder.refusals()[0].violation
-    assert heard.data == b""
+    assert received.data == b""
 
 
 async def test_a_hello_in_many_pieces_is_put_together_before_it_is_judged() -> None:
-    heard = Heard()
-    async with server(heard.listen) as port, harness(f"{SITE}:{port}") as stage:
+    received = RecordingServer()
+    async with server(received.listen) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         hello = hello_for(OTHER)
         for at in range(0, len(hello), 40):
@@ -60,7 +60,7 @@ async def test_a_hello_in_many_pieces_is_put_together_before_it_is_judged() -> N
         assert await client.is_reset()
         await client.close()
         await refusal_of(stage, "egress.server_name_mismatch")
-    assert heard.data == b""
+    assert received.data == b""
 
 
 @pytest.mark.promise("P-net-host-held")
@@ -69,15 +69,15 @@ async def test_a_hello_in_many_pieces_is_put_together_before_it_is_judged() -> N
     ["GET / HTTP/1.1", "GET http://other.test/ HTTP/1.1", "CONNECT other.test:443 HTTP/1.1", "PRI * HTTP/2.0"],
 )
 async def test_plain_http_for_another_host_inside_a_tunnel(request_line: str) -> None:
-    heard = Heard()
-    async with server(heard.listen) as port, harness(f"{SITE}:{port}") as stage:
+    received = RecordingServer()
+    async with server(received.listen) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.connect(f"{SITE}:{port}")
         await client.send(f"{request_line}\r\nHost: {OTHER}\r\n\r\n".encode())
         assert (await client.rest()).startswith(b"HTTP/1.1 4")
         await client.close()
         await eventually(stage.recorder.codes)
         assert stage.recorder.refusals()[0].violation
-    assert heard.data == b""
+    assert received.data == b""
 
 
 @pytest.mark.promise("P-net-host-held")
@@ -150,9 +150,9 @@ async def test_a_name_that_changes_its_address_between_judge_and_dial() -> None:
     [("127.0.0.1", "169.254.169.254"), ("93.184.216.34", "10.0.0.1"), ("::ffff:127.0.0.1",), ("64:ff9b::7f00:1",)],
 )
 async def test_one_forbidden_answer_refuses_them_all(answers: tuple[str, ...]) -> None:
-    heard = Heard()
+    received = RecordingServer()
     async with (
-        server(heard.listen) as port,
+        server(received.listen) as port,
         harness(f"{SITE}:{port}", addresses={SITE: answers}, private=()) as stage,
     ):
         client, code = await stage.socks(SITE, port)
@@ -293,8 +293,8 @@ async def test_a_change_of_policy_under_load_cuts_every_tunnel_and_no_byte_follo
 
 async def test_a_target_lost_while_it_is_being_resolved_is_not_dialled() -> None:
     started, go = asyncio.Event(), asyncio.Event()
-    heard = Heard()
-    async with server(heard.listen) as port, harness(f"{SITE}:{port}") as stage:
+    received = RecordingServer()
+    async with server(received.listen) as port, harness(f"{SITE}:{port}") as stage:
 
         async def slow(host: str) -> tuple[str, ...]:
             started.set()
@@ -366,7 +366,7 @@ async def test_a_half_closed_connection_still_gets_its_answer() -> None:
 
 
 async def test_every_refusal_of_a_face_is_a_leaf_with_a_code() -> None:
-    async with server(say_what_was_asked) as port, harness(f"{SITE}:{port}") as stage:
+    async with server(echo_request_target) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         await client.send(b"TRACE http://site.test/ HTTP/1.1\r\nHost: site.test\r\n\r\n")
         assert b" 405 " in await client.head()

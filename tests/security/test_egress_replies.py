@@ -17,7 +17,7 @@ from fakes.fetch_harness import Authority, answer
 from fakes.gateway_harness import open_harness
 from fakes.loopback import ScriptedServer, read_request
 from palyra.egress.domain.grant import EgressGrant
-from palyra.egress.domain.injection import ResponseScan, inject, plan_injection, secret_patterns, spellings
+from palyra.egress.domain.injection import ResponseScan, inject, list_encodings, plan_injection, secret_patterns
 from palyra.egress.domain.target import Target
 from palyra.executors.network.service import BUNDLE_PATH
 from palyra.secret import Secret
@@ -86,7 +86,7 @@ def _binding_type() -> Any:
 @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
 def test_a_reply_in_another_charset_does_not_hide_the_secret(codec: str) -> None:
     said = f"you sent {TOKEN}".encode(codec)
-    assert TOKEN not in ResponseScan(spellings(TOKEN)).whole(said).decode(codec)
+    assert TOKEN not in ResponseScan(list_encodings(TOKEN)).whole(said).decode(codec)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def test_no_part_of_a_reply_gives_the_secret_back(tmp_path: Path, reply: b
         it.replies = [reply.replace(b"%b", TOKEN.encode())]
         asks = "Connection: keep-alive, upgrade\r\nUpgrade: websocket\r\n" if method == "GET" else ""
         got = await it.get("/until-close", asks, method)
-        assert f"Authorization: Bearer {TOKEN}".encode() in it.heard[0]
+        assert f"Authorization: Bearer {TOKEN}".encode() in it.received[0]
         assert got.startswith(b"HTTP/1.1 ") and TOKEN.encode() not in got
 
 
@@ -149,10 +149,10 @@ async def test_keys_of_a_connection_that_carries_a_secret_are_logged_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has them reads the secret off the wire. The environment asks for them; the client logs none."""
-    authority, heard, keys = Authority(tmp_path), [], tmp_path / "keys"
+    authority, received, keys = Authority(tmp_path), [], tmp_path / "keys"
 
     def reply(connection: socket.socket) -> None:
-        heard.append(read_request(connection))
+        received.append(read_request(connection))
         connection.sendall(OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nok")
         with contextlib.suppress(OSError):
             cast("ssl.SSLSocket", connection).unwrap()
@@ -173,7 +173,7 @@ async def test_keys_of_a_connection_that_carries_a_secret_are_logged_nowhere(
             bundle = dict(profile.extra_files)[BUNDLE_PATH].decode()
             got = await asyncio.to_thread(_read_all, listening.getsockname(), server.port, bundle)
             await listener.close()
-    assert got.endswith(b"ok") and TOKEN.encode() in heard[0]
+    assert got.endswith(b"ok") and TOKEN.encode() in received[0]
     assert not keys.exists() or keys.read_bytes() == b""
 
 
@@ -187,10 +187,10 @@ def _read_all(proxy: Any, port: int, bundle: str) -> bytes:
         context.load_verify_locations(cadata=bundle)
         with context.wrap_socket(plain, server_hostname="api.test", suppress_ragged_eofs=False) as secured:
             secured.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-            heard = b""
+            received = b""
             while data := secured.recv(65536):
-                heard += data
-            return heard
+                received += data
+            return received
 
 
 @pytest.mark.parametrize("wanted", ["auto", "raw_base64", "text"])

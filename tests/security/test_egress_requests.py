@@ -24,7 +24,7 @@ pytestmark = pytest.mark.promise("P-secret-unseen")
 async def test_the_tools_own_credential_never_goes_along(tmp_path: Path, headers: str) -> None:
     async with sandboxed(tmp_path) as it:
         await it.get("/", headers)
-        assert b"mine" not in it.heard[0] and it.heard[0].lower().count(b"authorization:") == 1
+        assert b"mine" not in it.received[0] and it.received[0].lower().count(b"authorization:") == 1
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ async def test_heads_that_two_servers_read_differently_and_foreign_placeholders_
 ) -> None:
     async with sandboxed(tmp_path) as it:
         got = await it.get("/", headers)
-        assert got.split(b" ", 2)[1] in (b"400", b"403") and it.heard == []
+        assert got.split(b" ", 2)[1] in (b"400", b"403") and it.received == []
 
 
 async def test_a_request_behind_another_goes_nowhere_through_a_bound_host(tmp_path: Path) -> None:
@@ -51,12 +51,12 @@ async def test_a_request_behind_another_goes_nowhere_through_a_bound_host(tmp_pa
         host = f"api.test:{it.port}"
         first = f"POST http://{host}/ HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n"
         await it.say(f"{first}GET http://other.test:{it.port}/ HTTP/1.1\r\nHost: other.test:{it.port}\r\n\r\n".encode())
-        assert len(it.heard) == 1
+        assert len(it.received) == 1
         await it.say(
             f"CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode(),
             f"GET /a HTTP/1.1\r\nHost: {host}\r\n\r\nGET /b HTTP/1.1\r\nHost: other.test:{it.port}\r\n\r\n".encode(),
         )
-        assert [head.split(b" ")[1] for head in it.heard] == [b"/", b"/a"]
+        assert [head.split(b" ")[1] for head in it.received] == [b"/", b"/a"]
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ async def test_paths_that_can_be_read_as_others_get_no_secret(tmp_path: Path, pa
         bound = msgspec.structs.replace(vars(it.listener)["_grant"].bindings[0], path_prefix="/repos/acme")
         it.harness.gateway.egress.proxy.reconsider(lambda grant: msgspec.structs.replace(grant, bindings=(bound,)))
         got = await it.get(path)
-        assert got.split(b" ", 2)[1] in (b"400", b"403") and it.heard == []
+        assert got.split(b" ", 2)[1] in (b"400", b"403") and it.received == []
         for outside in ("/repos", "/repos/acmex", "/REPOS/acme", "/?/repos/acme"):
             await it.get(outside)
-        assert len(it.heard) == 4 and TOKEN.encode() not in b"".join(it.heard)
+        assert len(it.received) == 4 and TOKEN.encode() not in b"".join(it.received)
 
 
 def test_an_authority_for_names_vouches_for_no_address() -> None:

@@ -144,10 +144,10 @@ async def test_a_flood_hides_no_other_host_and_no_other_kind_of_refusal(
         for refused in refusals:
             observer.happened(grant, Refused.of(refused, "http"))
         await observer.flush()
-        told = harness.events(call="c")
-        assert "b.example" in [payload["target"]["host"] for kind, payload in told if kind == "egress.connected"]
-        codes = [payload["refusal"]["code"] for kind, payload in told if kind == "egress.refused"]
-        assert codes[-1] == "egress.malformed_traffic" and len(told) < 30
+        reported = harness.events(call="c")
+        assert "b.example" in [payload["target"]["host"] for kind, payload in reported if kind == "egress.connected"]
+        codes = [payload["refusal"]["code"] for kind, payload in reported if kind == "egress.refused"]
+        assert codes[-1] == "egress.malformed_traffic" and len(reported) < 30
         observer.forget("g")
 
 

@@ -168,16 +168,16 @@ class Harness:
     async def say(self, *words: bytes) -> bytes:
         """All that comes back to these words, each sent when the one before was answered."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.proxy_port)
-        heard = b""
+        received = b""
         with suppress(OSError):
             for word in words:
                 writer.write(word)
-                heard += await asyncio.wait_for(reader.read(65_536), 5)
+                received += await asyncio.wait_for(reader.read(65_536), 5)
             writer.write_eof()
-            heard += await asyncio.wait_for(reader.read(), 5)
+            received += await asyncio.wait_for(reader.read(), 5)
         writer.close()
         await eventually(lambda: self.listener is None or not self.listener.tunnels)
-        return heard
+        return received
 
 
 @asynccontextmanager
@@ -215,9 +215,9 @@ async def test_nothing_hidden_reaches_the_server(inside: bool) -> None:
             here.received = b""
             here.watcher.events.clear()
             words = [tunnel, attempt.data] if inside else [attempt.data]
-            heard = await here.say(*words)
+            received = await here.say(*words)
             assert WORD not in heads_in(here.received), attempt.name
-            assert WORD not in heard, attempt.name
+            assert WORD not in received, attempt.name
             if attempt.name not in {"HTTP/1.0 keep-alive", "h2c"}:
                 assert here.watcher.violations(), attempt.name
 
@@ -228,8 +228,8 @@ async def test_an_open_second_request_is_judged_on_its_own() -> None:
             if attempt.name in OPEN_PIPELINING:
                 proxied = attempt.data.replace(b"GET /smuggled", b"GET http://evil.example/smuggled")
                 here.watcher.events.clear()
-                heard = await here.say(proxied)
-                assert heard.startswith(b"HTTP/1.1 200 OK\r\n") and b"egress.host_not_allowed" in heard
+                received = await here.say(proxied)
+                assert received.startswith(b"HTTP/1.1 200 OK\r\n") and b"egress.host_not_allowed" in received
                 assert here.watcher.violations() == ["egress.host_not_allowed"]
         assert WORD not in here.received
 
@@ -239,8 +239,8 @@ async def test_no_client_gets_a_hidden_answer() -> None:
         ask = b"GET http://%b/ HTTP/1.1\r\nHost: %b\r\n\r\n" % (here.host, here.host)
         for attempt in answers():
             here.scripts = [attempt.data]
-            heard = await here.say(ask, ask)
-            assert WORD not in heard, attempt.name
+            received = await here.say(ask, ask)
+            assert WORD not in received, attempt.name
             here.scripts = []
 
 
@@ -248,6 +248,6 @@ async def test_an_answer_nobody_asked_for_is_not_the_next_ones() -> None:
     async with harness() as here:
         ask = b"GET http://%b/ HTTP/1.1\r\nHost: %b\r\n\r\n" % (here.host, here.host)
         here.scripts = [OK + OK.replace(b"ok", b"no")]
-        heard = await here.say(ask, ask)
-        assert heard.count(b"HTTP/1.1 200 OK") == 2 and heard.count(b"\r\n\r\nok") == 2 and b"no" not in heard
+        received = await here.say(ask, ask)
+        assert received.count(b"HTTP/1.1 200 OK") == 2 and received.count(b"\r\n\r\nok") == 2 and b"no" not in received
         assert here.connections == 2

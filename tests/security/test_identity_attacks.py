@@ -227,9 +227,9 @@ async def test_every_result_that_does_not_count_has_its_own_refusal(
     request_id, call = await asked(timeout_ms=300)
     assert (await call)["error"]["code"] == "nodes.timed_out"
     assert await refused(device.report(request_id)) == "nodes.result_late"
-    told = {one["code"] for one in besieged.refused()}
+    reported = {one["code"] for one in besieged.refused()}
     names = ("unknown", "wrong_device", "duplicate", "too_large", "late")
-    assert {f"nodes.result_{name}" for name in names} <= told
+    assert {f"nodes.result_{name}" for name in names} <= reported
 
 
 async def test_a_device_gets_no_further_through_the_daemon_than_policy_lets_it(

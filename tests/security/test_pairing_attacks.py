@@ -59,7 +59,7 @@ class Relay:
 
     def __init__(self, upstream, context, change=lambda data: data):
         self.upstream, self.context, self.change = upstream, context, change
-        self.heard = bytearray()
+        self.received = bytearray()
 
     @contextlib.asynccontextmanager
     async def running(self):
@@ -83,7 +83,7 @@ class Relay:
 
     async def _copy(self, source, target, change):
         while data := await source.read(65_536):
-            self.heard += data
+            self.received += data
             target.write(change(data))
             await target.drain()
         target.transport.abort()
@@ -98,7 +98,7 @@ async def test_somebody_in_the_middle_who_relays_everything_gets_nowhere(harness
             with pytest.raises(WrongServer):
                 await Device(address).prove(code, servers=[address])
     assert await harness.desk.pairings() == []
-    assert code.secret.reveal().encode() not in bytes(relay.heard)
+    assert code.secret.reveal().encode() not in bytes(relay.received)
 
 
 async def test_somebody_in_the_middle_who_also_shows_his_own_authority_spends_a_guess_and_gets_nowhere(

@@ -124,7 +124,7 @@ open("heap/77/.git/hooks/post-checkout", "w").close()
     shutil.rmtree(harness.workspace / "heap")
 
 
-async def planted_behind_a_closed_door(harness: Harness) -> None:
+async def planted_in_a_closed_directory(harness: Harness) -> None:
     """An ordinary user's own directory that it may not read. Root reads it anyway."""
     script = "import os; os.makedirs('closed/.git/hooks'); os.chmod('closed', 0)"
     try:
@@ -199,7 +199,7 @@ ATTACKS: dict[Callable[[Harness], Awaitable[None]], AppearingProtected] = {
     planted_deep: AppearingProtected.MOVE_ASIDE,
     kept_deep: AppearingProtected.FAIL,
     planted_among_many: AppearingProtected.KEEP,
-    planted_behind_a_closed_door: AppearingProtected.FAIL,
+    planted_in_a_closed_directory: AppearingProtected.FAIL,
     link_to_an_unspeakable_place: AppearingProtected.FAIL,
     written_through_a_second_name: AppearingProtected.KEEP,
 }

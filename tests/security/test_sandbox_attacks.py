@@ -65,7 +65,7 @@ def assert_nothing_escaped(report: AttackReport) -> None:
         assert len(made) >= LEAST_ATTEMPTS
         # An attempt that is not made proves nothing: only what the machine lacks may be missing.
         missing = {attempt.id for attempt in attempts_in(tier)} - made
-        assert missing <= {"files.file_handle", "network.tcp6", "kernel.setuid_program"}, told(report, missing)
+        assert missing <= {"files.file_handle", "network.tcp6", "kernel.setuid_program"}, evidence_of(report, missing)
     stopped = {each.id for each in report.verdicts if each.tier is SandboxTier.C and each.result is Result.BLOCKED}
     assert len(stopped) >= 2 * LEAST_ATTEMPTS
     assert all(
@@ -73,7 +73,7 @@ def assert_nothing_escaped(report: AttackReport) -> None:
     )
 
 
-def told(report: AttackReport, ids: set[str]) -> list[str]:
+def evidence_of(report: AttackReport, ids: set[str]) -> list[str]:
     return [f"{each.id}: {each.evidence}" for each in report.verdicts if each.id in ids]
 
 

@@ -108,7 +108,7 @@ DENIED: list[tuple[str, tuple[int, ...], int]] = [
     ("mknodat", (-100, 0, 0o060644, 0), errno.EPERM),
 ]
 # A number with the x32 bit: getpid through the other door.
-DOORS = [("x32", SYSCALLS[MACHINE]["getpid"] | 0x40000000, errno.ENOSYS)] if MACHINE == "x86_64" else []
+X32_ENTRIES = [("x32", SYSCALLS[MACHINE]["getpid"] | 0x40000000, errno.ENOSYS)] if MACHINE == "x86_64" else []
 
 
 @pytest.fixture(params=["as the test's user", "as nobody"])
@@ -124,7 +124,7 @@ def test_forbidden_calls_are_refused_by_the_filter(perform: Callable[[Body], Any
     calls = [
         (f"{name}{arguments}".replace(",", "."), SYSCALLS[MACHINE][name], arguments) for name, arguments, _ in DENIED
     ]
-    calls += [(name, number, ()) for name, number, _ in DOORS]
+    calls += [(name, number, ()) for name, number, _ in X32_ENTRIES]
     order = ";".join(",".join(map(str, (name, number, *arguments))) for name, number, arguments in calls)
 
     async def body() -> str:
@@ -133,7 +133,7 @@ def test_forbidden_calls_are_refused_by_the_filter(perform: Callable[[Body], Any
             return output
 
     seen = [int(line.split()[-1]) for line in perform(body).splitlines()]
-    wanted = [number for _, _, number in DENIED] + [number for _, _, number in DOORS]
+    wanted = [number for _, _, number in DENIED] + [number for _, _, number in X32_ENTRIES]
     assert list(zip((name for name, *_ in calls), seen, strict=True)) == list(
         zip((name for name, *_ in calls), wanted, strict=True)
     )

@@ -549,8 +549,8 @@ async def test_a_swap_on_disk_after_approval_does_not_run(harness: SkillHarness,
     # What was handed out before is what was approved; what is asked for now is refused and on record.
     assert held.module_bytes == wat(ECHO)
     assert await registry.active_modules(actor="palyrad") == ()
-    (told,) = [payload for _, payload in harness.events("skill.failed")]
-    assert told["digest"] == approved.digest and "skill.artifact_changed" in told["reason"]
+    (failed,) = [payload for _, payload in harness.events("skill.failed")]
+    assert failed["digest"] == approved.digest and "skill.artifact_changed" in failed["reason"]
     with pytest.raises(NotRunnable):
         registry.require_runnable(SKILL, approved.digest)
     # The same archive, installed and approved again, heals it.
@@ -629,8 +629,8 @@ async def test_a_row_edited_back_into_use(harness: SkillHarness, how: str, looke
     harness.file(approved.digest).write_bytes(archive())
     rewrite(harness, "UPDATE skill_versions SET state = 'approved', record = ?", msgspec.json.encode(approved))
     assert await registry.active_modules(actor="palyrad") == ()
-    told = harness.events("skill.failed")[-1][1]
-    assert told["digest"] == approved.digest and "skill.record_changed" in told["reason"]
+    failed = harness.events("skill.failed")[-1][1]
+    assert failed["digest"] == approved.digest and "skill.record_changed" in failed["reason"]
     with pytest.raises(NotRunnable):
         registry.require_runnable(SKILL, approved.digest)
 
@@ -682,8 +682,10 @@ async def test_one_broken_row_does_not_stop_the_others(harness: SkillHarness, ho
     rewrite(harness, "UPDATE skill_versions SET record = ? WHERE skill_id = ?", record, SKILL)
     for _ in range(2):
         assert [one.skill_id for one in await registry.active_modules(actor="palyrad")] == ["zeta.x"]
-    (told,) = [payload for _, payload in harness.events("skill.failed")]
-    assert (told["skill_id"], told["digest"]) == (SKILL, broken.digest) and "skill.record_changed" in told["reason"]
+    (failed,) = [payload for _, payload in harness.events("skill.failed")]
+    assert (failed["skill_id"], failed["digest"]) == (SKILL, broken.digest) and "skill.record_changed" in failed[
+        "reason"
+    ]
     with pytest.raises(NotRunnable):
         registry.require_runnable(SKILL, broken.digest)
     # It is in nobody's way, is refused by its name, and a person can clear it.
@@ -714,8 +716,8 @@ async def test_one_broken_row_of_a_key_does_not_stop_the_others(harness: SkillHa
     assert [one.publisher for one in keys] == ["zeta"]
     await harness.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
     assert len(await registry.active_modules(actor="palyrad")) == 2, "what was approved before stays what it was"
-    (told,) = [payload for _, payload in harness.events("skill.key_unreadable")]
-    assert (told["publisher"], told["key_id"], told["state"]) == (PUBLISHER, key(PUBLISHER).key_id, "active")
+    (failed,) = [payload for _, payload in harness.events("skill.key_unreadable")]
+    assert (failed["publisher"], failed["key_id"], failed["state"]) == (PUBLISHER, key(PUBLISHER).key_id, "active")
     with pytest.raises(RecordChanged, match=PUBLISHER):
         await registry.install(archive("1.1.0"), actor=ACTOR)
     assert harness.events("skill.refused")[-1][1]["code"] == "skill.record_changed"

@@ -951,19 +951,19 @@ async def test_what_two_calls_met_at_the_host_is_never_mixed_up(tmp_path):
       (func (export "run") (result i32) (call $e (i32.const 7)) (i32.const 0)))"""
     )
     async with open_runtime(tmp_path, wait_ms=60_000) as runtime:
-        asking, ending = await runtime.compile(ask), await runtime.compile(exits)
+        requesting, ending = await runtime.compile(ask), await runtime.compile(exits)
         trapping = await runtime.compile(minimal("unreachable"))
 
         async def one(number):
             match number % 5:
                 case 0:
-                    outcome = await runtime.run(asking, grants=GRANTS, services=Refusing(Status.DENIED))
+                    outcome = await runtime.run(requesting, grants=GRANTS, services=Refusing(Status.DENIED))
                     return outcome.output == Status.DENIED
                 case 1:
-                    outcome = await runtime.run(asking, grants=GRANTS, services=Refusing(Status.NOT_FOUND))
+                    outcome = await runtime.run(requesting, grants=GRANTS, services=Refusing(Status.NOT_FOUND))
                     return outcome.output == Status.NOT_FOUND
                 case 2:
-                    outcome = await runtime.run(asking, grants=GRANTS, services=Refusing(None))
+                    outcome = await runtime.run(requesting, grants=GRANTS, services=Refusing(None))
                     return outcome.output == Status.FAILED
                 case 3:
                     with pytest.raises(Trapped, match="code 7"):

@@ -192,19 +192,19 @@ async def test_a_violation_seen_while_the_daemon_is_away_is_reported_later(harne
     await eventually(lambda: not (harness.home / "egress" / "violations.v1.jsonl").stat().st_size)
 
 
-@pytest.mark.parametrize("heard_first", ["worker", "proxy"])
+@pytest.mark.parametrize("received_first", ["worker", "proxy"])
 async def test_a_clean_report_of_the_worker_does_not_outweigh_what_its_proxy_saw(
-    harness: Harness, heard_first: str
+    harness: Harness, received_first: str
 ) -> None:
     """The worker signs that the call went well and left nothing behind: once before its proxy was heard, once after."""
     worker = await harness.attested()
     lease = await harness.fleet.lease(harness.device, (HOST,))
     assert await harness.way.hosts(lease.lease_id, lease.fence) == (HOST,)
-    if heard_first == "worker":
+    if received_first == "worker":
         await harness.fleet.stop_listening()
     await harness.run(lease, FETCH.format(host="evil.test"))
     clean = harness.fleet.harness.settle(lease, SystemClock().now_ms(), worker.session)
-    if heard_first == "worker":
+    if received_first == "worker":
         settled = await harness.fleet.ledger.decide(clean)
         assert settled.worker is not None and settled.worker.state is State.AVAILABLE
         await harness.fleet.listen()
@@ -305,13 +305,13 @@ async def test_a_socket_of_the_workers_own_network_is_no_door(harness: Harness) 
     await harness.attested()
     lease = await harness.fleet.lease(harness.device, (HOST,))
     await harness.way.hosts(lease.lease_id, lease.fence)
-    door = harness.way.door(lease.lease_id, lease.fence)
+    network = harness.way.door(lease.lease_id, lease.fence)
     with listening() as open_to_all, pytest.raises(RemoteError) as refused:
-        await door._proxy.open(door._ref, [("proxy", open_to_all)])
+        await network._proxy.open(network._ref, [("proxy", open_to_all)])
     assert refused.value.remote_code == "worker_egress.bad_socket"
     left, right = socket.socketpair()
     with left, right, pytest.raises(RemoteError) as refused:
-        await door._proxy.open(door._ref, [("proxy", left)])
+        await network._proxy.open(network._ref, [("proxy", left)])
     assert refused.value.remote_code == "worker_egress.bad_socket"
     # The lease is unharmed.
     assert (await harness.run(lease, FETCH.format(host=HOST))).exit_code == 0

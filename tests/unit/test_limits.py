@@ -34,7 +34,7 @@ def test_a_default_deadline_is_one_a_caller_may_ask_for() -> None:
 
 def test_strings_and_payloads_of_the_journal_fit_into_each_other() -> None:
     assert limits.MAX_JOURNAL_STRING_CHARS * 6 < limits.MAX_EVENT_PAYLOAD_BYTES
-    assert limits.JOURNAL_BALLAST_BYTES >= limits.MAX_EVENT_PAYLOAD_BYTES
+    assert limits.JOURNAL_DISK_RESERVE_BYTES >= limits.MAX_EVENT_PAYLOAD_BYTES
 
 
 def test_counts_stay_within_what_json_numbers_carry_exactly() -> None:

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from palyra.browser.domain import limits
 from palyra.browser.domain.budget import FIELDS, BadBudget, SessionBudget
-from palyra.egress.domain.refusal import EgressRefused, shown
+from palyra.egress.domain.refusal import EgressRefused, render
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import MAX_HOST_CHARS
 from palyra.errors import InvalidInput
@@ -40,12 +40,12 @@ class TypingBinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         try:
             SecretRef.parse(self.secret_ref)
         except InvalidInput as error:
-            raise BadTypingBinding(f"{shown(self.secret_ref)!r} is no secret reference", hint=error.hint) from error
+            raise BadTypingBinding(f"{render(self.secret_ref)!r} is no secret reference", hint=error.hint) from error
         if not self.origins:
             raise BadTypingBinding(f"the binding of {self.secret_ref} names no origins")
         for origin in self.origins:
             if spelled(origin_target(origin)) != origin:
-                raise BadTypingBinding(f"{shown(origin)!r} is spelled {spelled(origin_target(origin))}")
+                raise BadTypingBinding(f"{render(origin)!r} is spelled {spelled(origin_target(origin))}")
 
 
 class BrowserSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,7 +116,7 @@ def origin_target(origin: str) -> Target:
     try:
         target = Target.from_url(origin)
     except EgressRefused as odd:
-        raise BadTypingBinding(f"{shown(origin)!r} is no origin: {odd.message}") from None
+        raise BadTypingBinding(f"{render(origin)!r} is no origin: {odd.message}") from None
     return target
 
 

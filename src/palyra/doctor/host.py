@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from palyra.doctor.report import Finding, missing, ok, warn
-from palyra.limits import JOURNAL_BALLAST_BYTES, MIB
+from palyra.limits import JOURNAL_DISK_RESERVE_BYTES, MIB
 
 MIN_PYTHON: Final = (3, 11)
 # RETURNING and upserts as the journal's tables use them.
@@ -64,7 +64,7 @@ def state_directory(path: Path) -> Finding:
 def _with_room(folder: Path, evidence: str) -> Finding:
     free = shutil.disk_usage(folder).free
     shown = f"{evidence}, {free // MIB} MiB free"
-    if free < 2 * JOURNAL_BALLAST_BYTES:
+    if free < 2 * JOURNAL_DISK_RESERVE_BYTES:
         return missing(shown, "free some space: nothing runs unrecorded, so a full disk stops every call")
     if free < COMFORTABLE_FREE_BYTES:
         return warn(shown, "free some space: the journal only grows")

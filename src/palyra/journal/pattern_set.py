@@ -17,18 +17,18 @@ _BYTES_PER_GROUP = 3
 _CHARS_PER_GROUP = 4
 
 
-def spellings_of(value: str) -> frozenset[str]:
+def list_encodings(value: str) -> frozenset[str]:
     # A file's last line feed is hardly ever said with the rest.
-    found = {*_spellings(value), *_spellings(value.strip())}
+    found = {*_encode(value), *_encode(value.strip())}
     lines = value.splitlines()
     if len(lines) > 1:
         for line in lines:
             if len(line.strip()) >= _MIN_LINE_CHARS and not line.startswith("-----"):
-                found.update(_spellings(line.strip()))
-    return frozenset(needle for needle in found if len(needle) >= MIN_KNOWN_CHARS)
+                found.update(_encode(line.strip()))
+    return frozenset(pattern for pattern in found if len(pattern) >= MIN_KNOWN_CHARS)
 
 
-def _spellings(value: str) -> Iterator[str]:
+def _encode(value: str) -> Iterator[str]:
     if len(value) < MIN_KNOWN_CHARS:
         return
     raw = value.encode("utf-8", "backslashreplace")
@@ -70,7 +70,7 @@ def _lower_escapes(escaped: str) -> str:
 FEW = 64
 
 
-class Needles:
+class PatternSet:
     """Each has at least ``MIN_KNOWN_CHARS`` characters. One thread adds at a time; any may look."""
 
     def __init__(self) -> None:
@@ -81,35 +81,35 @@ class Needles:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, needles: Iterable[str]) -> None:
-        for needle in needles:
-            head = needle[:MIN_KNOWN_CHARS]
+    def add(self, patterns: Iterable[str]) -> None:
+        for pattern in patterns:
+            head = pattern[:MIN_KNOWN_CHARS]
             same_head = self._by_head.get(head, ())
-            if needle in same_head:
+            if pattern in same_head:
                 continue
             # Longest first. Replaced whole, so that a reader sees the old ones or the new.
-            self._by_head[head] = tuple(sorted((*same_head, needle), key=len, reverse=True))
+            self._by_head[head] = tuple(sorted((*same_head, pattern), key=len, reverse=True))
             if self._count < FEW:
-                self._few = (*self._few, needle)
+                self._few = (*self._few, pattern)
             self._count += 1
 
-    def occur_in(self, text: str) -> bool:
+    def match(self, text: str) -> bool:
         if self._count <= FEW:
-            return any(needle in text for needle in self._few)
+            return any(pattern in text for pattern in self._few)
         heads = (text[at : at + MIN_KNOWN_CHARS] for at in range(len(text) - MIN_KNOWN_CHARS + 1))
         if self._by_head.keys().isdisjoint(heads):
             return False
-        return next(self._found(text), None) is not None
+        return next(self._find_spans(text), None) is not None
 
-    def replaced(self, text: str, replacement: str, *, broken_off: bool = False) -> str:
+    def replace_in(self, text: str, replacement: str, *, broken_off: bool = False) -> str:
         """The text with every stretch that belongs to a needle replaced, also where two of them overlap. The end of a
         text that is ``broken_off`` belongs to the needle it may be the beginning of, from ``MIN_KNOWN_CHARS`` on."""
-        if not broken_off and not self.occur_in(text):
+        if not broken_off and not self.match(text):
             return text
         parts: list[str] = []
         kept_from = 0
         stretch: tuple[int, int] | None = None
-        for start, end in self._found(text, broken_off=broken_off):
+        for start, end in self._find_spans(text, broken_off=broken_off):
             if stretch is not None and start < stretch[1]:
                 stretch = (stretch[0], max(end, stretch[1]))
                 continue
@@ -122,13 +122,13 @@ class Needles:
             kept_from = stretch[1]
         return "".join((*parts, text[kept_from:]))
 
-    def _found(self, text: str, *, broken_off: bool = False) -> Iterator[tuple[int, int]]:
+    def _find_spans(self, text: str, *, broken_off: bool = False) -> Iterator[tuple[int, int]]:
         """Where they stand, in the order of their starts: at each place the longest."""
         for at in range(len(text) - MIN_KNOWN_CHARS + 1):
-            for needle in self._by_head.get(text[at : at + MIN_KNOWN_CHARS], ()):
-                if text.startswith(needle, at):
-                    yield at, at + len(needle)
+            for pattern in self._by_head.get(text[at : at + MIN_KNOWN_CHARS], ()):
+                if text.startswith(pattern, at):
+                    yield at, at + len(pattern)
                     break
-                if broken_off and len(needle) > len(text) - at and needle.startswith(text[at:]):
+                if broken_off and len(pattern) > len(text) - at and pattern.startswith(text[at:]):
                     yield at, len(text)
                     break

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from palyra.canonical import canonical_json
-from palyra.journal.pattern_set import MIN_KNOWN_CHARS, Needles, spellings_of
+from palyra.journal.pattern_set import MIN_KNOWN_CHARS, PatternSet, list_encodings
 from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
 from palyra.secret import REDACTED, Secret
 from palyra.store.event import MAX_FIELD_CHARS
@@ -65,8 +65,8 @@ class Redactor:
     def __init__(self, known: Iterable[Secret] = ()) -> None:
         self._lock = threading.Lock()
         self._values: set[str] = set()
-        self._needles = Needles()
-        self._encoded_needles = Needles()
+        self._patterns = PatternSet()
+        self._encoded_patterns = PatternSet()
         # Short values, taken out only where one is the whole string: with the quotes around it. Replaced whole.
         self._encoded_short: tuple[str, ...] = ()
         self._fit_keys: set[str] = set()
@@ -78,16 +78,16 @@ class Redactor:
         with self._lock:
             if not value or value in self._values:
                 return
-            spellings = spellings_of(value)
-            self._needles.add(spellings)
-            self._encoded_needles.add(_json_text(needle)[1:-1] for needle in spellings)
+            encodings = list_encodings(value)
+            self._patterns.add(encodings)
+            self._encoded_patterns.add(_json_text(pattern)[1:-1] for pattern in encodings)
             if len(value) < MIN_KNOWN_CHARS:
                 self._encoded_short = (*self._encoded_short, _json_text(value))
             self._values.add(value)
 
     def result(self, value: Any) -> Any:
         """A JSON value for the agent without known values: the same object where there are none in it."""
-        if not self._values or not self._occur_in(msgspec.json.encode(value)):
+        if not self._values or not self._matches_known(msgspec.json.encode(value)):
             return value
         return self._without_known(value)
 
@@ -96,11 +96,11 @@ class Redactor:
         text = _carried_by_utf8(text)
         if text in self._values:
             return REDACTED
-        return self._needles.replaced(text, REDACTED) if len(self._needles) else text
+        return self._patterns.replace_in(text, REDACTED) if len(self._patterns) else text
 
     def broken_off(self, text: str) -> str:
         """The same for a text whose end is missing: without what may be the beginning of a known value either."""
-        return self._needles.replaced(_carried_by_utf8(text), REDACTED, broken_off=True)
+        return self._patterns.replace_in(_carried_by_utf8(text), REDACTED, broken_off=True)
 
     def fields(self, actor: str, principal: str, run: str, call: str) -> tuple[str, str, str, str]:
         """An event's short fields, cleaned and cut to their bound."""
@@ -113,20 +113,20 @@ class Redactor:
     def payload(self, payload: Mapping[str, Any]) -> bytes:
         """The canonical bytes to record for ``payload``: redacted, clipped and bounded."""
         encoded = self._as_it_is(payload)
-        if encoded is None or self._occur_in(encoded):
+        if encoded is None or self._matches_known(encoded):
             encoded = canonical_json(self._mapping(_without_crowds(payload), 0))
-            if self._occur_in(encoded):
+            if self._matches_known(encoded):
                 # A known value is left where the walk could not see it, such as across the parts of a number list.
                 encoded = canonical_json({"redacted": "a known secret ran across several values"})
             if len(encoded) > MAX_EVENT_PAYLOAD_BYTES:
                 encoded = _bounded(encoded)
         return encoded
 
-    def _occur_in(self, encoded: bytes) -> bool:
+    def _matches_known(self, encoded: bytes) -> bool:
         if not self._values:
             return False
         text = encoded.decode("utf-8", "replace")
-        return self._encoded_needles.occur_in(text) or any(short in text for short in self._encoded_short)
+        return self._encoded_patterns.match(text) or any(short in text for short in self._encoded_short)
 
     def _without_known(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -216,7 +216,7 @@ class Redactor:
 
     def _number(self, value: int | float) -> Any:
         shown = repr(value)
-        if len(self._needles):
+        if len(self._patterns):
             clean = self.text(shown)
             if clean != shown:
                 return clean

@@ -162,7 +162,7 @@ class CedarEngine:
             errors=judgement.errors,
             obligations=self._obligations(judgement),
             missing_grant=self._missing_grant(request, judgement),
-            without_asking=find_preapproval(request, self) if asks else None,
+            preapproval=find_preapproval(request, self) if asks else None,
             bundle_digest=self._digest,
         )
 

@@ -43,7 +43,7 @@ class DeterminingPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """``codes`` are the decision's reason codes and ``reasons`` the same in words.
 
-    ``permits`` would allow the request once it is approved. ``without_asking`` is the setting that spares the approval.
+    ``permits`` would allow the request once it is approved. ``preapproval`` is the setting that spares the approval.
     """
 
     outcome: Outcome
@@ -58,7 +58,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[str, ...] = ()
     obligations: Obligations = Obligations()
     missing_grant: MissingGrant | None = None
-    without_asking: SettingChange | None = None
+    preapproval: SettingChange | None = None
     bundle_digest: str = ""
 
 
@@ -122,7 +122,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     limits = msgspec.structs.asdict(explanation.obligations)
     if stated := [f"{name} {value}" for name, value in limits.items() if value is not None]:
         yield f"\nheld to: {', '.join(stated)}"
-    if spared := explanation.without_asking:
+    if spared := explanation.preapproval:
         yield f"\nto allow it without asking: add {spared.add!r} to {spared.setting}"
     if explanation.missing_grant:
         yield "\nto lift this:"

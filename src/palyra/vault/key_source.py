@@ -254,14 +254,14 @@ class OsKeyring:
         keyring = self._keyring()
         key = KeyEncryptionKey(secrets.token_bytes(KEY_BYTES))
         text = base64.b64encode(key.reveal()).decode()
-        _asking("store the key", lambda: keyring.set_password(SERVICE, key.key_id, text))
-        if _asking("read the key back", lambda: keyring.get_password(SERVICE, key.key_id)) != text:
+        _call_keyring("store the key", lambda: keyring.set_password(SERVICE, key.key_id, text))
+        if _call_keyring("read the key back", lambda: keyring.get_password(SERVICE, key.key_id)) != text:
             raise KeyringUnavailable("the keyring did not keep the key")
         return KeyRecord(key_id=key.key_id, source=self.kind), key
 
     def load(self, record: KeyRecord) -> KeyEncryptionKey:
         keyring = self._keyring()
-        text = _asking("read the key", lambda: keyring.get_password(SERVICE, record.key_id))
+        text = _call_keyring("read the key", lambda: keyring.get_password(SERVICE, record.key_id))
         if text is None:
             raise KeyMissing(f"the keyring does not hold the key {record.key_id}", key_id=record.key_id)
         key = KeyEncryptionKey(decode_key(text, "the keyring"))
@@ -271,15 +271,15 @@ class OsKeyring:
 
     def forget(self, record: KeyRecord) -> None:
         keyring = self._keyring()
-        if _asking("look for the key", lambda: keyring.get_password(SERVICE, record.key_id)) is not None:
-            _asking("delete the key", lambda: keyring.delete_password(SERVICE, record.key_id))
+        if _call_keyring("look for the key", lambda: keyring.get_password(SERVICE, record.key_id)) is not None:
+            _call_keyring("delete the key", lambda: keyring.delete_password(SERVICE, record.key_id))
 
     def _keyring(self) -> Any:
         try:
             package = self._load_package()
         except ImportError as error:
             raise KeyringUnavailable("the keyring package is not installed") from error
-        backend = _asking("start", package.get_keyring)
+        backend = _call_keyring("start", package.get_keyring)
         for part in _parts(backend):
             name = type(part).__module__
             if name not in _TRUSTED:
@@ -297,7 +297,7 @@ def _parts(backend: Any) -> Iterable[Any]:
     return parts
 
 
-def _asking(what: str, question: Callable[[], Any]) -> Any:
+def _call_keyring(what: str, question: Callable[[], Any]) -> Any:
     """Backends raise errors of their own kinds, whose text may hold what was asked of them."""
     try:
         return question()

@@ -5,7 +5,7 @@ import socket
 
 import msgspec
 
-from fakes.egress_harness import FixedResolver, make_grant, say_what_was_asked, server
+from fakes.egress_harness import FixedResolver, echo_request_target, make_grant, server
 from palyra.browser.service.chromium_session_proxy import ChromiumSessionProxy
 from palyra.egress.domain.events import Connected, EgressEvent, Refused
 from palyra.egress.settings import EgressSettings
@@ -29,7 +29,7 @@ async def ask(port: int, host: str, to: int) -> int:
 async def test_each_session_has_its_own_door() -> None:
     guard = ChromiumSessionProxy(EgressSettings(), FixedResolver({"shop.test": ("127.0.0.1",)}))
     heard: dict[str, list[EgressEvent]] = {"a": [], "b": []}
-    async with server(say_what_was_asked) as port:
+    async with server(echo_request_target) as port:
         doors, ports = [], []
         for name in heard:
             listener = socket.create_server(("127.0.0.1", 0))

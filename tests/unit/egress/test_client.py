@@ -132,7 +132,7 @@ async def test_encodings_nobody_asked_for() -> None:
     assert (await FetchHarness({"a.test:80": script}).get("http://a.test/"))["content_encoding"] == "br"
 
 
-async def secret_scene(*scripts: Any, **more: Any) -> FetchHarness:
+async def secret_harness(*scripts: Any, **more: Any) -> FetchHarness:
     return FetchHarness(
         {"a.test:80": list(scripts), "b.test:80": [[answer(b"b")]]},
         bindings=[BINDING],
@@ -142,20 +142,20 @@ async def secret_scene(*scripts: Any, **more: Any) -> FetchHarness:
 
 
 async def test_bound_headers_are_set_and_the_callers_copy_is_not_sent() -> None:
-    harness = await secret_scene([answer(b"ok")])
+    harness = await secret_harness([answer(b"ok")])
     await harness.get("http://a.test/", headers={"authorization": "Bearer mine", "X": "1"})
     assert f"Authorization: Bearer {TOKEN}\r\n" in harness.requests[0] and "mine" not in harness.requests[0]
 
 
 async def test_placeholders_are_filled_where_bound() -> None:
-    harness = await secret_scene([answer(b"ok")])
+    harness = await secret_harness([answer(b"ok")])
     fetch, _ = await harness.run("http://a.test/", headers={"Authorization": "token {{vault:global/t}}"})
     assert f"Authorization: token {TOKEN}\r\n" in harness.requests[0]
     assert fetch.reached[0].secrets == ("global/t",)
 
 
 async def test_secrets_stay_with_the_host_they_are_for() -> None:
-    harness = await secret_scene(redirect("/again"), redirect("http://b.test/"))
+    harness = await secret_harness(redirect("/again"), redirect("http://b.test/"))
     await harness.get("http://a.test/", headers={"Authorization": "token {{vault:global/t}}"})
     assert TOKEN in harness.requests[0] and TOKEN in harness.requests[1] and TOKEN not in harness.requests[2]
     assert "{{vault" not in harness.requests[2]
@@ -163,14 +163,14 @@ async def test_secrets_stay_with_the_host_they_are_for() -> None:
 
 
 async def test_a_redirect_that_repeats_the_secret_is_not_followed() -> None:
-    harness = await secret_scene(redirect(f"http://b.test/?stolen={TOKEN}"))
+    harness = await secret_harness(redirect(f"http://b.test/?stolen={TOKEN}"))
     with pytest.raises(RedirectRefused, match="secret") as refusal:
         await harness.get("http://a.test/")
     assert len(harness.requests) == 1 and TOKEN not in str(refusal.value.as_dict())
 
 
 async def test_a_reflected_secret_is_blacked_out_and_noted() -> None:
-    harness = await secret_scene([answer(f"you sent {TOKEN}".encode())])
+    harness = await secret_harness([answer(f"you sent {TOKEN}".encode())])
     outcome, _ = await harness.execute("http://a.test/")
     assert TOKEN not in str(outcome) and outcome.result["text"].startswith("you sent ***")
     noted = harness.noted.events[-1]

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from fakes.egress_harness import SITE, Client, harness, say_what_was_asked, server
+from fakes.egress_harness import SITE, Client, echo_request_target, harness, server
 from fakes.eventually import eventually
 from palyra.egress.domain.refusal import HostNotAllowed, MalformedTraffic, Unreachable
 from palyra.egress.proxy.http_forward import status_of
@@ -19,7 +19,7 @@ async def answer(client: Client) -> tuple[bytes, bytes]:
 
 
 async def test_a_request_by_url_arrives_in_origin_form_without_what_was_for_the_proxy() -> None:
-    async with server(say_what_was_asked) as port, harness(f"{SITE}:{port}") as stage:
+    async with server(echo_request_target) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         await ask(client, f"{SITE}:{port}", "/a?b", headers="Proxy-Authorization: Basic c2VjcmV0\r\nX-Own: 1\r\n")
         head, body = await answer(client)
@@ -29,7 +29,7 @@ async def test_a_request_by_url_arrives_in_origin_form_without_what_was_for_the_
 
 
 async def test_requests_on_one_connection_share_the_connection_to_one_host_and_each_is_judged() -> None:
-    async with server(say_what_was_asked) as first, server(say_what_was_asked) as second:
+    async with server(echo_request_target) as first, server(echo_request_target) as second:
         rules = (f"{SITE}:{first}", f"{SITE}:{second}")
         async with harness(*rules) as stage:
             client = await stage.client()
@@ -47,7 +47,7 @@ async def test_requests_on_one_connection_share_the_connection_to_one_host_and_e
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
-    async with server(say_what_was_asked) as port, harness(f"{SITE}:{port}") as stage:
+    async with server(echo_request_target) as port, harness(f"{SITE}:{port}") as stage:
         client = await stage.client()
         await client.send(
             b"".join(f"GET http://{SITE}:{port}/{n} HTTP/1.1\r\nHost: {SITE}:{port}\r\n\r\n".encode() for n in range(5))

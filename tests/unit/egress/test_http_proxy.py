@@ -44,14 +44,14 @@ def forward(raw: bytes, url: str, *, keep_alive: bool = True, upgrade: bool = Fa
 
 def at(state: ProxyState) -> HttpProxyServer:
     machine = HttpProxyServer()
-    heard = {
+    received = {
         ProxyState.HEAD: b"",
         ProxyState.BODY: POST,
         ProxyState.ANSWERING: GET,
         ProxyState.TUNNEL: CONNECT,
         ProxyState.REFUSED: b"\n",
     }
-    machine.receive(heard[state])
+    machine.receive(received[state])
     assert machine.state is state
     return machine
 
@@ -317,9 +317,9 @@ def test_an_odd_request_to_an_origin_is_rejected(raw: bytes) -> None:
 
 
 def test_early_bytes_are_bounded() -> None:
-    for raw, heard in ((CONNECT, 1), (GET, 2)):
+    for raw, received in ((CONNECT, 1), (GET, 2)):
         machine = HttpProxyServer()
-        assert len(machine.receive(raw + bytes(MAX_EARLY_BYTES))) == heard
+        assert len(machine.receive(raw + bytes(MAX_EARLY_BYTES))) == received
         (said,) = machine.receive(b"x")
         assert isinstance(said, Reject) and machine.state is ProxyState.REFUSED
 

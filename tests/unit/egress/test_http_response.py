@@ -34,7 +34,7 @@ def answer(raw: bytes, *, interim: bool = False) -> Answer:
 
 def at(state: ResponseState) -> ResponseReader:
     reader = ResponseReader("GET", upgrade=True)
-    heard = {
+    received = {
         ResponseState.HEAD: b"",
         ResponseState.BODY: COUNTED,
         ResponseState.ENDED: EMPTY,
@@ -42,7 +42,7 @@ def at(state: ResponseState) -> ResponseReader:
         ResponseState.UPGRADED: SWITCH,
         ResponseState.REFUSED: b"\n",
     }
-    transcript(reader, [heard[state]])
+    transcript(reader, [received[state]])
     assert reader.state is state
     return reader
 

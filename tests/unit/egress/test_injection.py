@@ -127,9 +127,9 @@ def test_a_secret_that_is_no_header_is_not_injected(value: str) -> None:
 
 def test_what_must_not_come_back() -> None:
     plan = plan_injection(grant(BEARER, KEY), TARGET, "GET", "/v1", ())
-    needles = secret_patterns(plan, VALUES)
-    assert b"token-value" in needles
-    assert b"key-value" in needles
+    patterns = secret_patterns(plan, VALUES)
+    assert b"token-value" in patterns
+    assert b"key-value" in patterns
 
 
 def test_the_first_of_two_bindings_for_a_header_wins() -> None:

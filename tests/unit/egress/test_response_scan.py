@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.egress.domain.injection import ResponseScan, spellings
+from palyra.egress.domain.injection import ResponseScan, list_encodings
 
 TOKEN = "tok/en+with=odd&chars-0123456789"
 
 
 def scan(text: bytes, value: str = TOKEN) -> tuple[bytes, int]:
-    reader = ResponseScan(spellings(value))
+    reader = ResponseScan(list_encodings(value))
     return reader.receive(text) + reader.finish(), reader.times
 
 
@@ -66,7 +66,7 @@ def test_a_basic_credential_is_known_by_its_password_too() -> None:
 def test_cuts_change_nothing(parts: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(parts)
     expected = whole.replace(TOKEN.encode(), b"*" * len(TOKEN))
-    reader = ResponseScan(spellings(TOKEN))
+    reader = ResponseScan(list_encodings(TOKEN))
     out = b""
     rest = whole
     while rest:
@@ -77,7 +77,7 @@ def test_cuts_change_nothing(parts: list[bytes], data: st.DataObject) -> None:
 
 
 def test_a_live_stream_is_not_delayed() -> None:
-    reader = ResponseScan(spellings(TOKEN))
+    reader = ResponseScan(list_encodings(TOKEN))
     assert reader.receive(b"data: 1\n\n") == b"data: 1\n\n"
     assert reader.receive(b"data: " + TOKEN[:5].encode()) == b"data: "
     assert reader.receive(b"x") == TOKEN[:5].encode() + b"x"

@@ -24,7 +24,7 @@ from palyra.secret import Secret
 HELLO = b"\x05\x01\x00"
 CHOSEN = Reply(b"\x05\x00")
 ASK = b"\x05\x01\x00\x03\x0bexample.com\x01\xbb"
-ASKED = Connect("example.com", 443)
+REQUESTED = Connect("example.com", 443)
 PASSWORD_HELLO = b"\x05\x02\x00\x02"
 LOGIN = b"\x01\x03bot\x06s3cret"
 
@@ -72,13 +72,13 @@ def test_every_state_takes_any_bytes_and_only_a_waiting_one_an_answer(state: Soc
 
 
 def test_a_connection_to_a_name() -> None:
-    book = Playbook(Socks5Server()) >> HELLO << CHOSEN >> ASK << ASKED
+    book = Playbook(Socks5Server()) >> HELLO << CHOSEN >> ASK << REQUESTED
     book >> Socks5Server.accepted << b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00" >> silence
     assert book.machine.rest == b""
 
 
 def test_everything_at_once_with_the_first_bytes_of_the_tunnel() -> None:
-    book = Playbook(Socks5Server()) >> HELLO + ASK + b"early" << CHOSEN << ASKED >> b" data" >> silence
+    book = Playbook(Socks5Server()) >> HELLO + ASK + b"early" << CHOSEN << REQUESTED >> b" data" >> silence
     assert book.machine.rest == b"early data"
 
 
@@ -119,8 +119,8 @@ def test_what_is_no_connect_is_rejected(ask: bytes, code: ReplyCode) -> None:
 
 @pytest.mark.parametrize("first", [b"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01"])
 def test_other_protocols_are_rejected_at_their_first_byte(first: bytes) -> None:
-    for heard in (first, first[:1]):
-        Playbook(Socks5Server()) >> heard << Reject(1, b"", "this is not SOCKS5") >> silence
+    for received in (first, first[:1]):
+        Playbook(Socks5Server()) >> received << Reject(1, b"", "this is not SOCKS5") >> silence
 
 
 @pytest.mark.parametrize("offer", [b"\x05\x00", b"\x05\x01\x01", b"\x05\x02\x02\x80", b"\x05\x01\xff"])
@@ -131,7 +131,7 @@ def test_a_client_that_offers_no_way_in_is_told(offer: bytes) -> None:
 
 def test_a_password_is_asked_for_and_checked() -> None:
     book = Playbook(with_password()) >> PASSWORD_HELLO << Reply(b"\x05\x02") >> LOGIN << Reply(b"\x01\x00")
-    book >> ASK << ASKED >> silence
+    book >> ASK << REQUESTED >> silence
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,16 @@ def test_a_bound_address_is_told() -> None:
 
 
 def test_early_bytes_are_bounded() -> None:
-    Playbook(Socks5Server()) >> HELLO + ASK << CHOSEN << ASKED >> bytes(MAX_EARLY_BYTES) >> b"x" << Reject >> silence
+    (
+        Playbook(Socks5Server())
+        >> HELLO + ASK
+        << CHOSEN
+        << REQUESTED
+        >> bytes(MAX_EARLY_BYTES)
+        >> b"x"
+        << Reject
+        >> silence
+    )
 
 
 SAMPLES = (HELLO + ASK + b"early", PASSWORD_HELLO + LOGIN + ASK, HELLO + b"\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50")

@@ -16,7 +16,7 @@ from palyra.egress.proxy.dial import Dialler
 from palyra.egress.tls import client_context
 
 
-class LoopbackDoor:
+class LoopbackConnector:
     """The real dialler; every name is this machine."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ def serve(connection: socket.socket) -> None:
 
 def harness_for(port: int, ca_file: str, host: str = "a.test") -> FetchHarness:
     rule = f"{host}:{port}"
-    return FetchHarness(hosts=(rule,), private=(rule,), connector=LoopbackDoor(), ca_file=ca_file)
+    return FetchHarness(hosts=(rule,), private=(rule,), connector=LoopbackConnector(), ca_file=ca_file)
 
 
 async def test_the_certificate_is_checked_against_the_name_while_the_pinned_address_is_dialled(tmp_path: Path) -> None:

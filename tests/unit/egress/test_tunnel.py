@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from fakes.egress_harness import SITE, echo, harness, hello_for, say_what_was_asked, server
+from fakes.egress_harness import SITE, echo, echo_request_target, harness, hello_for, server
 from fakes.eventually import eventually
 from palyra.egress.domain.events import CredentialUsed
 from palyra.egress.domain.grant import EgressGrant
@@ -156,7 +156,7 @@ async def test_a_fault_of_ours_ends_one_tunnel_and_is_logged(caplog: pytest.LogC
         async def serve(self, tunnel: Tunnel, opening: Opening, *, one_request: bool) -> None:
             raise ZeroDivisionError
 
-    async with server(say_what_was_asked) as port, harness(f"{SITE}:{port}", termination=Broken()) as stage:
+    async with server(echo_request_target) as port, harness(f"{SITE}:{port}", termination=Broken()) as stage:
         with caplog.at_level(logging.ERROR):
             client = await stage.connect(f"{SITE}:{port}")
             await client.send(hello_for(SITE))

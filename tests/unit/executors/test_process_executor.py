@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.egress_door import FakeDoor
+from fakes.egress_proxy import FakeNetworkProxy
 from fakes.eventually import eventually
 from fakes.processes import marked, new_mark
 from palyra.errors import PalyraError
@@ -239,7 +239,7 @@ async def test_a_door_is_the_calls_own_in_the_background_too(harness: GatewayHar
     profile = SandboxProfile(
         workspace_root=str(harness.workspace), allow_interpreters=True, allowed_egress_hosts=("a.example:443",)
     )
-    door = FakeDoor({("a.example", 443): ("127.0.0.1", 1)})
+    door = FakeNetworkProxy({("a.example", 443): ("127.0.0.1", 1)})
     for tool in ("process.run", "process.start"):
         arguments = {"command": "sleep", "args": ["0" if tool == "process.run" else "60"]}
         done = await harness.tools.perform(Call(run_id="run", tool=tool, arguments=arguments), profile, door)

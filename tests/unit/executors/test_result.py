@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from palyra.egress.client.http_client import Answer, Redactions
 from palyra.egress.client.request import ContentFormat, Passed
-from palyra.egress.domain.injection import ResponseScan, spellings
+from palyra.egress.domain.injection import ResponseScan, list_encodings
 from palyra.egress.protocols.http1_request import WebAddress
 from palyra.executors.fetch.result import NOTICE, build_result
 from palyra.executors.fetch.spec import OUTPUT_SCHEMA
@@ -30,7 +30,7 @@ def result_of(
 ) -> dict[str, Any]:
     redactions = Redactions()
     if secret:
-        redactions.add(ResponseScan(spellings(secret)))
+        redactions.add(ResponseScan(list_encodings(secret)))
     headers = more.pop("headers", ()) + ((("Content-Type", kind),) if kind else ())
     fields = {"address": WebAddress.parse("https://a.test/x?y"), "status": 200, **more}
     answer = Answer(content=content, headers=headers, redaction=redactions, **fields)

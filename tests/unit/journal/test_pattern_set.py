@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.journal.pattern_set import FEW, Needles
+from palyra.journal.pattern_set import FEW, PatternSet
 
 FILLER = [f"filler-{number:04d}" for number in range(FEW + 1)]
 
 
-def needles(*texts: str, many: bool) -> Needles:
-    found = Needles()
+def patterns(*texts: str, many: bool) -> PatternSet:
+    found = PatternSet()
     found.add(texts)
     if many:
         found.add(FILLER)
@@ -30,9 +30,9 @@ def needles(*texts: str, many: bool) -> Needles:
     ],
 )
 def test_every_stretch_is_replaced(texts: tuple[str, ...], text: str, clean: str, many: bool) -> None:
-    found = needles(*texts, many=many)
-    assert found.replaced(text, "*") == clean
-    assert found.occur_in(text) == (clean != text)
+    found = patterns(*texts, many=many)
+    assert found.replace_in(text, "*") == clean
+    assert found.match(text) == (clean != text)
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -51,7 +51,7 @@ def test_every_stretch_is_replaced(texts: tuple[str, ...], text: str, clean: str
 def test_the_end_of_a_broken_off_text_may_be_a_beginning(
     texts: tuple[str, ...], text: str, clean: str, many: bool
 ) -> None:
-    assert needles(*texts, many=many).replaced(text, "*", broken_off=True) == clean
+    assert patterns(*texts, many=many).replace_in(text, "*", broken_off=True) == clean
 
 
 TEXT = st.text(alphabet="abc", min_size=4, max_size=7)
@@ -59,14 +59,14 @@ TEXT = st.text(alphabet="abc", min_size=4, max_size=7)
 
 @given(st.lists(TEXT, max_size=5), st.text(alphabet="abc", max_size=60))
 def test_few_and_many_find_the_same_and_leave_nothing(texts: list[str], text: str) -> None:
-    few, many = needles(*texts, many=False), needles(*texts, many=True)
-    assert few.occur_in(text) == many.occur_in(text) == any(one in text for one in texts)
-    clean = many.replaced(text, "*")
-    assert clean == few.replaced(text, "*") and not any(one in clean for one in texts)
+    few, many = patterns(*texts, many=False), patterns(*texts, many=True)
+    assert few.match(text) == many.match(text) == any(one in text for one in texts)
+    clean = many.replace_in(text, "*")
+    assert clean == few.replace_in(text, "*") and not any(one in clean for one in texts)
 
 
 def test_the_same_one_counts_once() -> None:
-    found = Needles()
+    found = PatternSet()
     found.add(["secret", "secret"])
     found.add(["secret"])
     assert len(found) == 1

@@ -26,13 +26,13 @@ def test_a_request_that_needs_approval(engine_of: EngineOf, ask: Ask) -> None:
     explanation = engine_of().explain(ask(tool="fs.write"))
     assert [policy.id for policy in explanation.determining] == ["baseline.sensitive-needs-approval"]
     assert [policy.id for policy in explanation.permits] == ["baseline.allowed-tools"]
-    assert explanation.without_asking == SettingChange(setting="tools.preapproved", add="fs.write")
+    assert explanation.preapproval == SettingChange(setting="tools.preapproved", add="fs.write")
     assert "to allow it without asking: add 'fs.write' to tools.preapproved" in explanation_in_words(explanation)
 
 
 def test_the_preapproval_is_not_offered_where_it_would_not_do(engine_of: EngineOf, ask: Ask) -> None:
     engine = engine_of('@id("ask") forbid(principal, action, resource) unless { context.approved };')
-    assert engine.explain(ask(tool="fs.write")).without_asking is None
+    assert engine.explain(ask(tool="fs.write")).preapproval is None
 
 
 def test_a_denied_request_lists_ways_that_each_suffice(engine_of: EngineOf, ask: Ask) -> None:

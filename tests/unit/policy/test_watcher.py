@@ -23,23 +23,23 @@ class Watch:
     """Counts what a watcher tells, and lets a test wait for the next."""
 
     def __init__(self, path: Path) -> None:
-        self._told = asyncio.Event()
+        self._noticed = asyncio.Event()
         self._stream: AsyncIterator[None] = watch_directory(path)
         self._task = asyncio.create_task(self._follow())
 
     async def _follow(self) -> None:
         async for _ in self._stream:
-            self._told.set()
+            self._noticed.set()
 
     async def tells(self, change: object) -> None:
         """Repeats the change until it is told: the watch may only just be starting."""
         assert callable(change)
-        self._told.clear()
+        self._noticed.clear()
         async with asyncio.timeout(60):
-            while not self._told.is_set():
+            while not self._noticed.is_set():
                 change()
                 try:
-                    await asyncio.wait_for(self._told.wait(), 1)
+                    await asyncio.wait_for(self._noticed.wait(), 1)
                 except TimeoutError:
                     continue
 
@@ -74,22 +74,22 @@ async def test_what_changes_while_the_watch_is_being_set_up_is_told(
 ) -> None:
     folder = tmp_path / "policies"
     folder.mkdir()
-    real, told = watchfiles.awatch, asyncio.Event()
+    real, noticed = watchfiles.awatch, asyncio.Event()
 
     def just_before(*args: Any, **options: Any) -> Any:
         (folder / "x.cedar").write_text("// a forbid that must hold")
-        told.clear()
+        noticed.clear()
         return real(*args, **options)
 
     monkeypatch.setattr(watchfiles, "awatch", just_before)
 
     async def follow() -> None:
         async for _ in watch_directory(folder):
-            told.set()
+            noticed.set()
 
     async with asyncio.timeout(60):
         following = asyncio.create_task(follow())
-        await told.wait()
+        await noticed.wait()
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
 

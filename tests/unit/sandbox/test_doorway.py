@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fakes.egress_door import FakeDoor, FakeHandle
+from fakes.egress_proxy import FakeHandle, FakeNetworkProxy
 from fakes.eventually import eventually, eventually_sync
 from fakes.foreign_sockets import foreign_sockets
 from fakes.processes import own_descriptors
@@ -32,7 +32,7 @@ time.sleep(60)
 """
 
 
-class WatchedDoor(FakeDoor):
+class WatchedDoor(FakeNetworkProxy):
     """Remembers which networks it served."""
 
     def __init__(self, port: int = 1) -> None:

@@ -145,6 +145,6 @@ def test_the_policies_of_the_how_to_are_valid_and_do_what_they_say() -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "keep-secrets.md"
     examples = re.findall(r"^```cedar\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert len(examples) == 2
-    told = engine(*examples)
-    assert decided(told, "global/github", use(host="api.github.com")).policies == ("bot-uses-github",)
-    assert decided(told, "global/github", use(host="evil.example")).outcome is Outcome.NEEDS_APPROVAL
+    rules = engine(*examples)
+    assert decided(rules, "global/github", use(host="api.github.com")).policies == ("bot-uses-github",)
+    assert decided(rules, "global/github", use(host="evil.example")).outcome is Outcome.NEEDS_APPROVAL

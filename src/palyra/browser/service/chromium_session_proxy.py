@@ -8,7 +8,7 @@ from palyra.browser.service.session import Happened
 from palyra.egress.domain.events import EgressEvent, Resolver
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.judge import EgressProxyPolicyService
-from palyra.egress.domain.refusal import OddTarget, shown
+from palyra.egress.domain.refusal import OddTarget, render
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import ProxyLimits
 from palyra.egress.proxy.dial import Upstream
@@ -43,7 +43,7 @@ def target_of(url: str) -> Target:
     """Of the part that says where to; the rest may be as long as pages make it."""
     found = _PARTS.match(url)
     if found is None or found.group(3) not in _ENDS_AN_AUTHORITY:
-        raise OddTarget(f"{shown(url)!r} is no address of the web")
+        raise OddTarget(f"{render(url)!r} is no address of the web")
     scheme = found.group(1).lower()
     return Target.from_url(f"{_AS_REQUEST.get(scheme, scheme)}://{found.group(2)}/")
 

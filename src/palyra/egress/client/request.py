@@ -254,7 +254,7 @@ def next_hop(hop: Hop, status: int, location: str, mode: RedirectMode) -> Hop:
         raise refused(hop, status, location, error.message) from error
     if len(hop.passed) >= MAX_REDIRECTS:
         raise TooManyRedirects(
-            f"{MAX_REDIRECTS} redirects were followed and there is another", redirects=_shown(hop.passed)
+            f"{MAX_REDIRECTS} redirects were followed and there is another", redirects=_render_redirects(hop.passed)
         )
     if hop.address.target.scheme == "https" and address.target.scheme != "https":
         raise refused(hop, status, location, "it leads from https down to http")
@@ -285,9 +285,9 @@ def refused(hop: Hop, status: int, location: str, why: str) -> RedirectRefused:
         f"the answer {status} of {hop.address.target.authority} is a redirect that is not followed: {why}",
         status=status,
         location="".join(character if " " <= character <= "~" else "?" for character in location[:512]),
-        redirects=_shown(hop.passed),
+        redirects=_render_redirects(hop.passed),
     )
 
 
-def _shown(passed: tuple[Passed, ...]) -> list[dict[str, object]]:
+def _render_redirects(passed: tuple[Passed, ...]) -> list[dict[str, object]]:
     return [msgspec.to_builtins(each) for each in passed]

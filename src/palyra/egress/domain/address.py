@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from palyra.egress.domain.refusal import AddressForbidden, shown
+from palyra.egress.domain.refusal import AddressForbidden, render
 from palyra.egress.limits import REMEMBERED_VERDICTS
 
 # Every range of addresses that is not the public internet, as data, with the reason for each row.
@@ -193,7 +193,9 @@ def parse_address(address: str) -> Address:
         return ipaddress.ip_address(address)
     except ValueError:
         raise AddressForbidden(
-            f"{shown(address)!r} is no plain address", address=shown(address), range="no plain address"
+            f"{render(address)!r} is no plain address",
+            address=render(address),
+            range="no plain address",
         ) from None
 
 
@@ -235,7 +237,10 @@ def judge_address(address: str, *, allow_private: bool, own: frozenset[str]) -> 
     if found is None or (found.openable and allow_private):
         return
     raise AddressForbidden(
-        f"{shown(address)} is forbidden: {found.name}", address=shown(address), range=found.name, prefix=found.prefix
+        f"{render(address)} is forbidden: {found.name}",
+        address=render(address),
+        range=found.name,
+        prefix=found.prefix,
     )
 
 

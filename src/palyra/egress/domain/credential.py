@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed, shown
+from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed, render
 from palyra.egress.domain.rules import HostRule, find_rule, parse_rules
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import MAX_HEADER_NAME_CHARS, MAX_PATH_PREFIX_CHARS
@@ -57,23 +57,23 @@ class CredentialBindingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         """Raises ``BadBinding`` or ``BadHostRule`` for what could never work or never be safe."""
         name = self.header_name
         if not _TOKEN.fullmatch(name) or len(name) > MAX_HEADER_NAME_CHARS or name.lower() in _NOT_FOR_SECRETS:
-            raise BadBinding(f"{shown(name)!r} is no header that may carry a secret")
+            raise BadBinding(f"{render(name)!r} is no header that may carry a secret")
         try:
             SecretRef.parse(self.secret_ref)
         except InvalidInput as error:
-            raise BadBinding(f"{shown(self.secret_ref)!r} is no secret reference", hint=error.hint) from error
+            raise BadBinding(f"{render(self.secret_ref)!r} is no secret reference", hint=error.hint) from error
         if not self.hosts:
             raise BadBinding(f"the binding of {self.secret_ref} names no hosts")
         parse_rules(self.hosts)
         for method in self.methods:
             if not _TOKEN.fullmatch(method) or method != method.upper():
-                raise BadBinding(f"{shown(method)!r} is no HTTP method; they are written in capitals")
+                raise BadBinding(f"{render(method)!r} is no HTTP method; they are written in capitals")
         if (
             not _PREFIX.fullmatch(self.path_prefix)
             or _ODD_PATH.search(self.path_prefix)
             or len(self.path_prefix) > MAX_PATH_PREFIX_CHARS
         ):
-            raise BadBinding(f"{shown(self.path_prefix)!r} is no plain path")
+            raise BadBinding(f"{render(self.path_prefix)!r} is no plain path")
         if not _HEADER_TEXT.fullmatch(self.prefix):
             raise BadBinding(f"the prefix of {self.secret_ref} is no header text")
 
@@ -96,7 +96,7 @@ class CredentialBindingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_un
             return True
         if _ODD_PATH.search(route):
             raise CredentialNotAllowed(
-                f"{shown(route)!r} can be read as another path, and {self.secret_ref} is bound to {self.path_prefix}",
+                f"{render(route)!r} can be read as another path, and {self.secret_ref} is bound to {self.path_prefix}",
                 host=target.host,
                 port=target.port,
             )
@@ -115,7 +115,7 @@ def fill_placeholders(value: str, values: Mapping[str, str]) -> str:
     def secret(found: re.Match[str]) -> str:
         text = values.get(found.group(1))
         if text is None:
-            raise CredentialMissing(f"there is no secret for {shown(found.group(1))}")
+            raise CredentialMissing(f"there is no secret for {render(found.group(1))}")
         return header_text(text, found.group(1))
 
     return _PLACEHOLDER.sub(secret, value)
@@ -124,7 +124,7 @@ def fill_placeholders(value: str, values: Mapping[str, str]) -> str:
 def header_text(text: str, secret_ref: str) -> str:
     """A secret's text, which must fit a header: an end of line in it would begin another header."""
     if not _HEADER_TEXT.fullmatch(text):
-        raise CredentialNotAllowed(f"the secret {shown(secret_ref)} has characters that no header may hold")
+        raise CredentialNotAllowed(f"the secret {render(secret_ref)} has characters that no header may hold")
     return text
 
 

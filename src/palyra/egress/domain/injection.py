@@ -125,7 +125,7 @@ def secret_patterns(plan: InjectionPlan, values: Mapping[str, Secret]) -> tuple[
     found: dict[bytes, None] = {}
     for one in plan.injections:
         if one.secret_ref in values:
-            found.update(dict.fromkeys(spellings(values[one.secret_ref].reveal())))
+            found.update(dict.fromkeys(list_encodings(values[one.secret_ref].reveal())))
     return tuple(sorted(found, key=len, reverse=True))
 
 
@@ -143,7 +143,9 @@ def refuse_unfit(secret_ref: str, value: str) -> None:
 # The secrets that a request's plan asks for, each decided and recorded by whoever holds them, and asked for once.
 
 
-async def revealed(secrets: SecretSource, grant: EgressGrant, plan: InjectionPlan, target: Target) -> dict[str, Secret]:
+async def reveal_all(
+    secrets: SecretSource, grant: EgressGrant, plan: InjectionPlan, target: Target
+) -> dict[str, Secret]:
     """By their references. One that is missing is fatal only where its binding, or the caller's own text, needs it."""
     values: dict[str, Secret] = {}
     missing: set[str] = set()
@@ -170,7 +172,7 @@ async def revealed(secrets: SecretSource, grant: EgressGrant, plan: InjectionPla
 _FILLER: Final = b"*"
 
 
-def spellings(value: str) -> tuple[bytes, ...]:
+def list_encodings(value: str) -> tuple[bytes, ...]:
     """The value as servers write it: plain, in a URL, in JSON, in HTML, in hex and inside a base64 text."""
     # Whoever writes the header chooses how it says Basic, so a value that could be such a pair is always taken for one.
     plain = [value, *_basic_parts(value)]
@@ -193,7 +195,7 @@ def spellings(value: str) -> tuple[bytes, ...]:
                 *_inside_base64(raw),
             )
         )
-    return tuple(sorted((needle for needle in found if len(needle) >= MIN_SCANNED_BYTES), key=len, reverse=True))
+    return tuple(sorted((pattern for pattern in found if len(pattern) >= MIN_SCANNED_BYTES), key=len, reverse=True))
 
 
 def _basic_parts(value: str) -> list[str]:
@@ -226,9 +228,9 @@ class ResponseScan:
     The last bytes are held back only while they may be the beginning of a secret, so a live stream is not delayed.
     """
 
-    def __init__(self, needles: tuple[bytes, ...]) -> None:
-        self._needles = needles
-        self._longest = max(map(len, needles), default=0)
+    def __init__(self, patterns: tuple[bytes, ...]) -> None:
+        self._patterns = patterns
+        self._longest = max(map(len, patterns), default=0)
         # The last bytes as they came, and as they go on.
         self._held = b""
         self._held_clean = b""
@@ -236,10 +238,10 @@ class ResponseScan:
 
     @property
     def active(self) -> bool:
-        return bool(self._needles)
+        return bool(self._patterns)
 
     def receive(self, data: bytes) -> bytes:
-        if not self._needles:
+        if not self._patterns:
             return data
         text = self._held + data
         clean = self._overwritten(text, self._held_clean + data, seen=len(self._held))
@@ -257,28 +259,28 @@ class ResponseScan:
 
     def name(self, name: bytes) -> bytes:
         """For a header's name, whose case servers and proxies change as they like."""
-        return self._overwritten(name.lower(), name, seen=0, needles=self._lower_needles)
+        return self._overwritten(name.lower(), name, seen=0, patterns=self._lower_patterns)
 
     @cached_property
-    def _lower_needles(self) -> tuple[bytes, ...]:
-        return tuple({needle.lower() for needle in self._needles})
+    def _lower_patterns(self) -> tuple[bytes, ...]:
+        return tuple({pattern.lower() for pattern in self._patterns})
 
     def broken_off(self, data: bytes) -> bytes:
         """For a text whose end is missing: without what may be the beginning of a secret either."""
         sure = len(data) - self._undecided(data)
         return self.whole(data)[:sure] + _FILLER * (len(data) - sure)
 
-    def _overwritten(self, text: bytes, clean: bytes, *, seen: int, needles: tuple[bytes, ...] | None = None) -> bytes:
+    def _overwritten(self, text: bytes, clean: bytes, *, seen: int, patterns: tuple[bytes, ...] | None = None) -> bytes:
         """``clean`` without what ``text`` has of secrets. What ends within ``seen`` bytes was counted before.
 
         Secrets may overlap, or one begin with another whole one: each is looked for in the text as it came.
         """
         spans: list[tuple[int, int]] = []
-        for needle in self._needles if needles is None else needles:
-            at = text.find(needle)
+        for pattern in self._patterns if patterns is None else patterns:
+            at = text.find(pattern)
             while at != -1:
-                spans.append((at, at + len(needle)))
-                at = text.find(needle, at + len(needle))
+                spans.append((at, at + len(pattern)))
+                at = text.find(pattern, at + len(pattern))
         if not spans:
             return clean
         changed = bytearray(clean)
@@ -294,11 +296,11 @@ class ResponseScan:
         start = max(0, len(text) - self._longest + 1)
         tail = text[start:]
         most = 0
-        for needle in self._needles:
-            at = tail.find(needle[:1], max(0, len(tail) - len(needle) + 1))
+        for pattern in self._patterns:
+            at = tail.find(pattern[:1], max(0, len(tail) - len(pattern) + 1))
             while at != -1 and len(tail) - at > most:
-                if needle.startswith(tail[at:]):
+                if pattern.startswith(tail[at:]):
                     most = len(tail) - at
                     break
-                at = tail.find(needle[:1], at + 1)
+                at = tail.find(pattern[:1], at + 1)
         return most

@@ -17,7 +17,7 @@ from palyra.egress.domain.refusal import (
     HostNotAllowed,
     NameUnresolved,
     PeerChanged,
-    shown,
+    render,
 )
 from palyra.egress.domain.rules import HostRule, find_rule
 from palyra.egress.domain.target import Target
@@ -87,10 +87,10 @@ class EgressProxyPolicyService:
         except AddressForbidden:
             pass
         raise PeerChanged(
-            f"{pin.target.host} was to be reached at {', '.join(pin.addresses)} and ended at {shown(peer_address)}",
+            f"{pin.target.host} was to be reached at {', '.join(pin.addresses)} and ended at {render(peer_address)}",
             host=pin.target.host,
             port=pin.target.port,
-            address=shown(peer_address),
+            address=render(peer_address),
         )
 
     def explain(self, grant: EgressGrant, target: Target, answers: Sequence[str] | None) -> Explanation:
@@ -122,7 +122,7 @@ class EgressProxyPolicyService:
         return Explanation(verdict="undecided" if answers is None else "allowed", steps=tuple(steps))
 
     def _explain_address(self, grant: EgressGrant, target: Target, answer: str, refusals: list[EgressRefused]) -> Step:
-        name = f"address {shown(answer)}"
+        name = f"address {render(answer)}"
         try:
             self._judge_one(grant, target, answer)
         except AddressForbidden as error:
@@ -138,8 +138,8 @@ class EgressProxyPolicyService:
         try:
             if target.is_address and address != target.host:
                 raise AddressForbidden(
-                    f"{shown(address)} is not the address that was asked for",
-                    address=shown(address),
+                    f"{render(address)} is not the address that was asked for",
+                    address=render(address),
                     range="another address than the target's",
                 )
             judge_address(address, allow_private=allow_private, own=self._own_addresses())

@@ -21,7 +21,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-def shown(text: str) -> str:
+def render(text: str) -> str:
     """A stranger's text, cut to what a refusal shows."""
     return text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + "…"
 
@@ -35,9 +35,9 @@ class EgressRefused(Denied):
         host, port = self.details.get("host"), self.details.get("port")
         return Refusal(
             code=self.code,
-            host=shown(host) if isinstance(host, str) else "",
+            host=render(host) if isinstance(host, str) else "",
             port=port if isinstance(port, int) else 0,
-            detail=shown(self.message),
+            detail=render(self.message),
         )
 
 

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 import msgspec
 
-from palyra.egress.domain.refusal import OddTarget, shown
+from palyra.egress.domain.refusal import OddTarget, render
 from palyra.egress.domain.target import canonical_host, is_address
 from palyra.egress.limits import MAX_PORT, REMEMBERED_VERDICTS, WEB_PORTS
 from palyra.errors import InvalidInput
@@ -35,17 +35,17 @@ class HostRule(msgspec.Struct, frozen=True):
     def parse(cls, raw: str) -> Self:
         found = _RULE.fullmatch(raw)
         if found is None:
-            raise BadHostRule(f"{shown(raw)!r} is no host rule")
+            raise BadHostRule(f"{render(raw)!r} is no host rule")
         port = None if found.group(3) is None else int(found.group(3))
         if port is not None and port > MAX_PORT:
-            raise BadHostRule(f"{shown(raw)!r} has no such port")
+            raise BadHostRule(f"{render(raw)!r} has no such port")
         try:
             host = canonical_host(found.group(2))
         except OddTarget as odd:
-            raise BadHostRule(f"{shown(raw)!r} is no host rule: {odd.message}") from None
+            raise BadHostRule(f"{render(raw)!r} is no host rule: {odd.message}") from None
         below = found.group(1) is not None
         if below and ("." not in host or is_address(host)):
-            raise BadHostRule(f"{shown(raw)!r} would allow a whole top-level domain, or parts of an address")
+            raise BadHostRule(f"{render(raw)!r} would allow a whole top-level domain, or parts of an address")
         return cls(host=host, port=port, below=below)
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from typing import Final, Self
 import msgspec
 
 from palyra.egress.domain.address import address_text
-from palyra.egress.domain.refusal import OddTarget, SchemeNotAllowed, shown
+from palyra.egress.domain.refusal import OddTarget, SchemeNotAllowed, render
 from palyra.egress.limits import MAX_HOST_CHARS, MAX_LABEL_CHARS, MAX_PORT, MAX_URL_CHARS, REMEMBERED_VERDICTS
 
 # The one spelling of a host.
@@ -120,7 +120,7 @@ def _check_encoded_label(raw: str, label: str) -> None:
 
 
 def _odd(raw: str, why: str) -> OddTarget:
-    return OddTarget(f"{shown(raw)!r} {why}", host=shown(raw))
+    return OddTarget(f"{render(raw)!r} {why}", host=render(raw))
 
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
@@ -147,11 +147,11 @@ class Target(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
-            raise SchemeNotAllowed(f"{shown(self.scheme)!r} is no scheme that goes out", host=shown(self.host))
+            raise SchemeNotAllowed(f"{render(self.scheme)!r} is no scheme that goes out", host=render(self.host))
         if not 1 <= self.port <= MAX_PORT:
-            raise OddTarget(f"{self.port} is no port", host=shown(self.host))
+            raise OddTarget(f"{self.port} is no port", host=render(self.host))
         if canonical_host(self.host) != self.host:
-            raise OddTarget(f"{shown(self.host)!r} is not in its canonical spelling", host=shown(self.host))
+            raise OddTarget(f"{render(self.host)!r} is not in its canonical spelling", host=render(self.host))
 
     @classmethod
     def of(cls, host: str, port: int, *, scheme: str) -> Self:
@@ -163,19 +163,19 @@ class Target(msgspec.Struct, frozen=True):
         """``host``, ``host:port`` or ``[v6]:port``. Without a default, or the scheme's own, the port must be there."""
         odd = _NEVER_IN_AN_AUTHORITY.search(raw)
         if odd is not None:
-            raise OddTarget(f"{shown(raw)!r} has {odd.group()!r} where a host should be", host=shown(raw))
+            raise OddTarget(f"{render(raw)!r} has {odd.group()!r} where a host should be", host=render(raw))
         found = _AUTHORITY.fullmatch(raw)
         if found is None or not found.group(1):
-            raise OddTarget(f"{shown(raw)!r} is no host and port", host=shown(raw))
+            raise OddTarget(f"{render(raw)!r} is no host and port", host=render(raw))
         text = found.group(2)
         if text is None:
             port = default_port or _DEFAULT_PORTS.get(scheme)
             if port is None:
-                raise OddTarget(f"{shown(raw)!r} has no port", host=shown(raw))
+                raise OddTarget(f"{render(raw)!r} has no port", host=render(raw))
         elif _PORT.fullmatch(text) and int(text) <= MAX_PORT:
             port = int(text)
         else:
-            raise OddTarget(f"{shown(text)!r} is no port", host=shown(raw))
+            raise OddTarget(f"{render(text)!r} is no port", host=render(raw))
         return cls.of(found.group(1), port, scheme=scheme)
 
     @classmethod
@@ -185,13 +185,13 @@ class Target(msgspec.Struct, frozen=True):
             raise OddTarget(f"the URL is longer than {MAX_URL_CHARS} characters")
         odd = _NEVER_IN_A_URL.search(raw)
         if odd is not None:
-            raise OddTarget(f"{shown(raw)!r} has {odd.group()!r} in it, which programs read differently")
+            raise OddTarget(f"{render(raw)!r} has {odd.group()!r} in it, which programs read differently")
         found = _URL.fullmatch(raw)
         if found is None:
-            raise OddTarget(f"{shown(raw)!r} is no URL of the form http://host/path")
+            raise OddTarget(f"{render(raw)!r} is no URL of the form http://host/path")
         scheme = found.group(1).lower()
         if scheme not in _DEFAULT_PORTS:
-            raise SchemeNotAllowed(f"{shown(scheme)!r} is neither http nor https")
+            raise SchemeNotAllowed(f"{render(scheme)!r} is neither http nor https")
         return cls.from_authority(found.group(2), scheme=scheme)
 
     @property

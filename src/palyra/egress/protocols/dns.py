@@ -167,10 +167,10 @@ class _Head:
 
 def _decide(head: _Head, question: _Question, names: SyntheticNames, allowed: Callable[[str], bool]) -> DnsAnswer:
     if question.family != _INTERNET or question.kind in _META:
-        return DnsAnswer(reply=head.reply(Rcode.REFUSED), refused_name=_shown(question.labels))
+        return DnsAnswer(reply=head.reply(Rcode.REFUSED), refused_name=_render_labels(question.labels))
     name = _canonical(question.labels)
     if name is None or not allowed(name):
-        return DnsAnswer(reply=head.reply(Rcode.NO_SUCH_NAME), refused_name=_shown(question.labels))
+        return DnsAnswer(reply=head.reply(Rcode.NO_SUCH_NAME), refused_name=_render_labels(question.labels))
     address = names.assign(name)
     if address is None:
         return DnsAnswer(reply=head.reply(Rcode.REFUSED), refused_name=name, is_full=True)
@@ -220,7 +220,7 @@ def _canonical(labels: tuple[bytes, ...]) -> str | None:
     return b".".join(lowered).decode("ascii")
 
 
-def _shown(labels: tuple[bytes, ...]) -> str:
+def _render_labels(labels: tuple[bytes, ...]) -> str:
     """Any name as text: bytes that are no plain characters become `\\DDD`, as in zone files."""
     return (
         ".".join(

@@ -41,8 +41,8 @@ class ProxyState(MachineState):
 
 
 class ProxyEvent(MachineEvent):
-    TUNNEL_ASKED = "tunnel_asked"
-    REQUEST_ASKED = "request_asked"
+    TUNNEL_REQUESTED = "tunnel_requested"
+    FORWARD_REQUESTED = "forward_requested"
     REQUEST_WHOLE = "request_whole"
     MALFORMED = "malformed"
     EARLY_BYTES = "early_bytes"
@@ -54,8 +54,8 @@ class ProxyEvent(MachineEvent):
 _S = ProxyState
 _E = ProxyEvent
 TRANSITIONS: Final[dict[tuple[ProxyState, ProxyEvent], ProxyState]] = {
-    (_S.HEAD, _E.TUNNEL_ASKED): _S.TUNNEL,
-    (_S.HEAD, _E.REQUEST_ASKED): _S.BODY,
+    (_S.HEAD, _E.TUNNEL_REQUESTED): _S.TUNNEL,
+    (_S.HEAD, _E.FORWARD_REQUESTED): _S.BODY,
     (_S.HEAD, _E.MALFORMED): _S.REFUSED,
     (_S.HEAD, _E.REFUSED): _S.REFUSED,
     (_S.BODY, _E.REQUEST_WHOLE): _S.ANSWERING,
@@ -201,12 +201,12 @@ class HttpProxyServer:
         rest = self._heads.rest
         if head.method == "CONNECT":
             said.append(self._tunnel(head))
-            self._step(ProxyEvent.TUNNEL_ASKED)
+            self._step(ProxyEvent.TUNNEL_REQUESTED)
             return rest
         forward = self._forward(head)
         self._upgrade = forward.upgrade
         self._body = body_of_request(head)
-        self._step(ProxyEvent.REQUEST_ASKED)
+        self._step(ProxyEvent.FORWARD_REQUESTED)
         said.append(forward)
         if self._body.finished:
             self._end(said)

@@ -29,7 +29,7 @@ class Socks5Event(MachineEvent):
     GREETED = "greeted"
     GREETED_FOR_PASSWORD = "greeted_for_password"  # noqa: S105
     PASSWORD_RIGHT = "password_right"  # noqa: S105
-    ASKED = "asked"
+    REQUESTED = "requested"
     REJECTED = "rejected"
     EARLY_BYTES = "early_bytes"
     ACCEPTED = "accepted"
@@ -44,7 +44,7 @@ TRANSITIONS: Final[dict[tuple[Socks5State, Socks5Event], Socks5State]] = {
     (_S.GREETING, _E.REJECTED): _S.REFUSED,
     (_S.PASSWORD, _E.PASSWORD_RIGHT): _S.REQUEST,
     (_S.PASSWORD, _E.REJECTED): _S.REFUSED,
-    (_S.REQUEST, _E.ASKED): _S.WAITING,
+    (_S.REQUEST, _E.REQUESTED): _S.WAITING,
     (_S.REQUEST, _E.REJECTED): _S.REFUSED,
     (_S.WAITING, _E.EARLY_BYTES): _S.WAITING,
     (_S.WAITING, _E.ACCEPTED): _S.OPEN,
@@ -224,7 +224,7 @@ class Socks5Server:
         host = _host(kind, held[start : end - 2])
         if not port:
             raise _Rejected(ReplyCode.FAILURE, _reply(ReplyCode.FAILURE), "port 0 does not exist")
-        self._step(Socks5Event.ASKED)
+        self._step(Socks5Event.REQUESTED)
         said.append(Connect(host, port))
         return end
 

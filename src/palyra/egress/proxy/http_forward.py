@@ -33,7 +33,7 @@ from palyra.egress.protocols.http1_proxy import (
     error_reply,
     refusal_body,
 )
-from palyra.egress.protocols.http1_proxy import Tunnel as TunnelAsked
+from palyra.egress.protocols.http1_proxy import Tunnel as TunnelRequest
 from palyra.egress.protocols.http1_response import Answer, AnswerBody, AnswerEnded, ResponseReader, Switched
 from palyra.egress.protocols.tunnel_opening import Opening
 from palyra.egress.proxy.socket_stream import SocketStream
@@ -132,13 +132,13 @@ class HttpConversation(ClientConversation):
         self._fixed = fixed
         self._answer_begun = False
 
-    async def run(self) -> TunnelAsked | None:
+    async def run(self) -> TunnelRequest | None:
         """Relays requests until the client ends, or asks for a tunnel instead."""
         for _ in range(MAX_REQUESTS_PER_CONNECTION):
             command = await self.next_command()
             if command is None:
                 return None
-            if isinstance(command, TunnelAsked):
+            if isinstance(command, TunnelRequest):
                 self._tunnel.client.unread(self._machine.rest)
                 return command
             assert isinstance(command, Forward)

@@ -21,7 +21,7 @@ from palyra.egress.domain.injection import (
     bound_to,
     inject,
     plan_injection,
-    revealed,
+    reveal_all,
     secret_patterns,
 )
 from palyra.egress.domain.refusal import (
@@ -263,7 +263,7 @@ class CredentialTermination:
         await _BoundConversation(self, tunnel, client or tunnel.client, target, one_request=one_request).run()
 
     async def reveal(self, grant: EgressGrant, plan: InjectionPlan, target: Target) -> dict[str, Secret]:
-        return await revealed(self._secrets, grant, plan, target)
+        return await reveal_all(self._secrets, grant, plan, target)
 
     def upstream_context(self) -> ssl.SSLContext:
         if self._upstream is None:

@@ -15,7 +15,7 @@ from palyra.browser.domain.action import (
     SetFileInput,
     Type,
 )
-from palyra.egress.domain.refusal import shown
+from palyra.egress.domain.refusal import render
 from palyra.egress.domain.rules import HostRule, find_rule, is_within, parse_rules
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import WEB_PORTS
@@ -211,7 +211,7 @@ def reach_of(arguments: Mapping[str, Any], ceiling: Reach) -> Reach:
     for rule in asked:
         if not is_within(rule, most) and not (ceiling.any_public_host and _is_public(rule)):
             raise HostBeyondSettings(
-                f"{shown(str(rule))} is not among the hosts that the browser may have: "
+                f"{render(str(rule))} is not among the hosts that the browser may have: "
                 + (", ".join(ceiling.words()) or "none"),
                 host=rule.host,
                 allowed=list(ceiling.words()),

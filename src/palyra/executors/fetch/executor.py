@@ -14,7 +14,7 @@ from palyra.egress.client.request import FetchAccess, FetchRequest, Prepared
 from palyra.egress.domain.events import CredentialUsed, EgressObserver, Refused, SecretSource
 from palyra.egress.domain.grant import EgressGrant, Meter
 from palyra.egress.domain.header_rules import Headers
-from palyra.egress.domain.injection import ResponseScan, inject, plan_injection, revealed, secret_patterns
+from palyra.egress.domain.injection import ResponseScan, inject, plan_injection, reveal_all, secret_patterns
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.domain.refusal import EgressRefused, PolicyChanged
 from palyra.egress.domain.rules import parse_rules
@@ -162,7 +162,7 @@ class BoundCredentials:
 
     async def prepare(self, grant: EgressGrant, target: Target, method: str, path: str, headers: Headers) -> Prepared:
         plan = plan_injection(grant, target, method, path, headers)
-        values = await revealed(self._secrets, grant, plan, target)
+        values = await reveal_all(self._secrets, grant, plan, target)
         filled = inject(plan, values)
         for one in plan.injections:
             if one.secret_ref in values:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from palyra.clock import Clock
-from palyra.limits import JOURNAL_BALLAST_BYTES
+from palyra.limits import JOURNAL_DISK_RESERVE_BYTES
 from palyra.store.commit import MAX_WAITING_EVENTS, Subscription, Unit
 from palyra.store.event import EVENT_COLUMNS, Event
 from palyra.store.port import (
@@ -193,7 +193,7 @@ class SqliteStore:
         clock: Clock,
         log: EventLog,
         schema: Sequence[str] = (),
-        reserve_bytes: int = JOURNAL_BALLAST_BYTES,
+        reserve_bytes: int = JOURNAL_DISK_RESERVE_BYTES,
     ) -> Self:
         """``schema`` is the DDL of other concepts' tables, each statement harmless when run again."""
         connection = open_writer(path, schema)

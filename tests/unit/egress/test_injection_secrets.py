@@ -2,7 +2,7 @@ import pytest
 
 from fakes.egress_harness import make_grant
 from palyra.egress.domain.grant import EgressGrant
-from palyra.egress.domain.injection import Injection, InjectionPlan, revealed
+from palyra.egress.domain.injection import Injection, InjectionPlan, reveal_all
 from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed
 from palyra.egress.domain.target import Target
 from palyra.secret import Secret
@@ -36,7 +36,7 @@ def plan(*injections: tuple[str, bool, str]) -> InjectionPlan:
 
 
 async def reveal(vault: Vault, *injections: tuple[str, bool, str]) -> dict[str, str]:
-    values = await revealed(vault, make_grant("api.test"), plan(*injections), TARGET)
+    values = await reveal_all(vault, make_grant("api.test"), plan(*injections), TARGET)
     return {ref: value.reveal() for ref, value in values.items()}
 
 

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from fakes.egress_harness import SITE, echo, harness, hello_for, say_what_was_asked, server, use_ports
+from fakes.egress_harness import SITE, echo, echo_request_target, harness, hello_for, server, use_ports
 from fakes.eventually import eventually
 from palyra.egress.domain.refusal import OddTarget
 from palyra.egress.domain.target import Target
@@ -139,7 +139,7 @@ async def test_on_the_tls_port_nothing_is_dialled_before_the_right_hello(monkeyp
 
 
 async def test_on_the_http_port_each_request_names_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with server(say_what_was_asked) as port:
+    async with server(echo_request_target) as port:
         use_ports(monkeypatch, http=port)
         way = Transparent(port)
         async with harness(f"{SITE}:{port}", names=way.names, listeners=(way.listener,)) as stage:

@@ -1,6 +1,6 @@
 """Strict egress with allowed hosts, from inside a Tier C sandbox: those work without any setting, nothing else does.
 
-Performed as this user and, run as a program (``test_network_door_attacks.py DIR``), as an ordinary one; with the filter
+Performed as this user and, run as a program (``test_network_attacks.py DIR``), as an ordinary one; with the filter
 of system calls, and with one that allows everything, so that the namespaces alone are what holds.
 """
 
@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from fakes.egress_door import FakeDoor
+from fakes.egress_proxy import FakeNetworkProxy
 from fakes.isolated import ALLOW_ALL
 from fakes.ordinary_user import run_as_ordinary_user
 from palyra.sandbox import preparation
@@ -68,7 +68,7 @@ class Harness:
         self.workspace.mkdir(exist_ok=True)
         (base / "scratch").mkdir(exist_ok=True)
         outside = ("127.0.0.1", port)
-        self.door = FakeDoor(
+        self.proxy = FakeNetworkProxy(
             {("allowed.example", 80): outside, ("allowed.example", 443): outside, ("db.example", 8443): outside}
         )
         self.runner = ProcessRunner(RunnerSettings(scratch=str(base / "scratch")))
@@ -81,7 +81,7 @@ class Harness:
 
     async def run(self, command: str, *args: str) -> ProcessOutcome:
         return await self.runner.run_constrained_process(
-            self.profile, ProcessCommand(command=command, args=args), door=self.door
+            self.profile, ProcessCommand(command=command, args=args), door=self.proxy
         )
 
     async def python(self, script: str) -> ProcessOutcome:
@@ -281,12 +281,12 @@ async def the_network_cannot_be_changed(harness: Harness) -> None:
     )
 
 
-async def the_door_is_one_calls_own(harness: Harness) -> None:
+async def the_network_is_one_calls_own(harness: Harness) -> None:
     """Two sandboxes at once: the sockets of one are not those of the other, and each ends with its own."""
     first, second = await asyncio.gather(*(harness.run("curl", "-sS", "http://allowed.example/") for _ in range(2)))
     assert first.stdout == second.stdout == HELLO
-    assert [handle.connections for handle in harness.door.handles[-2:]] == [1, 1]
-    assert all(handle.closed for handle in harness.door.handles)
+    assert [handle.connections for handle in harness.proxy.handles[-2:]] == [1, 1]
+    assert all(handle.closed for handle in harness.proxy.handles)
 
 
 ABSTRACT = f"palyra-door-{os.getpid()}"
@@ -296,7 +296,7 @@ ATTEMPTS: tuple[Callable[[Harness], Awaitable[None]], ...] = (
     other_protocols_go_nowhere,
     listeners_cannot_be_bound_over,
     the_network_cannot_be_changed,
-    the_door_is_one_calls_own,
+    the_network_is_one_calls_own,
 )
 
 

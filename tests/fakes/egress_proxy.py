@@ -16,7 +16,7 @@ NXDOMAIN = 3
 Upstreams = Mapping[tuple[str, int], tuple[str, int]]
 
 
-class FakeDoor:
+class FakeNetworkProxy:
     """``upstreams`` says where each allowed name and port really leads. Each name gets an address from 127.0.1.1 on."""
 
     def __init__(self, upstreams: Upstreams) -> None:
@@ -33,9 +33,9 @@ class FakeDoor:
 
 
 class FakeHandle:
-    def __init__(self, door: FakeDoor) -> None:
-        self.door = door
-        self.names = {address: name for name, address in door.addresses.items()}
+    def __init__(self, proxy: FakeNetworkProxy) -> None:
+        self.proxy = proxy
+        self.names = {address: name for name, address in proxy.addresses.items()}
         self.asked: list[tuple[str, int]] = []
         self.refusals: list[dict[str, Any]] = []
         self.connections = self.up = self.down = 0
@@ -86,7 +86,7 @@ class FakeHandle:
         return served
 
     def _upstream(self, name: str | None, port: int) -> tuple[str, int] | None:
-        found = self.door.upstreams.get((name or "", port))
+        found = self.proxy.upstreams.get((name or "", port))
         if found is None:
             self.refusals.append({"code": "egress.host_not_allowed", "host": name or "", "port": port})
         return found
@@ -150,7 +150,7 @@ class FakeHandle:
         kind = int.from_bytes(query[at + 1 : at + 3], "big")
         question = query[12 : at + 5]
         self.asked.append((name, kind))
-        address = self.door.addresses.get(name)
+        address = self.proxy.addresses.get(name)
         code = 0 if address else NXDOMAIN
         record = b""
         if address and kind == A:
