@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from palyra.executors.files.executor import builtin_catalog
+from palyra.executors.tool_set import builtin_catalog
 from palyra.telemetry import metrics as names
 from palyra.telemetry.prometheus import BrowserMetrics, PrometheusMetrics
 

@@ -11,7 +11,7 @@ import pytest
 from fakes.page_reader import blocks_of
 from palyra.daemon.pipeline_wiring import directory_of
 from palyra.daemon.settings import Settings, check_together
-from palyra.executors.files.executor import builtin_catalog
+from palyra.executors.tool_set import builtin_catalog
 from palyra.ids import Principal
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine

@@ -17,7 +17,6 @@ from palyra.errors import PalyraError
 from palyra.executors.files.spec import FILE_TOOLS
 from palyra.workspace.root import Workspace, open_workspace
 
-TOOLS = {tool.name: tool for tool in FILE_TOOLS}
 PROTECTED = (".git/hooks", ".git/config", ".env*", ".github/workflows")
 SECRET = "the outside secret"
 _EXCHANGE = 2
@@ -27,7 +26,7 @@ _AT_FDCWD = -100
 def call(
     workspace: Workspace, name: str, cancelled: threading.Event | None = None, /, **arguments: Any
 ) -> dict[str, Any]:
-    result = TOOLS[name].run(arguments, workspace, cancelled or threading.Event())
+    result = FILE_TOOLS[name].run(arguments, workspace, cancelled or threading.Event())
     canonical_json(result)
     return result
 

@@ -20,8 +20,9 @@ from pathlib import Path
 import pytest
 
 from fakes import mounted_workspace as mounted
-from fakes.workspace_harness import SECRET, TOOLS, call, everything_refused, harness, refused, swapping
+from fakes.workspace_harness import SECRET, call, everything_refused, harness, refused, swapping
 from palyra.errors import PalyraError
+from palyra.executors.files.spec import FILE_TOOLS
 from palyra.workspace import limits
 from palyra.workspace.root import open_workspace
 
@@ -94,7 +95,7 @@ def attack_spellings(base: Path) -> None:
             everything_refused(workspace, path, {"workspace.bad_path"})
             assert refused(workspace, "fs.list", path=path) == "workspace.bad_path"
             with pytest.raises(PalyraError):
-                TOOLS["fs.read"].touches({"path": path})
+                FILE_TOOLS["fs.read"].spec.touches({"path": path})
         for path in ("", "a\0b", "\udc80", "//etc/passwd"):
             everything_refused(workspace, path, {"workspace.bad_path"})
         for path in ("x" * 4096, "a/" * 2100, "x" * 256, "é" * 128):

@@ -17,10 +17,11 @@ from palyra.daemon.settings import Settings
 from palyra.executors import builtin
 from palyra.executors.browser.spec import BROWSER_EXECUTOR
 from palyra.executors.fetch.spec import EXECUTOR as FETCH_EXECUTOR
-from palyra.executors.files.executor import FILES_EXECUTOR, builtin_catalog, file_spec
+from palyra.executors.files.spec import FILES_EXECUTOR, file_spec
 from palyra.executors.mcp_upstream.settings import MCP_EXECUTOR
 from palyra.executors.node.spec import NODE_EXECUTOR
 from palyra.executors.process.executor import PROCESS_EXECUTOR, ProcessExecutor
+from palyra.executors.tool_set import builtin_catalog
 from palyra.executors.wasm.skill_storage import SkillFolders
 from palyra.executors.wasm.spec import WASM_EXECUTOR
 from palyra.journal.chain import JournalLog

@@ -1,4 +1,4 @@
-"""``echo`` and ``sleep``: the two tools that touch nothing, to try the pipeline with."""
+"""``echo`` and ``sleep``: two tools without effects, to try the pipeline with."""
 
 import asyncio
 

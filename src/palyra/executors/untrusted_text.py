@@ -1,7 +1,6 @@
-"""Text without what a person would not see: control, direction, zero-width and tag characters.
+"""Removal of characters that a person does not see: control, direction, zero-width and tag characters.
 
-They hide instructions from the reader of a page and not from a model, and turn a line of a terminal around. They are
-taken out and counted; whoever needs the exact bytes asks for base64.
+They hide instructions from the reader of a page and not from a model, and turn a line of a terminal around.
 """
 
 import re
@@ -20,7 +19,7 @@ _LINE_ENDS: Final = re.compile("\r\n|\r|\u2028|\u2029|\x85")
 
 
 def remove_hidden(text: str) -> tuple[str, int]:
-    """The text, and how many characters were taken out of it. Line ends become line feeds and do not count."""
+    """Return the text and the number of removed characters. Line ends become line feeds and do not count."""
     text = _LINE_ENDS.sub("\n", text)
     taken = 0
 
@@ -41,6 +40,6 @@ def remove_hidden(text: str) -> tuple[str, int]:
 
 
 def to_one_line(text: str, most: int) -> str:
-    """A stranger's short text on one line, cut to ``most`` characters."""
+    """Put a stranger's short text on one line of at most ``most`` characters."""
     clean = " ".join(remove_hidden(text[: most * 2])[0].split())
     return clean if len(clean) <= most else clean[: most - 1] + "…"

@@ -4,7 +4,7 @@ from pathlib import Path
 from fakes.workspace_harness import call, refused
 from palyra.workspace.root import open_workspace
 
-DIFF = "--- a/d/f\n+++ b/d/f\n -1,2 +1,2 \n one\n-two\n+TWO\n"
+DIFF = "--- a/d/f\n+++ b/d/f\n@@ -1,2 +1,2 @@\n one\n-two\n+TWO\n"
 
 
 def test_applies_diffs_and_edits(tmp_path: Path) -> None:
@@ -29,15 +29,15 @@ def test_refusals_leave_the_file(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("one\ntwo\n")
     (tmp_path / "link").symlink_to("f")
     edits = [{"old": "one", "new": "1"}]
-    create = "--- /dev/null\n+++ b/f\n -0,0 +1 \n+x\n"
-    delete = "--- a/f\n+++ /dev/null\n -1,2 +0,0 \n-one\n-two\n"
+    create = "--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n"
+    delete = "--- a/f\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-one\n-two\n"
     with open_workspace(tmp_path, ("*.lock",)) as workspace:
         for code, arguments in (
             ("patch_not_allowed", {"path": "f", "diff": DIFF}),
             ("patch_not_allowed", {"path": "f", "diff": create}),
             ("patch_not_allowed", {"path": "f", "diff": delete}),
             ("patch_malformed", {"path": "f", "diff": "nonsense"}),
-            ("patch_mismatch", {"path": "f", "diff": " -1 +1 \n-two\n+2\n"}),
+            ("patch_mismatch", {"path": "f", "diff": "@@ -1 +1 @@\n-two\n+2\n"}),
             ("patch_mismatch", {"path": "f", "edits": [*edits, {"old": "nope", "new": ""}]}),
             ("changed", {"path": "f", "edits": edits, "expected_sha256": "0" * 64}),
             ("not_found", {"path": "g", "edits": edits}),

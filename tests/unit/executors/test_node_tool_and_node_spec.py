@@ -133,8 +133,8 @@ async def test_a_device_that_is_revoked_while_it_works_fails_the_call(tmp_path: 
     async with at_home(tmp_path, FREE) as (harness, device, stream):
         calling = asyncio.create_task(harness.call(NAME, {"capability": "print"}))
         await stream.hear("dispatch")
-        desk = (await harness.gateway.nodes.opened()).desk
-        await desk.revoke("laptop", reason="lost", actor="user:o")
+        nodes = (await harness.gateway.nodes.opened()).node_service
+        await nodes.revoke("laptop", reason="lost", actor="user:o")
         record = await calling
         assert record.state is CallState.FAILED and record.error is not None
         assert record.error["code"] == "nodes.device_gone" and record.error["details"]["device"] == device.device_id

@@ -16,7 +16,7 @@ from palyra.executors.files.patch import (
     parse_diff,
 )
 
-_LINES = st.lists(st.sampled_from(["a", "b", "c", "", "-x", "+y", "\\ z", " ", " -1 +1 ", "é", "a\r"]), max_size=14)
+_LINES = st.lists(st.sampled_from(["a", "b", "c", "", "-x", "+y", "\\ z", " ", "@@ -1 +1 @@", "é", "a\r"]), max_size=14)
 
 
 def make_diff(old: str, new: str, context: int) -> str:
@@ -59,8 +59,8 @@ def test_a_diff_never_applies_to_a_file_that_differs_where_it_looks(
 
 
 def test_bare_hunks_and_git_headers_are_read() -> None:
-    assert apply_diff(parse_diff(" -1 +1  def f():\n-a\n+b"), b"a\n") == b"b\n"
-    git = "diff --git a/f b/f\nindex 1..2 100644\n--- a/f\t2026-01-01\n+++ b/f\n -1 +1 \n-a\n+b\n"
+    assert apply_diff(parse_diff("@@ -1 +1 @@ def f():\n-a\n+b"), b"a\n") == b"b\n"
+    git = "diff --git a/f b/f\nindex 1..2 100644\n--- a/f\t2026-01-01\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n"
     parsed = parse_diff(git)
     assert (parsed.old_path, parsed.new_path, parsed.change) == ("a/f", "b/f", Change.MODIFY)
 
@@ -71,20 +71,20 @@ def test_bare_hunks_and_git_headers_are_read() -> None:
         "",
         "\n",
         "hello",
-        "--- a\n -1 +1 \n-a\n+b\n",
+        "--- a\n@@ -1 +1 @@\n-a\n+b\n",
         "--- a\n+++ b\n",
-        " -1,2 +1 \n-a\n+b\n",
-        " -1 +1 \n-a\n+b\n c\n",
-        " -1 +1 \n-a\n\n+b\n",
-        " -0 +0 \n-a\n+b\n",
-        " -x +1 \n-a\n+b\n",
-        " -1 +1 \n\\ No newline at end of file\n-a\n+b\n",
-        " -1 +1 \n-a\n\\ whatever\n+b\n",
-        " -1 +1 \n-a\n+b\n--- c\n+++ d\n -1 +1 \n-a\n+b\n",
-        "rename from a\nrename to b\n -1 +1 \n-a\n+b\n",
-        " -1 +1 \n-a\n+\ud800\n",
-        " -1 +5 \n-a\n+b\n",
-        " -1 +1 \n-a\n+b\n -1 +1 \n-a\n+b\n",
+        "@@ -1,2 +1 @@\n-a\n+b\n",
+        "@@ -1 +1 @@\n-a\n+b\n c\n",
+        "@@ -1 +1 @@\n-a\n\n+b\n",
+        "@@ -0 +0 @@\n-a\n+b\n",
+        "@@ -x +1 @@\n-a\n+b\n",
+        "@@ -1 +1 @@\n\\ No newline at end of file\n-a\n+b\n",
+        "@@ -1 +1 @@\n-a\n\\ whatever\n+b\n",
+        "@@ -1 +1 @@\n-a\n+b\n--- c\n+++ d\n@@ -1 +1 @@\n-a\n+b\n",
+        "rename from a\nrename to b\n@@ -1 +1 @@\n-a\n+b\n",
+        "@@ -1 +1 @@\n-a\n+\ud800\n",
+        "@@ -1 +5 @@\n-a\n+b\n",
+        "@@ -1 +1 @@\n-a\n+b\n@@ -1 +1 @@\n-a\n+b\n",
     ],
 )
 def test_a_diff_that_is_not_strict_is_refused(diff: str) -> None:
@@ -93,25 +93,25 @@ def test_a_diff_that_is_not_strict_is_refused(diff: str) -> None:
 
 
 def test_there_is_no_fuzz() -> None:
-    diff = parse_diff(" -2 +2 \n-b\n+B\n")
+    diff = parse_diff("@@ -2 +2 @@\n-b\n+B\n")
     assert apply_diff(diff, b"a\nb\n") == b"a\nB\n"
     for original in (b"b\n", b"a\na\nb\n", b"a\nb \n", b"a\nb", b""):
         with pytest.raises(PatchMismatch):
             apply_diff(diff, original)
     with pytest.raises(PatchMismatch):
-        apply_diff(parse_diff(" -9,0 +10 \n+x\n"), b"a\n")
+        apply_diff(parse_diff("@@ -9,0 +10 @@\n+x\n"), b"a\n")
 
 
 def test_a_line_loses_its_newline_only_at_the_end() -> None:
-    diff = " -1 +1 \n-a\n+A\n\\ No newline at end of file\n"
+    diff = "@@ -1 +1 @@\n-a\n+A\n\\ No newline at end of file\n"
     assert apply_diff(parse_diff(diff), b"a\n") == b"A"
     with pytest.raises(PatchMismatch):
         apply_diff(parse_diff(diff), b"a\nb\n")
 
 
 def test_creating_and_deleting_are_refused() -> None:
-    create = parse_diff("--- /dev/null\n+++ b/f\n -0,0 +1 \n+a\n")
-    delete = parse_diff("--- a/f\n+++ /dev/null\n -1 +0,0 \n-a\n")
+    create = parse_diff("--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+a\n")
+    delete = parse_diff("--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n")
     assert (create.change, delete.change) == (Change.CREATE, Change.DELETE)
     for each in (create, delete):
         with pytest.raises(PatchNotAllowed):
@@ -120,12 +120,12 @@ def test_creating_and_deleting_are_refused() -> None:
 
 def test_crlf_is_preserved() -> None:
     original = b"a\r\nb\r\nc"
-    assert apply_diff(parse_diff(" -1,2 +1,3 \n a\n-b\n+B\n+C\n"), original) == b"a\r\nB\r\nC\r\nc"
-    assert apply_diff(parse_diff(" -2 +2 \n-b\r\n+B\r\n"), original) == b"a\r\nB\r\nc"
+    assert apply_diff(parse_diff("@@ -1,2 +1,3 @@\n a\n-b\n+B\n+C\n"), original) == b"a\r\nB\r\nC\r\nc"
+    assert apply_diff(parse_diff("@@ -2 +2 @@\n-b\r\n+B\r\n"), original) == b"a\r\nB\r\nc"
     assert apply_edits([Edit(old="a\nb", new="x\ny\nz")], original) == b"x\r\ny\r\nz\r\nc"
     assert apply_edits([Edit(old="a\r\nb", new="x")], original) == b"x\r\nc"
     with pytest.raises(PatchMismatch):
-        apply_diff(parse_diff(" -1 +1 \n-a\n+b\n"), b"a\r\nb\n")
+        apply_diff(parse_diff("@@ -1 +1 @@\n-a\n+b\n"), b"a\r\nb\n")
 
 
 def test_edits_match_exactly_once_in_the_original() -> None:
@@ -159,4 +159,4 @@ def test_an_edit_changes_its_text_and_nothing_else(head: bytes, old: str, new: s
 def test_hunks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patch_module, "MAX_HUNKS", 1)
     with pytest.raises(PatchMalformed):
-        parse_diff(" -1 +1 \n-a\n+b\n -2 +2 \n-a\n+b\n")
+        parse_diff("@@ -1 +1 @@\n-a\n+b\n@@ -2 +2 @@\n-a\n+b\n")

@@ -5,14 +5,15 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from palyra.errors import PalyraError
-from palyra.executors.files.executor import FILES_EXECUTOR, FilesExecutor, builtin_catalog
-from palyra.executors.files.spec import FILE_TOOLS
+from palyra.executors.files.executor import FilesExecutor
+from palyra.executors.files.spec import FILE_TOOLS, FILES_EXECUTOR
+from palyra.executors.tool_set import builtin_catalog
 from palyra.json_schema import SchemaMismatch
 from palyra.pipeline.domain.call import ExecutionPlan
+from palyra.pipeline.domain.spec import ToolCapability
 from palyra.policy.decision import Obligations
 from palyra.workspace import limits
 from palyra.workspace.settings import PROTECTED_NAMES
@@ -37,10 +38,10 @@ def test_every_file_tool_is_sensitive_and_can_be_held_to_reading() -> None:
         "echo", "fs.list", "fs.patch", "fs.read", "fs.search", "fs.write", "http.fetch", "node.invoke",
         "plugin.run", "process.logs", "process.run", "process.start", "process.stop", "sleep",
     ]  # fmt: skip
-    for tool in FILE_TOOLS:
-        spec = catalog.entry(tool.name).spec
+    for name in FILE_TOOLS:
+        spec = catalog.entry(name).spec
         assert spec.metadata.sensitive and spec.executor == FILES_EXECUTOR and "read_only" in spec.enforceable
-        assert spec.idempotent is ("filesystem_write" not in tool.capabilities)
+        assert spec.idempotent is (ToolCapability.FILESYSTEM_WRITE not in spec.metadata.capabilities)
 
 
 def test_what_a_call_would_touch_is_known_before_it_runs() -> None:
@@ -85,8 +86,7 @@ async def test_a_cancelled_call_is_told_and_waited_for(tmp_path: Path, monkeypat
         ended.set()
         return {}
 
-    tool = msgspec.structs.replace(FILE_TOOLS[0], run=slow)
-    monkeypatch.setattr(executor, "_tools", {"fs.read": tool})
+    monkeypatch.setattr(executor, "_tools", {"fs.read": FILE_TOOLS["fs.read"]._replace(run=slow)})
     try:
         calling = asyncio.create_task(executor.execute(plan(tmp_path, "fs.read", path="a")))
         await asyncio.to_thread(began.wait)

@@ -9,7 +9,7 @@ import pytest
 from fakes.fleet_peers import a_lease
 from palyra.canonical import digest_of
 from palyra.errors import CallCancelled, Denied, RemoteError
-from palyra.executors.files.executor import builtin_catalog
+from palyra.executors.tool_set import builtin_catalog
 from palyra.executors.worker.executor import WorkerExecutor, needs_of
 from palyra.fleet.domain.lease import LeaseOutcome
 from palyra.fleet.domain.lease_request import LeaseReport, LeaseRequest

@@ -8,8 +8,6 @@ import pytest
 from palyra.executors.files.spec import FILE_TOOLS
 from palyra.workspace.root import open_workspace
 
-TOOLS = {tool.name: tool for tool in FILE_TOOLS}
-
 
 def objects(schema: Any) -> list[dict[str, Any]]:
     if isinstance(schema, list):
@@ -20,9 +18,9 @@ def objects(schema: Any) -> list[dict[str, Any]]:
     return own + [each for item in schema.values() for each in objects(item)]
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("name", FILE_TOOLS)
 def test_schemas_are_valid_closed_and_described(name: str) -> None:
-    for schema in (TOOLS[name].input_schema, TOOLS[name].output_schema):
+    for schema in (FILE_TOOLS[name].spec.input_schema, FILE_TOOLS[name].spec.output_schema):
         jsonschema_rs.meta.validate(schema)
         assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
         for each in objects(schema):
@@ -40,16 +38,16 @@ def test_schemas_are_valid_closed_and_described(name: str) -> None:
         ("fs.search", {"query": "one"}),
         ("fs.search", {"query": "o.e", "regex": True, "max_matches": 1}),
         ("fs.patch", {"path": "f", "edits": [{"old": "one", "new": "1"}]}),
-        ("fs.patch", {"path": "f", "diff": " -1 +1 \n-one\n+1\n"}),
+        ("fs.patch", {"path": "f", "diff": "@@ -1 +1 @@\n-one\n+1\n"}),
     ],
 )
 def test_real_calls_fit_their_schemas(tmp_path: Path, name: str, arguments: dict[str, Any]) -> None:
     (tmp_path / "f").write_text("one\ntwo\none more\n".replace("one more", "more"))
     (tmp_path / "l").symlink_to("f")
-    tool = TOOLS[name]
-    jsonschema_rs.validate(tool.input_schema, arguments)
+    tool = FILE_TOOLS[name]
+    jsonschema_rs.validate(tool.spec.input_schema, arguments)
     with open_workspace(tmp_path, ()) as workspace:
-        jsonschema_rs.validate(tool.output_schema, tool.run(arguments, workspace, threading.Event()))
+        jsonschema_rs.validate(tool.spec.output_schema, tool.run(arguments, workspace, threading.Event()))
 
 
 @pytest.mark.parametrize(
@@ -71,4 +69,4 @@ def test_real_calls_fit_their_schemas(tmp_path: Path, name: str, arguments: dict
     ],
 )
 def test_bad_arguments_do_not_fit(name: str, arguments: dict[str, Any]) -> None:
-    assert not jsonschema_rs.is_valid(TOOLS[name].input_schema, arguments)
+    assert not jsonschema_rs.is_valid(FILE_TOOLS[name].spec.input_schema, arguments)

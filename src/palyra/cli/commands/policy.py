@@ -233,7 +233,7 @@ def _tool_request(
     invocation: Invocation, principal: str, tool: str, channel: str, *, approved: bool, arguments: str | None
 ) -> "PolicyRequest":
     from palyra.daemon.pipeline_wiring import directory_of
-    from palyra.executors.files.executor import builtin_catalog
+    from palyra.executors.tool_set import builtin_catalog
     from palyra.ids import Principal
     from palyra.pipeline.domain.spec import AccessedResources
     from palyra.pipeline.intake import accept_arguments
@@ -264,7 +264,7 @@ def _tool_request(
 
 
 def _tool_facts(name: str) -> "ToolFacts | None":
-    from palyra.executors.files.executor import builtin_catalog
+    from palyra.executors.tool_set import builtin_catalog
     from palyra.pipeline.domain.call import UnknownTool
     from palyra.policy.dry_run import ToolFacts
 

@@ -1,4 +1,4 @@
-"""fs.list: what a directory holds."""
+"""The functions of ``fs.list``, ``fs.read``, ``fs.write`` and ``fs.patch``. Each sees nothing but an open workspace."""
 
 import base64
 import binascii
@@ -37,13 +37,13 @@ from palyra.workspace.root import (
     walk,
 )
 
-# File systems hold times that no calendar does; they are shown as the nearest instant whose year has four digits.
+# File systems hold times outside the calendar. They become the nearest instant whose year has four digits.
 _FIRST_SECOND = -30_610_224_000
 _LAST_SECOND = 253_402_300_799
 
 
 def list_directory(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.Event) -> dict[str, Any]:
-    """Entries sorted by the bytes of their names. Links are entries of their own and never entered."""
+    """List entries sorted by the bytes of their names. A link is an entry and is never followed."""
     path = WorkspacePath.parse(arguments.get("path", "."))
     wanted = min(arguments.get("max_entries", DEFAULT_LIST_ENTRIES), MAX_LIST_ENTRIES)
     shortfall = Shortfall()
@@ -86,7 +86,7 @@ def _describe(entry: Entry) -> dict[str, Any]:
         try:
             target = os.readlink(entry.encoded, dir_fd=entry.directory)
         except OSError:
-            # It is no longer a link; what it was a moment ago is still a true answer.
+            # It is no longer a link; its status from a moment ago is still a true answer.
             return described
         described["target"] = shown(decode_name(target))
     return described
@@ -98,16 +98,14 @@ def _instant(status: os.stat_result) -> str:
     return rfc3339(min(max(seconds, _FIRST_SECOND), _LAST_SECOND) * MS_PER_SECOND + milliseconds)
 
 
-# fs.read: part or all of a regular file.
-
 _LONGEST_CHARACTER_BYTES = 4
 
 
 def read(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.Event) -> dict[str, Any]:
-    """Reads without following anything out of the workspace and without ever opening a pipe or a device.
+    """Read part or all of a regular file; never follow a link out of the workspace, or open a pipe or a device.
 
-    ``sha256`` is that of the whole file where ``sha256_of`` says ``file``, and only then fit for ``expected_sha256``;
-    of a file too large to read whole it is that of the returned bytes, and ``sha256_of`` says ``part``.
+    ``sha256_of`` is ``file`` if ``sha256`` is the digest of the whole file; only then it fits ``expected_sha256``.
+    For a file too large to read whole, ``sha256`` is the digest of the returned bytes, and ``sha256_of`` is ``part``.
     """
     path = WorkspacePath.parse(arguments["path"])
     offset = arguments.get("offset", 0)
@@ -146,7 +144,7 @@ def read(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.E
 
 
 def _as_text(part: bytes, more: bool, shown: str) -> tuple[bytes, str]:
-    """Text, without the character that the limit cut in two: the next part starts with it."""
+    """Decode the part without the character that the limit cut in two: the next part starts with it."""
     try:
         return part, part.decode()
     except UnicodeDecodeError as error:
@@ -156,11 +154,8 @@ def _as_text(part: bytes, more: bool, shown: str) -> tuple[bytes, str]:
         raise NotText(f"{shown} is not UTF-8 at byte {error.start} of the part read", path=shown) from None
 
 
-# fs.write: makes, replaces or extends a file, as a whole or not at all.
-
-
 def write(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.Event) -> dict[str, Any]:
-    """Writes beside the old file and then takes its name; see replacement.py for what that promises."""
+    """Write a new file and give it the old one's name; ``workspace/replacement.py`` states the guarantees."""
     path = WorkspacePath.parse(arguments["path"])
     mode = arguments.get("mode", "create")
     content = _content(arguments)
@@ -186,7 +181,7 @@ def write(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.
 
 
 def current_content(target: Target, cancelled: threading.Event) -> bytes | None:
-    """The bytes now under the target's name, read without following a link; None where there is no file."""
+    """Return the target's present bytes without following a link, or None if the file does not exist."""
     if target.existing is None:
         return None
     with open_regular(target.directory, target.name, shown=target.shown, follow=False) as descriptor:
@@ -196,7 +191,6 @@ def current_content(target: Target, cancelled: threading.Event) -> bytes | None:
 
 
 def refuse_changed(target: Target, old: bytes | None, expected: str | None) -> None:
-    """Raises unless the file is the one whose digest the caller knows."""
     if expected is None:
         return
     actual = None if old is None else hashlib.sha256(old).hexdigest()
@@ -220,11 +214,8 @@ def _content(arguments: dict[str, Any]) -> bytes:
         raise BadArgument(f"content cannot be decoded: {error}") from error
 
 
-# fs.patch: changes an existing file by a strict unified diff or by exact edits.
-
-
 def patch(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.Event) -> dict[str, Any]:
-    """All of the change or none of it."""
+    """Apply a strict unified diff or exact edits to an existing file, all or nothing."""
     path = WorkspacePath.parse(arguments["path"])
     if ("diff" in arguments) == ("edits" in arguments):
         raise BadArgument("send either diff or edits")
@@ -253,7 +244,7 @@ def patch(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.
 
 
 def _refuse_other_file(parsed: Patch, path: WorkspacePath) -> None:
-    """A diff that names files names this one, bare or with git's ``a/`` and ``b/``."""
+    """Refuse a diff whose headers name another file. Git's prefixes ``a/`` and ``b/`` are allowed."""
     for prefix, named in (("a/", parsed.old_path), ("b/", parsed.new_path)):
         if named is not None and named not in (str(path), prefix + str(path)):
             raise PatchNotAllowed("the diff's headers name another file than the call does", path=path.shown())

@@ -1,8 +1,8 @@
 """Changes to one file's bytes: a strict unified diff, or edits that each match exactly once.
 
-Nothing here guesses. A hunk applies at the line it names or not at all; an edit's text occurs once or the edit is
-refused. The one kindness: in a file whose every line ends in CRLF, a change written without any CR is read as if
-its lines ended in CRLF too, so that line endings survive an agent that does not see them.
+A hunk applies at the line it names or not at all; an edit's text occurs once or the edit is refused. There is one
+exception: in a file whose every line ends in CRLF, a change without any CR is read as if its lines ended in CRLF.
+An agent does not see line endings, and would break them otherwise.
 """
 
 import re
@@ -33,7 +33,7 @@ class PatchNotAllowed(InvalidInput):
 
 class PatchMismatch(Failed):
     code = "workspace.patch_mismatch"
-    hint = "the file does not hold the text the change expects; read it again and make the change anew"
+    hint = "the file does not hold the text the change expects; read it again and make the change again"
 
 
 class Change(StrEnum):
@@ -49,7 +49,7 @@ class Hunk(msgspec.Struct, frozen=True, kw_only=True):
     new_lines: tuple[bytes, ...]
 
     def index(self) -> int:
-        """The 0-based line it starts at. An empty old side names the line before it."""
+        """Return the 0-based line it starts at. A hunk with an empty old side names the line before it."""
         return self.old_start - 1 if self.old_lines else self.old_start
 
 
@@ -66,7 +66,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_diff(diff: str) -> Patch:
-    """Headers are optional, because the call names the file; where there are any, both must be there."""
+    """Parse a diff. Headers are optional, because the call names the file; one without the other is refused."""
     lines = _encoded(diff).split(b"\n")
     if lines[-1] == b"":
         lines.pop()
@@ -135,7 +135,7 @@ def _parse_hunk(lines: Sequence[bytes], at: int) -> tuple[Hunk, int]:
 
 
 def apply_diff(patch: Patch, original: bytes) -> bytes:
-    """The patched bytes. Creating and deleting are refused."""
+    """Return the patched bytes. A diff that creates or deletes the file is refused."""
     if patch.change is not Change.MODIFY:
         raise PatchNotAllowed(f"this diff would {patch.change.value} the file")
     source = _split(original)
@@ -163,7 +163,7 @@ def apply_diff(patch: Patch, original: bytes) -> bytes:
 
 
 def apply_edits(edits: Sequence[Edit], original: bytes) -> bytes:
-    """Every edit is found in the original, never in what another edit wrote; edits may not overlap."""
+    """Find every edit in the original, never in the text of another edit. Edits may not overlap."""
     crlf = _ends_in_crlf(original)
     places: list[tuple[int, int, bytes, int]] = []
     for number, edit in enumerate(edits, 1):
@@ -196,7 +196,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _split(data: bytes) -> list[bytes]:
-    """Lines end at LF only: a CR within a line is a character like any other."""
+    """Split into lines, which end at LF only: a CR within a line is a character like any other."""
     lines = [line + b"\n" for line in data.split(b"\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines

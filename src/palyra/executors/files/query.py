@@ -1,4 +1,4 @@
-"""What a search looks for in one file's text, and how a match is shown."""
+"""The queries of a search: literal text, and a regular expression that a child process matches."""
 
 import contextlib
 import json
@@ -41,7 +41,7 @@ def is_binary(data: bytes) -> bool:
 
 
 def searchable_lines(data: bytes) -> list[str]:
-    """Lines without their endings, bytes that are not UTF-8 as U+FFFD, each cut to the length that is searched."""
+    """Split into lines without endings, cut to the searched length. U+FFFD replaces bytes that are not UTF-8."""
     text = data.decode("utf-8", "replace")
     return [line.removesuffix("\r")[:MAX_LINE_CHARS] for line in text.split("\n")]
 
@@ -62,13 +62,13 @@ class LiteralQuery:
         self._pattern = None if case_sensitive else re.compile(re.escape(query), re.IGNORECASE)
 
     def may_match(self, data: bytes) -> bool:
-        """A quick look at the raw bytes that spares most files the rest."""
+        """Check the raw bytes, which spares most files the search by lines."""
         if self._pattern is not None or "\ufffd" in self._query:
             return True
         return self._query.encode("utf-8", "surrogatepass") in data
 
     def find(self, lines: Sequence[str], wanted: int, keep_going: Callable[[], None]) -> list[Found]:
-        """The first match of each line, at most ``wanted``. ``keep_going`` raises when time is up."""
+        """Return the first match of each line, at most ``wanted``. ``keep_going`` raises when time is up."""
         found: list[Found] = []
         for number, line in enumerate(lines):
             keep_going()
@@ -87,25 +87,23 @@ class LiteralQuery:
 
 
 def excerpt(line: str, column: int) -> str:
-    """The part of a line that shows the match."""
+    """Cut a long line to the part around the match."""
     if len(line) <= MAX_MATCH_TEXT_CHARS:
         return line
     start = max(0, min(column - MATCH_TEXT_LEAD_CHARS, len(line) - MAX_MATCH_TEXT_CHARS))
     return line[start : start + MAX_MATCH_TEXT_CHARS]
 
 
-# Runs a regular expression in a child process, and ends that process when time is up or the call is cancelled.
-
 _CHILD = Path(__file__).with_name("regex_child.py").read_text(encoding="utf-8")
 _MS = 1000
 
 
 class TimeUp(Exception):
-    """The search's own deadline passed. It ends a search early and is not an error that anyone sees."""
+    """Ends a search at its own deadline. A caller does not see it as an error."""
 
 
 class RegexProcess:
-    """A query like ``LiteralQuery``, answered by a child. Use it as a context manager: leaving it kills the child."""
+    """A query like ``LiteralQuery``, answered by a child process. Leaving its context kills the child."""
 
     def __init__(self, query: str, *, case_sensitive: bool, deadline: float, cancelled: threading.Event) -> None:
         """``deadline`` is an instant of ``time.monotonic()``."""
@@ -165,7 +163,7 @@ class RegexProcess:
         return [Found(line, column) for line, column in self._ask(body)]
 
     def _ask(self, body: bytes) -> Any:
-        """One question, one answer. The child reads a whole question before it works, so writing never waits on it."""
+        """Send a question and read its answer. The child reads it whole before it works, so no write blocks long."""
         if self._child is None or self._child.stdin is None or self._child.stdout is None:
             raise IoFailed("the regular expression's process is closed")
         try:
@@ -199,5 +197,5 @@ class RegexProcess:
         return bytes(data)
 
     def _died(self) -> Exception:
-        """A child that ended by itself ran into its processor or memory limit."""
+        # A child that ends by itself ran into its processor or memory limit.
         return BadPattern("the regular expression needs more memory or time than a search may use")

@@ -1,9 +1,8 @@
 """fs.search: lines that hold a text or match a regular expression.
 
-A literal is matched here, by code whose time grows with the length of the line. A regular expression is matched by
-Python's ``re`` in a process of its own (see regex_child.py): it may take any time it likes until the deadline or a
-cancellation kills that process, and never holds this one. What was found by then is returned, and ``stopped_by`` says
-why there may be more. Lines are searched up to a maximum length, files and bytes are counted, links never entered.
+A literal is matched here, in a time that grows with the length of the line. A regular expression is matched by Python's
+``re`` in a child process (``regex_child.py``), which the deadline or a cancellation kills. The matches found by then
+are returned, and ``stopped_by`` names the limit. Long lines are cut, files and bytes are bounded, links never followed.
 """
 
 import contextlib
@@ -44,7 +43,7 @@ class Query(Protocol):
 
 
 class _Stop(Exception):
-    """Ends the walk; nobody outside sees it."""
+    """Ends the walk at a limit."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -64,8 +63,7 @@ class _Search:
         if time.monotonic() >= self.deadline:
             raise TimeUp
 
-    def file(self, query: Query, names: Sequence[str], descriptor: int) -> None:
-        """Searches one open file."""
+    def search_file(self, query: Query, names: Sequence[str], descriptor: int) -> None:
         if self.glob is not None and not self.glob.matches(names):
             return
         if self.searched + self.skipped >= limits.MAX_SEARCH_FILES:
@@ -96,7 +94,7 @@ class _Search:
 
 
 def search(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.Event) -> dict[str, Any]:
-    """Matches in the order of the paths, the first of each line."""
+    """Return the first match of each line, in the order of the paths."""
     path = WorkspacePath.parse(arguments.get("path", "."))
     state = _Search(arguments, cancelled, time.monotonic() + limits.SEARCH_SECONDS)
     shortfall = Shortfall()
@@ -136,7 +134,7 @@ def _run(query: Query, state: _Search, workspace: Workspace, path: WorkspacePath
     if not stat.S_ISDIR(status.st_mode):
         refuse_special(status, path.shown())
         with open_regular(workspace.descriptor, path.encoded(), shown=path.shown()) as descriptor:
-            state.file(query, path.names, descriptor)
+            state.search_file(query, path.names, descriptor)
         return
     with held(workspace.open(path, OPEN_DIRECTORY)) as directory:
         entries = walk(
@@ -158,7 +156,7 @@ def _search_entries(query: Query, state: _Search, entries: Iterable[Entry]) -> N
         name = shown(entry.names[-1])
         try:
             with open_regular(entry.directory, entry.encoded, shown=name, follow=False) as descriptor:
-                state.file(query, entry.names, descriptor)
+                state.search_file(query, entry.names, descriptor)
         except (BadPattern, Cancelled):
             raise
         except PalyraError:

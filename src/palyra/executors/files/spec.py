@@ -1,13 +1,13 @@
-"""The JSON Schemas (draft 2020-12) of the file tools' arguments and results."""
+"""The file tools: their schemas (JSON Schema, draft 2020-12), their specs and their functions."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
-
-import msgspec
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from palyra.executors.files.operations import list_directory, patch, read, write
 from palyra.executors.files.search import search
+from palyra.ids import ToolName
+from palyra.pipeline.domain.spec import AccessedResources, ToolCapability, ToolMetadata, ToolSpec, ToolTier
 from palyra.workspace import limits
 from palyra.workspace.path import WorkspacePath
 from palyra.workspace.root import Workspace
@@ -241,81 +241,93 @@ PATCH_OUTPUT = _object(
 )
 
 
-# The file tools as the tool catalogue takes them: names, schemas, capabilities, paths touched, and the function.
-
+# A file tool blocks: it runs on a thread, with arguments that fit its schema.
 Run = Callable[[dict[str, Any], Workspace, threading.Event], dict[str, Any]]
 
+FILES_EXECUTOR: Final = "files"
+READ_ONLY_OBLIGATION: Final = "read_only"
+_READS: Final = frozenset({ToolCapability.FILESYSTEM_READ})
+_WRITES: Final = frozenset({ToolCapability.FILESYSTEM_WRITE})
 
-class FileTool(msgspec.Struct, frozen=True, kw_only=True):
-    """``run`` blocks: it belongs on a thread. Its arguments have passed ``input_schema``."""
 
-    name: str
-    title: str
-    description: str
-    input_schema: dict[str, Any]
-    output_schema: dict[str, Any]
-    capabilities: tuple[str, ...]
-    touches: Callable[[dict[str, Any]], tuple[str, ...]]
+class FileTool(NamedTuple):
+    spec: ToolSpec
     run: Run
 
 
-def touches_path(arguments: dict[str, Any]) -> tuple[str, ...]:
-    """The path the call names, in its one normal spelling, for policies to judge. Links are not resolved here."""
-    return (str(WorkspacePath.parse(arguments.get("path", "."))),)
+def find_path(arguments: Mapping[str, Any]) -> AccessedResources:
+    """Return the path of a call in its normal form, for policies to judge. Links are not resolved."""
+    return AccessedResources(paths=(str(WorkspacePath.parse(arguments.get("path", "."))),))
 
 
-_READS = ("filesystem_read",)
-_WRITES = ("filesystem_write",)
+def _tool(
+    name: str,
+    title: str,
+    description: str,
+    schemas: tuple[dict[str, Any], dict[str, Any]],
+    capabilities: frozenset[ToolCapability],
+    run: Run,
+) -> FileTool:
+    spec = ToolSpec(
+        name=ToolName(name),
+        title=title,
+        description=description,
+        input_schema=schemas[0],
+        output_schema=schemas[1],
+        metadata=ToolMetadata(capabilities=capabilities),
+        executor=FILES_EXECUTOR,
+        other_tiers=frozenset({ToolTier.WORKER}),
+        idempotent=ToolCapability.FILESYSTEM_WRITE not in capabilities,
+        touches=find_path,
+        enforceable=frozenset(("timeout_ms", "max_output_bytes", READ_ONLY_OBLIGATION)),
+    )
+    return FileTool(spec, run)
 
-FILE_TOOLS: tuple[FileTool, ...] = (
-    FileTool(
-        name="fs.read",
-        title="Read a file",
-        description="Reads a regular file of the workspace, whole or in part, as text or base64.",
-        input_schema=READ_INPUT,
-        output_schema=READ_OUTPUT,
-        capabilities=_READS,
-        touches=touches_path,
-        run=read,
+
+_TOOLS: Final = (
+    _tool(
+        "fs.read",
+        "Read a file",
+        "Reads a regular file of the workspace, whole or in part, as text or base64.",
+        (READ_INPUT, READ_OUTPUT),
+        _READS,
+        read,
     ),
-    FileTool(
-        name="fs.list",
-        title="List a directory",
-        description="Lists a directory of the workspace: names, types, sizes and times. Links are shown, not followed.",
-        input_schema=LIST_INPUT,
-        output_schema=LIST_OUTPUT,
-        capabilities=_READS,
-        touches=touches_path,
-        run=list_directory,
+    _tool(
+        "fs.list",
+        "List a directory",
+        "Lists a directory of the workspace: names, types, sizes and times. Links are shown, not followed.",
+        (LIST_INPUT, LIST_OUTPUT),
+        _READS,
+        list_directory,
     ),
-    FileTool(
-        name="fs.search",
-        title="Search in files",
-        description="Finds lines in the workspace's text files by plain text or regular expression.",
-        input_schema=SEARCH_INPUT,
-        output_schema=SEARCH_OUTPUT,
-        capabilities=_READS,
-        touches=touches_path,
-        run=search,
+    _tool(
+        "fs.search",
+        "Search in files",
+        "Finds lines in the workspace's text files by plain text or regular expression.",
+        (SEARCH_INPUT, SEARCH_OUTPUT),
+        _READS,
+        search,
     ),
-    FileTool(
-        name="fs.write",
-        title="Write a file",
-        description="Makes, replaces or extends a file of the workspace in one atomic step.",
-        input_schema=WRITE_INPUT,
-        output_schema=WRITE_OUTPUT,
-        capabilities=_WRITES,
-        touches=touches_path,
-        run=write,
+    _tool(
+        "fs.write",
+        "Write a file",
+        "Makes, replaces or extends a file of the workspace in one atomic step.",
+        (WRITE_INPUT, WRITE_OUTPUT),
+        _WRITES,
+        write,
     ),
-    FileTool(
-        name="fs.patch",
-        title="Patch a file",
-        description="Changes an existing file of the workspace by a unified diff or exact edits, all or nothing.",
-        input_schema=PATCH_INPUT,
-        output_schema=PATCH_OUTPUT,
-        capabilities=(*_READS, *_WRITES),
-        touches=touches_path,
-        run=patch,
+    _tool(
+        "fs.patch",
+        "Patch a file",
+        "Changes an existing file of the workspace by a unified diff or exact edits, all or nothing.",
+        (PATCH_INPUT, PATCH_OUTPUT),
+        _READS | _WRITES,
+        patch,
     ),
 )
+FILE_TOOLS: Final = {str(tool.spec.name): tool for tool in _TOOLS}
+
+
+def file_spec(name: str) -> ToolSpec:
+    return FILE_TOOLS[name].spec

@@ -15,8 +15,10 @@ from palyra.config.state_dir import StateDir
 from palyra.egress.settings import EgressSettings
 from palyra.errors import PalyraError
 from palyra.executors import builtin
-from palyra.executors.files.executor import FILES_EXECUTOR, FilesExecutor, builtin_catalog
+from palyra.executors.files.executor import FilesExecutor
+from palyra.executors.files.spec import FILES_EXECUTOR
 from palyra.executors.process.executor import PROCESS_EXECUTOR, ProcessTools, compile_profile
+from palyra.executors.tool_set import builtin_catalog
 from palyra.executors.wasm.executor import make_runtime, read_workspace_module, run_plugin
 from palyra.executors.wasm.spec import PLUGIN_RUN, WASM_EXECUTOR, NoModule, WasmPluginRunnerPolicy, most_limits
 from palyra.fleet.agent.lease import BadOffer, LeaseOffer, ToolNotOffered
