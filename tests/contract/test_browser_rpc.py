@@ -99,8 +99,8 @@ async def test_an_agent_logs_in_with_a_secret_that_nothing_shows_again(harness: 
         repeated = await client.act(ANNA, session, [Evaluate(expression=f"document.title = {PASSWORD!r}")])
         log = await client.network_log(ANNA, session)
         events = await client.events(ANNA, session)
-        told = repr((seen, report, repeated, log, events, await client.get_session(ANNA, session)))
-        assert PASSWORD not in told and PASSWORD.replace(" ", "%20") not in told
+        recorded = repr((seen, report, repeated, log, events, await client.get_session(ANNA, session)))
+        assert PASSWORD not in recorded and PASSWORD.replace(" ", "%20") not in recorded
         cookies = await client.cookies(ANNA, session)
         assert [(each.name, each.http_only) for each in cookies] == [("sid", True)]
         kinds = [event.kind for event in events]
@@ -213,10 +213,10 @@ async def test_downloads_are_served_quarantined_and_released_by_a_person(harness
         assert b"".join([c async for c in client.read_download(ANNA, session, bad.id)]).startswith(b"MZ")
         await client.delete_download(ANNA, session, good.id)
         assert [each.id for each in await client.downloads(ANNA, session)] == [bad.id]
-        told = {event.kind: event for event in await client.events(ANNA, session)}
-        assert told[session_api.DOWNLOAD_RELEASED].actor == "user:operator"
-        assert bad.digest in told[session_api.DOWNLOAD_RELEASED].text
-        assert good.digest in told[session_api.DOWNLOAD_DELETED].text
+        recorded = {event.kind: event for event in await client.events(ANNA, session)}
+        assert recorded[session_api.DOWNLOAD_RELEASED].actor == "user:operator"
+        assert bad.digest in recorded[session_api.DOWNLOAD_RELEASED].text
+        assert good.digest in recorded[session_api.DOWNLOAD_DELETED].text
 
 
 async def test_a_person_watches_takes_over_and_hands_back(harness: BrowserdHarness) -> None:
@@ -241,12 +241,12 @@ async def test_a_person_watches_takes_over_and_hands_back(harness: BrowserdHarne
         await client.operate(OPERATOR, session, [OperatorInput(does=OperatorDoes.TYPE, text="by hand")])
         assert (await client.hand_back(OPERATOR, session)).state is SessionState.OPEN
         assert (await client.act(ANNA, session, [Screenshot()])).problem is None
-        told = [(event.kind, event.text, event.actor) for event in await client.events(OPERATOR, session)]
-        assert (session_api.TAKEN_OVER, "a captcha", "user:operator") in told
-        assert (session_api.OPERATED, "1: type", "user:operator") in told
-        assert (session_api.HANDED_BACK, "", "user:operator") in told
-        assert (session_api.LOOKED_AT, "watched", "user:operator") in told
-        assert "by hand" not in repr(told)
+        recorded = [(event.kind, event.text, event.actor) for event in await client.events(OPERATOR, session)]
+        assert (session_api.TAKEN_OVER, "a captcha", "user:operator") in recorded
+        assert (session_api.OPERATED, "1: type", "user:operator") in recorded
+        assert (session_api.HANDED_BACK, "", "user:operator") in recorded
+        assert (session_api.LOOKED_AT, "watched", "user:operator") in recorded
+        assert "by hand" not in repr(recorded)
 
 
 async def test_a_watcher_is_told_the_end(harness: BrowserdHarness) -> None:

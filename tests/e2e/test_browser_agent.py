@@ -54,19 +54,19 @@ class Harness:
 
     def record(self) -> str:
         """The whole journal and every log of this place, as text."""
-        told = self.place.palyra("journal", "export").stdout
-        return told + "".join(path.read_text(errors="replace") for path in self.place.state.glob("*.log"))
+        everything = self.place.palyra("journal", "export").stdout
+        return everything + "".join(path.read_text(errors="replace") for path in self.place.state.glob("*.log"))
 
 
 class Agent:
-    """Asks over the API with a token of its own. ``heard`` is everything it was ever told."""
+    """Asks over the API with a token of its own. ``received`` is every answer it ever got."""
 
     def __init__(self, harness: Harness, token: str) -> None:
         self._harness = harness
         self._client = harness.client(token)
         self.run = self._client.start_run().run_id
         self.session = ""
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
         self.prompts = 0
 
     def call(self, tool: str, **arguments: Any) -> Any:
@@ -77,7 +77,7 @@ class Agent:
             made = self._ask(tool, given)
         except NeedsApprovalError as needed:
             self.prompts += 1
-            self.heard.append(needed.as_dict())
+            self.received.append(needed.as_dict())
             self._harness.operator.approve(needed.approval_id)
             made = self._ask(tool, given)
         return made.result
@@ -86,9 +86,9 @@ class Agent:
         try:
             made = self._client.call(tool, arguments, run_id=self.run)
         except ApiError as error:
-            self.heard.append((error.as_dict(), error.data))
+            self.received.append((error.as_dict(), error.data))
             raise
-        self.heard.append(made.document)
+        self.received.append(made.document)
         return made
 
     def refused(self, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -155,11 +155,15 @@ def test_an_agent_logs_in_finds_a_row_acts_and_downloads_and_never_hears_the_pas
     # Opening, the shared secret, and writing a file: of a dozen calls a person was asked about three.
     assert agent.prompts == 3
     assert agent.call("browser.close")["closed"] is True
-    told = msgspec.json.encode(agent.heard).decode() + harness.record()
-    assert PASSWORD not in told and PASSWORD.replace(" ", "%20") not in told and PASSWORD.replace(" ", "+") not in told
+    everything = msgspec.json.encode(agent.received).decode() + harness.record()
+    assert (
+        PASSWORD not in everything
+        and PASSWORD.replace(" ", "%20") not in everything
+        and PASSWORD.replace(" ", "+") not in everything
+    )
     for kind in ("browser.session_opened", "vault.secret_used", "browser.download_saved", "browser.session_closed"):
-        assert kind in told
-    receipts = [each["receipt"] for each in agent.heard if isinstance(each, dict) and each.get("receipt")]
+        assert kind in everything
+    receipts = [each["receipt"] for each in agent.received if isinstance(each, dict) and each.get("receipt")]
     layers = {line["layer"]: line["got"] for line in receipts[0]}
     assert layers["browser own_sandbox"] == "Seccomp: 2" and "browser namespace" in layers
 
@@ -178,8 +182,8 @@ def test_a_page_that_says_the_password_is_not_believed_with_it(harness: Harness)
     agent.call("browser.logs", log="network")
     agent.call("browser.tabs")
     assert harness.site.typed[-1] == {"said": PASSWORD}
-    told = msgspec.json.encode(agent.heard).decode() + harness.record()
-    assert PASSWORD not in told
+    everything = msgspec.json.encode(agent.received).decode() + harness.record()
+    assert PASSWORD not in everything
     agent.call("browser.close")
 
 

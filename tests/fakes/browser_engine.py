@@ -76,11 +76,11 @@ async def load(process: ChromiumProcess, session: str, url: str) -> dict[str, An
     """Chromium's answer to the navigation, after the page's load event where it has one."""
     loaded = asyncio.Event()
 
-    def heard(event: CdpEvent) -> None:
+    def on_event(event: CdpEvent) -> None:
         if event.method == "Page.loadEventFired":
             loaded.set()
 
-    stop = process.cdp.subscribe(session, heard)
+    stop = process.cdp.subscribe(session, on_event)
     try:
         answer = await process.cdp.send("Page.navigate", {"url": url}, session, 60.0)
         if "errorText" not in answer:

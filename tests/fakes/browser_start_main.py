@@ -33,8 +33,8 @@ def held(folder: Path) -> tuple[str, ...]:
     opened = f'exec {CDP_READ_FD}<>{folder}/told {CDP_WRITE_FD}<>{folder}/word; exec "$@"'
     words = [*first.words, "/bin/sh", "-c", opened, "sh"]
     for line in rest:
-        is_told = line.words[0] == "--info-fd"
-        words += ("--info-fd", str(CDP_READ_FD), "--userns-block-fd", str(CDP_WRITE_FD)) if is_told else line.words
+        is_info = line.words[0] == "--info-fd"
+        words += ("--info-fd", str(CDP_READ_FD), "--userns-block-fd", str(CDP_WRITE_FD)) if is_info else line.words
     return tuple(words)
 
 

@@ -37,13 +37,15 @@ from palyra.browser.domain.session_api import (
     SessionView,
     WatchAsk,
 )
-from palyra.browser.engine.isolation_layers import Fence, FenceLine, FenceReceipt
+from palyra.browser.engine.isolation_layers import IsolationLayer, IsolationLine, IsolationReceipt
 from palyra.daemon.gateway_wiring import Gateway
 from palyra.errors import PalyraError
 from palyra.ids import Ulid
 
 CSV = b"id,amount\n1,7\n"
-FENCES = FenceReceipt(lines=(FenceLine(fence=Fence.GUARD, asked="the guard alone", got="the guard alone", held=True),))
+FENCES = IsolationReceipt(
+    lines=(IsolationLine(fence=IsolationLayer.GUARD, asked="the guard alone", got="the guard alone", held=True),)
+)
 
 
 class MemorySession:
@@ -260,7 +262,7 @@ class MemoryBrowser:
     async def reset_profile(self, caller: Caller, profile_id: str) -> ProfileView:
         return next(each for each in await self.profiles(caller) if each.profile_id == profile_id)
 
-    async def follow_profiles(self, caller: Caller, heard: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
+    async def follow_profiles(self, caller: Caller, last_head: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
         yield ProfilesHead(generation=self.generation, mark=f"m{self.generation}", rolled_back=self.rolled_back)
 
     async def accept_profiles(self, caller: Caller) -> ProfilesHead:
@@ -272,15 +274,15 @@ class MemoryBrowser:
 
     async def watch(self, caller: Caller, session_id: str, ask: WatchAsk) -> AsyncIterator[Any]:
         session = self.of(caller, session_id)
-        told = ask.events_after
+        sent = ask.events_after
         while True:
-            for event in [each for each in session.events if each.number > told]:
-                told = event.number
+            for event in [each for each in session.events if each.number > sent]:
+                sent = event.number
                 yield event
             if session.over:
                 return
             async with session.news:
-                if not session.over and len(session.events) <= told:
+                if not session.over and len(session.events) <= sent:
                     await session.news.wait()
 
 
@@ -293,6 +295,6 @@ def put_into(gateway: Gateway, browser: MemoryBrowser) -> None:
     async def lost(_: Any) -> None:
         browser.closed = True
 
-    link = gateway.browser.parts._link
+    link = gateway.browser.supervisor._link
     link.client = client  # type: ignore[method-assign]
     link.lost = lost  # type: ignore[method-assign]

@@ -128,10 +128,10 @@ class FixtureTab:
     # Events.
 
     async def _begin(self, session: str, parent_id: str) -> None:
-        def heard(event: CdpEvent) -> None:
-            self._heard(session, parent_id, event)
+        def on_event(event: CdpEvent) -> None:
+            self._on_event(session, parent_id, event)
 
-        self._stops.append(self.cdp.subscribe(session, heard))
+        self._stops.append(self.cdp.subscribe(session, on_event))
         send = self.cdp.send
         await send("Page.enable", {}, session)
         await send("Fetch.enable", {"patterns": [{"urlPattern": "http://*"}, {"urlPattern": "https://*"}]}, session)
@@ -158,7 +158,7 @@ class FixtureTab:
             parent_id=frame.get("parentId") or parent_id,
         )
 
-    def _heard(self, session: str, parent_id: str, event: CdpEvent) -> None:
+    def _on_event(self, session: str, parent_id: str, event: CdpEvent) -> None:
         given = event.params
         match event.method:
             case "Page.frameNavigated":

@@ -12,7 +12,7 @@ from palyra.browser.domain.budget import SessionBudget
 from palyra.browser.domain.download import rules
 from palyra.browser.domain.profile import TabState
 from palyra.browser.domain.session_api import LiveFrame
-from palyra.browser.engine.isolation_layers import FenceReceipt
+from palyra.browser.engine.isolation_layers import IsolationReceipt
 from palyra.browser.profiles.encryption import StateKey, StateKeys
 from palyra.browser.profiles.store import ProfileStore
 from palyra.browser.service.chromium_session_proxy import SessionRequestJudge
@@ -44,7 +44,7 @@ class StandInProcess:
 
     def __init__(self, folder: Path, *, clean: bool = True) -> None:
         self.cdp = StandInCdp()
-        self.receipt = FenceReceipt(lines=())
+        self.receipt = IsolationReceipt(lines=())
         self.product = "StandIn/1"
         self.ended = asyncio.Event()
         self.failure: Any = None

@@ -12,7 +12,7 @@ from fakes.download_harness import DownloadHarness
 from fakes.download_set import FILES
 from fakes.egress_harness import server
 from palyra.browser.domain.cdp_messages import CdpEvent
-from palyra.browser.domain.download import DownloadRecord, Folder, Reason, shown_name
+from palyra.browser.domain.download import DownloadRecord, Folder, Reason, to_display_name
 from palyra.browser.engine.launch_plan import DOWNLOADS
 from palyra.browser.tabs.download_folder import Announced
 
@@ -40,7 +40,7 @@ class Downloads:
         self.declared: str | None = None
         self.ended: asyncio.Queue[DownloadRecord] = asyncio.Queue()
 
-    def heard(self, event: CdpEvent) -> None:
+    def on_event(self, event: CdpEvent) -> None:
         if event.method == "Browser.downloadWillBegin":
             name, address = event.params["suggestedFilename"], event.params["url"]
             announced = Announced(
@@ -62,7 +62,7 @@ async def test_twenty_downloads_by_chromium(tmp_path: Path) -> None:
             harness.incoming = process.downloads
             harness.session = harness.opened()
             downloads = Downloads(harness)
-            process.cdp.subscribe(None, downloads.heard)
+            process.cdp.subscribe(None, downloads.on_event)
             params: dict[str, Any] = {"behavior": "allowAndName", "downloadPath": DOWNLOADS, "eventsEnabled": True}
             await process.cdp.send("Browser.setDownloadBehavior", params)
             session = await attach(process)
@@ -83,7 +83,7 @@ async def test_twenty_downloads_by_chromium(tmp_path: Path) -> None:
 
 def _check(what: str, name: str, record: DownloadRecord, reasons: tuple[Reason, ...]) -> None:
     """Chromium cleans names itself, and so may take the lie out of one; what it then is must still be judged right."""
-    assert record.name == shown_name(record.name)
+    assert record.name == to_display_name(record.name)
     # It puts an underscore where a name would have turned around: that name says what it is.
     left = set(reasons) - ({Reason.MISLEADING_NAME} if record.name == "bill_fdp.txt" else set())
     expected = Folder.QUARANTINE if left else Folder.ALLOWLIST

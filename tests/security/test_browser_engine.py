@@ -25,7 +25,7 @@ from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumProcess, Ch
 from palyra.browser.engine.isolation_layers import NETWORK_SERVICE
 from palyra.browser.engine.launch_plan import DOWNLOADS
 from palyra.browser.engine.prewarm import ProcessPool
-from palyra.browser.engine.process_inspection import descendants, look_at_network, look_at_process, start_time
+from palyra.browser.engine.process_inspection import descendants, inspect_process, look_at_network, start_time
 from palyra.browser.engine.process_tree import ProcessNotes
 
 SHOP = "shop.test"
@@ -176,7 +176,7 @@ async def test_a_killed_network_service_ends_the_browser_and_nothing_goes_direct
     loop = f"setInterval(() => {{ fetch('/?' + Math.random()); fetch('http://127.0.0.1:{site.port}/') }}, 1)"
     await evaluate(process, session, loop)
     processes = {pid: start_time(pid) for pid in descendants(process.pid)}
-    seen = (look_at_process(pid) for pid in processes)
+    seen = (inspect_process(pid) for pid in processes)
     (service,) = (each.pid for each in seen if each is not None and each.kind == NETWORK_SERVICE)
     os.kill(service, signal.SIGKILL)
     async with asyncio.timeout(60):
@@ -217,7 +217,7 @@ async def test_a_download_that_fills_its_folder_fails_and_the_browser_goes_on(tm
         guarded.serve(process)
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-        def heard(event: CdpEvent) -> None:
+        def on_event(event: CdpEvent) -> None:
             if (
                 event.method == "Browser.downloadProgress"
                 and event.params["state"] != "inProgress"
@@ -225,7 +225,7 @@ async def test_a_download_that_fills_its_folder_fails_and_the_browser_goes_on(tm
             ):
                 ended.set_result(event.params["state"])
 
-        process.cdp.subscribe(None, heard)
+        process.cdp.subscribe(None, on_event)
         params: dict[str, Any] = {"behavior": "allowAndName", "downloadPath": DOWNLOADS, "eventsEnabled": True}
         await process.cdp.send("Browser.setDownloadBehavior", params)
         session = await attach(process)
@@ -342,16 +342,16 @@ def test_a_daemon_that_is_killed_before_bubblewrap_gives_its_word_leaves_nobody_
     """bubblewrap is stopped at the one moment in which its death, which is ours, would leave what it has started."""
     for name in ("told", "word"):
         os.mkfifo(tmp_path / name)
-    told = os.open(tmp_path / "told", os.O_RDWR | os.O_CLOEXEC)
+    info_pipe = os.open(tmp_path / "told", os.O_RDWR | os.O_CLOEXEC)
     with starting("hold", str(tmp_path)) as starter:
         assert starter.stdout is not None
         bubblewrap, info = int(starter.stdout.readline()), b""
         while b"}" not in info:
-            info += os.read(told, 4096)
+            info += os.read(info_pipe, 4096)
         waiting = int(json.loads(info)["child-pid"])
         assert is_alive(bubblewrap) and is_alive(waiting)
         starter.kill()
-    os.close(told)
+    os.close(info_pipe)
     try:
         eventually_sync(lambda: not is_alive(bubblewrap) and not is_alive(waiting), seconds=60)
     finally:

@@ -77,8 +77,8 @@ class Shop:
         return {path.name: path.read_bytes() for path in self.folder.iterdir() if path.name.endswith(".enc")}
 
     def on_record(self, kind: str) -> list[dict[str, Any]]:
-        told = self.place.palyra("journal", "tail", "-n", "200", "--kind", kind, "--json")
-        return [event["payload"] for event in told.data["events"]]
+        tail = self.place.palyra("journal", "tail", "-n", "200", "--kind", kind, "--json")
+        return [event["payload"] for event in tail.data["events"]]
 
 
 class Sitting:

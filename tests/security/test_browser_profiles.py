@@ -197,16 +197,16 @@ def test_an_older_copy_of_the_whole_folder_whose_number_was_driven_up(harness: P
     with harness.store() as store:
         (record,) = store.profiles(ANNA)
         store.reset(ANNA, record.profile_id)
-        heard = store.head
+        last_head = store.head
     shutil.rmtree(harness.folder)
     shutil.copytree(older, harness.folder)
-    for _ in range(heard.generation):
+    for _ in range(last_head.generation):
         (harness.folder / COPY).unlink()
         with harness.store() as store:
             found = store.head
-    assert found.generation > heard.generation
+    assert found.generation > last_head.generation
     with harness.store() as store:
-        assert store.expect(heard).rolled_back
+        assert store.expect(last_head).rolled_back
         with pytest.raises(ProfilesFolderRolledBack):
             store.load(ANNA, record.profile_id)
 
@@ -273,7 +273,7 @@ def test_killed_before_every_step(tmp_path: Path, what: str) -> None:
     harness = ProfileHarness(template)
     record, other = harness.made("before"), harness.made("his", principal=BEN)
     with harness.store() as store:
-        heard = store.head
+        last_head = store.head
     command = [sys.executable, profile_harness.__file__, str(template), str(target), what, record.profile_id]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(command, env=environment, check=True, timeout=120)
@@ -281,7 +281,7 @@ def test_killed_before_every_step(tmp_path: Path, what: str) -> None:
     assert len(folders) > 5
     for folder in folders:
         with ProfileHarness(folder).store(NEW, OLD) as store:
-            assert not store.expect(heard).rolled_back
+            assert not store.expect(last_head).rolled_back
     contents = {_after_a_death(ProfileHarness(folder), record.profile_id, other.profile_id) for folder in folders}
     expected = {"save": {"before", "after"}, "rotate": {"before"}}
     assert contents == expected.get(what, {"before", None})

@@ -99,16 +99,16 @@ async def test_to_another_principal_every_session_and_profile_looks_like_none(ha
     for method in METHODS:
         fields = wire.DESCRIPTOR.message_types_by_name[method.input_type.name].fields_by_name
         if method.name in OF_OPERATORS:
-            told = (await refusal(harness, method, asked(method, BEN, {})))[2]
-            assert decode_error(told.encode()).code == "browser.operator_only", method.name
+            document = (await refusal(harness, method, asked(method, BEN, {})))[2]
+            assert decode_error(document.encode()).code == "browser.operator_only", method.name
         if not {"session_id", "profile_id"} & set(fields):
             continue
         tried.add(method.name)
-        status, details, told = await refusal(harness, method, asked(method, BEN, real))
+        status, details, document = await refusal(harness, method, asked(method, BEN, real))
         for name, value in real.items():
-            told = told.replace(value, none[name])
-        assert (status, details, told) == await refusal(harness, method, asked(method, BEN, none)), method.name
-        assert decode_error(told.encode()).code in NOT_THERE, method.name
+            document = document.replace(value, none[name])
+        assert (status, details, document) == await refusal(harness, method, asked(method, BEN, none)), method.name
+        assert decode_error(document.encode()).code in NOT_THERE, method.name
         # Nor does a caller who leaves out who they are get further.
         assert json.loads((await refusal(harness, method, asked(method, Caller(), real)))[2])["code"] in (
             *("principal.malformed", "browser.operator_only"),
@@ -258,7 +258,7 @@ async def test_time_ends_a_session_with_everything_of_it(harness: BrowserdHarnes
         ("lifetime", {"budget": {"max_session_lifetime_ms": 1_500_000}}, 1_501.0),
     ):
         session = (await harness.open(profile_id=profile, **ask)).session_id
-        process = harness.parts.manager.find(ANNA, session).parts.process
+        process = harness.parts.manager.find(ANNA, session).process
         harness.clock.ahead += ahead
         # Checked on every call, before the cleanup comes along.
         with pytest.raises(SessionOver) as over:
@@ -293,7 +293,7 @@ async def test_the_cleanup_ends_what_nobody_asks_for(harness: BrowserdHarness) -
 
 async def test_a_browser_that_dies_ends_its_session_with_a_code(harness: BrowserdHarness) -> None:
     session = (await harness.open()).session_id
-    process = harness.parts.manager.find(ANNA, session).parts.process
+    process = harness.parts.manager.find(ANNA, session).process
     os.kill(process.pid, signal.SIGKILL)
     await process.ended.wait()
     # The whole tree dies; which of its processes is noticed first is the kernel's choice.

@@ -9,7 +9,7 @@ from palyra.config.state_dir import StateDir
 from palyra.daemon.browserd_supervisor import LOG_FILE
 from palyra.daemon.settings import Settings
 from palyra.executors.browser.policy_questions import BrowserQuestions, ceiling_of
-from palyra.executors.browser.session_registry import SessionBook
+from palyra.executors.browser.session_registry import SessionRegistry
 from palyra.executors.browser.spec import ACT, browser_specs
 from palyra.pipeline.domain.call import build_tool_entity
 from palyra.pipeline.domain.spec import ToolSpec
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from palyra.executors.browser.executor import BrowserTools
-    from palyra.executors.browser.operator_service import BrowserDesk
+    from palyra.executors.browser.operator_service import BrowserOperatorService
     from palyra.executors.browser.secrets_and_files import RevealsSecrets
-    from palyra.executors.browser.session_supervisor import BrowserParts
+    from palyra.executors.browser.session_supervisor import SessionSupervisor
 
 
 class BrowserTier:
@@ -35,10 +35,10 @@ class BrowserTier:
         self._folder: Path = browser_folder(state)
         self._trace: Path = state.path(LOG_FILE)
         self._file_specs = file_specs
-        self.book = SessionBook()
+        self.registry = SessionRegistry()
         self.ceiling = ceiling_of(settings.browser, settings.egress)
         self.specs = browser_specs(
-            BrowserQuestions(settings.browser, self.ceiling, self.book, file_entity=self._file_entity)
+            BrowserQuestions(settings.browser, self.ceiling, self.registry, file_entity=self._file_entity)
         )
 
     def _file_entity(self, directory: EntityDirectory, tool: str) -> Entity:
@@ -62,13 +62,13 @@ class BrowserTier:
         self._actor = actor
 
     @cached_property
-    def parts(self) -> "BrowserParts":
-        from palyra.executors.browser.session_supervisor import BrowserParts
+    def supervisor(self) -> "SessionSupervisor":
+        from palyra.executors.browser.session_supervisor import SessionSupervisor
 
-        return BrowserParts(
+        return SessionSupervisor(
             self._settings.browser,
             self.ceiling,
-            self.book,
+            self.registry,
             folder=self._folder,
             trace=self._trace,
             store=self._store,
@@ -85,8 +85,8 @@ class BrowserTier:
 
         act = next(spec for spec in self.specs if spec.name == ACT)
         return BrowserTools(
-            self.parts,
-            SessionOpening(self.parts, self._policy, self._directory),
+            self.supervisor,
+            SessionOpening(self.supervisor, self._policy, self._directory),
             BrowserSupply(
                 self._settings.browser,
                 self._secrets(),
@@ -96,15 +96,15 @@ class BrowserTier:
         )
 
     @cached_property
-    def desk(self) -> "BrowserDesk":
-        from palyra.executors.browser.operator_service import BrowserDesk
+    def operator_service(self) -> "BrowserOperatorService":
+        from palyra.executors.browser.operator_service import BrowserOperatorService
 
-        return BrowserDesk(self.parts)
+        return BrowserOperatorService(self.supervisor)
 
     def policy_changed(self) -> None:
         """Sessions that a new policy does not allow any more end; where none was ever opened there are none."""
-        if "parts" in self.__dict__:
-            self.parts.policy_changed()
+        if "supervisor" in self.__dict__:
+            self.supervisor.policy_changed()
 
 
 def browser_folder(state: StateDir) -> "Path":

@@ -45,7 +45,7 @@ from palyra.browser.profiles.opening import open_profiles
 from palyra.browser.service.access import SOCKET_FOLDER, SocketPlace
 from palyra.browser.service.chromium_session_proxy import ChromiumSessionProxy
 from palyra.browser.service.grpc_server import BrowserService, serving
-from palyra.browser.service.profile_service import ProfileDesk
+from palyra.browser.service.profile_service import ProfileService
 from palyra.browser.service.session import PagesNeeds
 from palyra.browser.service.session_lifecycle import SessionMaker
 from palyra.browser.service.session_manager import SessionManager
@@ -226,9 +226,9 @@ class BrowserdParts:
             await stack.enter_async_context(self.manager.running())
             place = SocketPlace.make(self._state.path(SOCKET_FOLDER))
             stack.callback(place.close)
-            desk = ProfileDesk(store, self.manager.session_of_profile)
-            await stack.enter_async_context(serving(BrowserService(self.manager, desk, self.health), place))
-            stack.callback(desk.end_following)
+            profile_service = ProfileService(store, self.manager.session_of_profile)
+            await stack.enter_async_context(serving(BrowserService(self.manager, profile_service, self.health), place))
+            stack.callback(profile_service.end_following)
             # While it is still served, so that palyrad hears of what the last sessions saved.
             stack.push_async_callback(self.manager.close_all)
             yield

@@ -229,7 +229,7 @@ async def running_gateway(
                 await gateway.broker.stop(limits.GRACEFUL_STOP_SECONDS)
                 await gateway.mcp.close()
                 await gateway.processes.close()
-                await gateway.browser.parts.close()
+                await gateway.browser.supervisor.close()
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)

@@ -281,7 +281,7 @@ class GatewayParts:
             identity=lambda: self.identity,
             nodes=lambda: self.nodes.opened(),
             workers=lambda: self.workers,
-            browser=lambda: self.browser.desk,
+            browser=lambda: self.browser.operator_service,
             channels=lambda: self.channels,
             mcp=lambda: self.mcp.door(),
             mcp_servers=lambda: self.mcp.servers,
@@ -310,7 +310,7 @@ class GatewayParts:
             "pending_approvals": self.pending(),
             "nodes": self.nodes.status(),
             "workers": self.workers.status(),
-            "browser": self.browser.parts.status(),
+            "browser": self.browser.supervisor.status(),
         }
 
     def missing(self) -> list[str]:
@@ -326,7 +326,7 @@ class GatewayParts:
             self.executors[name]
         for part in ("channels", "nodes", "service", "skills_in_use", "workers"):
             getattr(self, part)
-        self.browser.desk  # noqa: B018
+        self.browser.operator_service  # noqa: B018
 
     def policy_changed(self) -> None:
         """What a new policy no longer allows is cut, not only refused from the next connection on."""

@@ -11,7 +11,7 @@ from palyra.doctor.report import Finding, ok, warn
 from palyra.errors import PalyraError
 
 if TYPE_CHECKING:
-    from palyra.browser.engine.isolation_layers import FenceReceipt
+    from palyra.browser.engine.isolation_layers import IsolationReceipt
     from palyra.browser.settings import BrowserSettings
     from palyra.doctor.report import Probe
     from palyra.doctor.sandbox_layers import Capabilities
@@ -113,7 +113,7 @@ def browser_fences(browser: "BrowserSettings") -> "Finding":
     if not browser.enabled:
         return ok("switched off by browser.enabled")
 
-    async def tried(folder: str) -> "tuple[str, FenceReceipt]":
+    async def tried(folder: str) -> "tuple[str, IsolationReceipt]":
         from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumSettings, GuardListeners
         from palyra.browser.engine.process_tree import ProcessNotes
 

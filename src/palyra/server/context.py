@@ -31,7 +31,7 @@ from palyra.store.port import Reader, Store
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from palyra.executors.browser.operator_service import BrowserDesk
+    from palyra.executors.browser.operator_service import BrowserOperatorService
     from palyra.executors.mcp_upstream.executor import McpServers
     from palyra.executors.wasm.channels import ChannelHub, Listening
     from palyra.fleet.domain.commands import FleetCommand, FleetDecision
@@ -177,7 +177,7 @@ class ApiService:
     identity: "Callable[[], IdentityManager]"
     nodes: "Callable[[], Awaitable[DeviceServices]]"
     workers: "Callable[[], Fleet]"
-    browser: "Callable[[], BrowserDesk]"
+    browser: "Callable[[], BrowserOperatorService]"
     channels: "Callable[[], ChannelHub]"
     mcp: "Callable[[], McpTransport]"
     mcp_servers: "Callable[[], McpServers]"

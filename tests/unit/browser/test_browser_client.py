@@ -42,13 +42,13 @@ class Scripted(BrowserServiceServicer):
         for method in METHODS:
             setattr(self, method.name, self._streaming(method) if method.server_streaming else self._once(method))
 
-    def _heard(self, method: Any, request: Any, context: Any) -> Any:
+    def _received(self, method: Any, request: Any, context: Any) -> Any:
         self.asked.append((method.name, request, dict(context.invocation_metadata())))
         return self.answers.get(method.name, getattr(wire, method.output_type.name)())
 
     def _once(self, method: Any) -> Any:
         async def answer(request: Any, context: Any) -> Any:
-            found = self._heard(method, request, context)
+            found = self._received(method, request, context)
             if callable(found):
                 await found()
             if isinstance(found, Exception):
@@ -60,7 +60,7 @@ class Scripted(BrowserServiceServicer):
 
     def _streaming(self, method: Any) -> Any:
         async def answer(request: Any, context: Any) -> None:
-            for each in self._heard(method, request, context):
+            for each in self._received(method, request, context):
                 await context.write(each)
 
         return answer
@@ -119,8 +119,8 @@ async def test_every_method_of_the_service_has_one_here(tmp_path: Path) -> None:
         chunks = [each async for each in client.read_download(ME, "S1", "D1")]
         seen = [each async for each in client.watch(ME, "S1", WatchAsk())]
         service.answers["FollowProfiles"] = [wire.ProfilesHead(generation=3, mark="b", rolled_back=True)]
-        heard = ProfilesHead(generation=4, mark="c")
-        assert [each async for each in client.follow_profiles(ME, heard)] == [
+        received = ProfilesHead(generation=4, mark="c")
+        assert [each async for each in client.follow_profiles(ME, received)] == [
             ProfilesHead(generation=3, mark="b", rolled_back=True)
         ]
         service.answers["AcceptProfiles"] = wire.ProfilesHead(generation=5, mark="d")

@@ -54,8 +54,8 @@ async def test_actions_are_recorded_with_their_outcome_and_a_batch_ends_with_its
     assert isinstance(report.problem, Broken) and report.outcomes == () and report.picture is None
     with pytest.raises(Broken):
         await session.observe(ANNA, ObserveAsk())
-    told = [(event.kind, event.code, event.call_id) for event in session.log.after(1)]
-    assert told == [
+    events = [(event.kind, event.code, event.call_id) for event in session.log.after(1)]
+    assert events == [
         *((ACTED, "", "C"), (ACTED, "", "C"), (ACTED, "test.broken", "C"), (OBSERVED, "test.broken", "C")),
     ]
 
@@ -63,7 +63,7 @@ async def test_actions_are_recorded_with_their_outcome_and_a_batch_ends_with_its
 async def test_a_typed_secret_is_known_from_then_on(harness: Pair) -> None:
     _, session = harness
     await session.perform(ANNA, Type(target=TARGET, secret=Secret("correct horse"), origins=("https://a.example",)))
-    assert session.parts.redactor.text("it is correct horse") == "it is [redacted]"
+    assert session.redactor.text("it is correct horse") == "it is [redacted]"
 
 
 async def test_when_all_bytes_are_spent_nothing_more_is_begun(harness: Pair) -> None:

@@ -85,16 +85,16 @@ async def test_a_refused_command_raises_what_chromium_said(far: FarEnd) -> None:
 
 
 async def test_events_go_to_their_session_in_order(far: FarEnd) -> None:
-    heard: list[tuple[str, int]] = []
+    received: list[tuple[str, int]] = []
     done = asyncio.Event()
 
     def listener(name: str) -> Any:
-        def hear(event: CdpEvent) -> None:
-            heard.append((name, event.params["n"]))
+        def on_event(event: CdpEvent) -> None:
+            received.append((name, event.params["n"]))
             if event.params["n"] == 3:
                 done.set()
 
-        return hear
+        return on_event
 
     far.pipe.subscribe("S", listener("session"))
     far.pipe.subscribe(None, listener("browser"))
@@ -105,18 +105,18 @@ async def test_events_go_to_their_session_in_order(far: FarEnd) -> None:
     far.say(method="P.a", params={"n": 2}, sessionId="T")
     far.say(method="P.a", params={"n": 3})
     await done.wait()
-    assert heard == [("session", 1), ("browser", 3)]
+    assert received == [("session", 1), ("browser", 3)]
 
 
 async def test_a_handler_that_fails_ends_nothing(far: FarEnd, caplog: pytest.LogCaptureFixture) -> None:
     def fail(event: CdpEvent) -> None:
         raise ValueError("of the handler")
 
-    heard = asyncio.Event()
+    received = asyncio.Event()
     far.pipe.subscribe(None, fail)
-    far.pipe.subscribe(None, lambda event: heard.set())
+    far.pipe.subscribe(None, lambda event: received.set())
     far.say(method="P.a")
-    await heard.wait()
+    await received.wait()
     assert far.pipe.failure is None
     assert "a handler of P.a failed" in caplog.text
 

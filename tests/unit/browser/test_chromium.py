@@ -21,7 +21,7 @@ from palyra.browser.engine.chromium import (
     NetworkServiceDied,
     find_layout,
 )
-from palyra.browser.engine.isolation_layers import Fence, FenceDown
+from palyra.browser.engine.isolation_layers import IsolationDown, IsolationLayer
 from palyra.browser.engine.launch_plan import ChromiumPlan, PlanLine, chromium_plan
 from palyra.browser.engine.process_tree import ProcessNotes, StartFailed
 
@@ -50,7 +50,7 @@ async def test_a_browser_whose_every_fence_was_seen(tmp_path: Path) -> None:
     async with launching(tmp_path / "notes") as launcher:
         process = await launcher.start()
         assert process.receipt.held, process.receipt
-        assert process.receipt.line(Fence.OWN_SANDBOX).got == "Seccomp: 2"
+        assert process.receipt.line(IsolationLayer.OWN_SANDBOX).got == "Seccomp: 2"
         assert process.product.startswith("HeadlessChrome/")
         assert len(list((tmp_path / "notes").iterdir())) == 1
         session = await attach(process)
@@ -106,10 +106,10 @@ async def test_without_its_own_sandbox_it_runs_only_where_that_is_allowed(tmp_pa
             await launcher.start()
     async with launching(tmp_path / "notes", ChromiumSettings(binary=binary, allow_no_sandbox=True)) as launcher:
         process = await launcher.start()
-        assert process.receipt.waived == (Fence.OWN_SANDBOX,)
+        assert process.receipt.waived == (IsolationLayer.OWN_SANDBOX,)
         assert not process.receipt.held
-        assert "browser.allow_no_sandbox" in process.receipt.line(Fence.OWN_SANDBOX).got
-        assert [line.fence for line in process.receipt.lines if not line.held] == [Fence.OWN_SANDBOX]
+        assert "browser.allow_no_sandbox" in process.receipt.line(IsolationLayer.OWN_SANDBOX).got
+        assert [line.fence for line in process.receipt.lines if not line.held] == [IsolationLayer.OWN_SANDBOX]
         await process.close(graceful=False)
 
 
@@ -129,7 +129,7 @@ async def test_where_no_user_namespace_can_be_made_chromium_says_what_we_wait_fo
     monkeypatch.setattr(chromium, "chromium_plan", without_user_namespaces)
     async with launching(tmp_path / "notes", ChromiumSettings(allow_no_sandbox=True)) as launcher:
         process = await launcher.start()
-        assert process.receipt.waived == (Fence.OWN_SANDBOX,)
+        assert process.receipt.waived == (IsolationLayer.OWN_SANDBOX,)
         await process.close(graceful=False)
     async with launching(tmp_path / "notes") as launcher:
         with pytest.raises(StartFailed) as failed:
@@ -149,17 +149,17 @@ async def test_one_that_is_started_without_its_sandbox_behind_our_back_is_refuse
 ) -> None:
     settings = ChromiumSettings(binary=program(bin_folder, f'exec {REAL} "$@" --no-sandbox'))
     async with launching(tmp_path / "notes", settings) as launcher:
-        with pytest.raises(FenceDown) as down:
+        with pytest.raises(IsolationDown) as down:
             await launcher.start()
-    assert down.value.details["fences"] == [Fence.OWN_SANDBOX]
+    assert down.value.details["fences"] == [IsolationLayer.OWN_SANDBOX]
 
 
 async def test_one_whose_proxy_was_changed_is_refused(tmp_path: Path, bin_folder: Path) -> None:
     settings = ChromiumSettings(binary=program(bin_folder, f'exec {REAL} "$@" --proxy-server=direct://'))
     async with launching(tmp_path / "notes", settings) as launcher:
-        with pytest.raises(FenceDown) as down:
+        with pytest.raises(IsolationDown) as down:
             await launcher.start()
-    assert down.value.details["fences"] == [Fence.FLAGS]
+    assert down.value.details["fences"] == [IsolationLayer.FLAGS]
 
 
 async def test_a_guard_that_listens_elsewhere_is_refused(tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ async def test_a_guard_that_listens_elsewhere_is_refused(tmp_path: Path) -> None
 
     guard = Elsewhere()
     launcher = ChromiumLauncher(guard, ProcessNotes(tmp_path / "notes"))
-    with pytest.raises(FenceDown) as down:
+    with pytest.raises(IsolationDown) as down:
         await launcher.start()
-    assert down.value.details["fences"] == [Fence.GUARD]
+    assert down.value.details["fences"] == [IsolationLayer.GUARD]
     await guard.close()
 
 

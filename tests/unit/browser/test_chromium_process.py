@@ -15,7 +15,7 @@ from palyra.browser.domain.limits import GUARD_PORT, FolderSizes
 from palyra.browser.engine.cdp_connection import BrowserEnded
 from palyra.browser.engine.chromium import ChromiumLauncher, GuardTaken, NetworkServiceDied
 from palyra.browser.engine.isolation_layers import BROWSER, NETWORK_SERVICE, RENDERER
-from palyra.browser.engine.process_inspection import descendants, look_at_fences, look_at_process, start_time
+from palyra.browser.engine.process_inspection import descendants, inspect_isolation, inspect_process, start_time
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ async def launcher(tmp_path: Path) -> AsyncIterator[ChromiumLauncher]:
 
 
 def pids_of(first: int, kind: str) -> list[int]:
-    seen = [look_at_process(pid) for pid in descendants(first)]
+    seen = [inspect_process(pid) for pid in descendants(first)]
     return [each.pid for each in seen if each is not None and each.kind == kind]
 
 
@@ -108,7 +108,7 @@ async def test_a_killed_part_ends_the_whole_with_a_code(
 
 async def test_the_network_service_is_known_by_when_it_began_and_not_by_its_words(launcher: ChromiumLauncher) -> None:
     process = await launcher.start()
-    seen = look_at_fences(process.pid, FolderSizes())
+    seen = inspect_isolation(process.pid, FolderSizes())
     # For a moment of its start it has other words than those that it was seen with.
     others = [msgspec.structs.replace(each, words=("other",)) for each in seen.processes]
     process.unwatch()

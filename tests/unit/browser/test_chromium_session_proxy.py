@@ -26,24 +26,24 @@ async def ask(port: int, host: str, to: int) -> int:
     return answer[1]
 
 
-async def test_each_session_has_its_own_door() -> None:
+async def test_each_session_has_its_own_listener() -> None:
     guard = ChromiumSessionProxy(EgressSettings(), FixedResolver({"shop.test": ("127.0.0.1",)}))
-    heard: dict[str, list[EgressEvent]] = {"a": [], "b": []}
+    received: dict[str, list[EgressEvent]] = {"a": [], "b": []}
     async with server(echo_request_target) as port:
-        doors, ports = [], []
-        for name in heard:
-            listener = socket.create_server(("127.0.0.1", 0))
-            ports.append(listener.getsockname()[1])
+        listeners, ports = [], []
+        for name in received:
+            socket_ = socket.create_server(("127.0.0.1", 0))
+            ports.append(socket_.getsockname()[1])
             rules = (f"shop.test:{port}",) if name == "a" else ()
             grant = msgspec.structs.replace(make_grant(*rules), grant_id=name)
-            doors.append(guard.serve(listener, grant, heard[name].append))
+            listeners.append(guard.serve(socket_, grant, received[name].append))
         assert await ask(ports[0], "shop.test", port) == 0
         assert await ask(ports[1], "shop.test", port) == 2
-        assert doors[0].moved() > 50 and doors[1].moved() == 0
+        assert listeners[0].moved() > 50 and listeners[1].moved() == 0
         assert guard.stats().listeners == 2
-        for door in doors:
-            await door.close()
-    assert any(isinstance(event, Connected) for event in heard["a"])
-    assert [type(event) for event in heard["b"]] == [Refused]
+        for listener in listeners:
+            await listener.close()
+    assert any(isinstance(event, Connected) for event in received["a"])
+    assert [type(event) for event in received["b"]] == [Refused]
     assert guard.stats().listeners == 0
     guard.close()

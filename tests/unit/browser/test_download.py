@@ -17,7 +17,7 @@ from palyra.browser.domain.download import (
     extension_of,
     judge,
     rules,
-    shown_name,
+    to_display_name,
 )
 
 TEXT = sniff(b"hello")
@@ -52,20 +52,20 @@ def reasons(name: str, declared: str | None = None, data: bytes = b"hello", **mo
     ],
 )
 def test_shown_names(suggested: str, shown: str) -> None:
-    assert shown_name(suggested) == shown
+    assert to_display_name(suggested) == shown
 
 
 @given(st.text(max_size=400))
 def test_a_shown_name_is_short_visible_and_no_path(suggested: str) -> None:
-    name = shown_name(suggested)
+    name = to_display_name(suggested)
     assert 0 < len(name.encode()) <= MAX_NAME_BYTES
     assert not set(name) & set('/\\:"<>|?*\x00\n\r')
     assert name == name.strip(" .") and name.isprintable()
-    assert shown_name(name) == name
+    assert to_display_name(name) == name
 
 
 def test_a_long_name_keeps_its_ending() -> None:
-    assert shown_name("é" * 500 + ".csv").endswith("é.csv")
+    assert to_display_name("é" * 500 + ".csv").endswith("é.csv")
     assert extension_of("x" * 500 + ".CSV") == ".csv"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.browser.engine.launch_plan import FEATURES_OFF, FLAGS, NO_SANDBOX, flags, missing_fences
+from palyra.browser.engine.launch_plan import FEATURES_OFF, FLAGS, NO_SANDBOX, flags, missing_guard_flags
 
 WORDS = ("chromium", *(flag.word for flag in FLAGS))
 
@@ -24,13 +24,13 @@ def test_no_flag_opens_a_port() -> None:
 
 
 def test_a_process_with_all_flags_misses_none() -> None:
-    assert missing_fences(WORDS) == []
+    assert missing_guard_flags(WORDS) == []
 
 
 @pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.fence], ids=lambda flag: flag.name)
 def test_a_missing_fence_is_named(flag: object) -> None:
     word = flag.word  # type: ignore[attr-defined]
-    assert missing_fences(tuple(each for each in WORDS if each != word)) == [flag.name]  # type: ignore[attr-defined]
+    assert missing_guard_flags(tuple(each for each in WORDS if each != word)) == [flag.name]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_a_missing_fence_is_named(flag: object) -> None:
     ],
 )
 def test_a_flag_that_undoes_a_fence_is_named(added: str, named: str) -> None:
-    assert missing_fences((*WORDS, added)) == [named]
+    assert missing_guard_flags((*WORDS, added)) == [named]

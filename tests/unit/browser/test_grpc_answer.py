@@ -51,8 +51,10 @@ async def test_a_full_disk_is_no_fault_of_ours() -> None:
     context = Context()
     with pytest.raises(grpc.aio.AbortError):
         await Service().Method(None, context)
-    told = decode_error(context.metadata[ERROR_KEY])
-    assert context.status.name == "UNAVAILABLE" and told.code == "browser.disk_full" and "somebody" not in told.message
+    answer = decode_error(context.metadata[ERROR_KEY])
+    assert (
+        context.status.name == "UNAVAILABLE" and answer.code == "browser.disk_full" and "somebody" not in answer.message
+    )
 
 
 async def test_a_fault_of_ours_is_told_without_its_text(caplog: pytest.LogCaptureFixture) -> None:

@@ -80,9 +80,9 @@ async def test_a_person_takes_over_works_and_hands_back(harness: PageHarness) ->
     with pytest.raises(TakenOver):
         await live.take_over("user:bob")
     # The agent is told, and what it wanted is not done.
-    with pytest.raises(TakenOver) as told:
+    with pytest.raises(TakenOver) as refused:
         await harness.run("document.title = 'agent'")
-    assert told.value.details["by"] == ADA
+    assert refused.value.details["by"] == ADA
     for given in (
         OperatorInput(does=OperatorDoes.CLICK, x=20, y=20),
         OperatorInput(does=OperatorDoes.TYPE, text="Ada"),

@@ -33,8 +33,8 @@ async def test_options_by_value_and_by_label(tab: FixtureTab) -> None:
     assert await tab.evaluate("document.title") == "peno"
     await actor.perform(Select(target=ElementTarget(css="#m"), values=("A", "C")), ENOUGH)
     assert await tab.evaluate("[...m.selectedOptions].map((o) => o.value)") == ["A", "C"]
-    for values, told in ((("Mu",), "Norway"), (("Atlantis",), "disabled"), (("pe", "no"), "exactly one")):
-        with pytest.raises(NotSelectable, match=told):
+    for values, error in ((("Mu",), "Norway"), (("Atlantis",), "disabled"), (("pe", "no"), "exactly one")):
+        with pytest.raises(NotSelectable, match=error):
             await actor.perform(Select(target=select, values=values), ENOUGH)
     with pytest.raises(NotSelectable, match="no native select"):
         await actor.perform(Select(target=ElementTarget(css="#p"), values=("x",)), ENOUGH)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.browser.domain.page_address import AddressKind, kind_of, origin_of, require_tab_address, shown_address
+from palyra.browser.domain.page_address import AddressKind, kind_of, origin_of, render_address, require_tab_address
 from palyra.browser.domain.page_errors import BadAddress, SchemeRefused
 
 
@@ -73,9 +73,9 @@ def test_content_of_a_page_is_told_from_places() -> None:
 
 
 def test_an_address_is_shown_without_a_password_and_on_one_line() -> None:
-    assert shown_address("http://me:pw@a.test/x@y") == "http://a.test/x@y"
-    assert "\n" not in shown_address("http://a.test/\nSet: x")
-    assert len(shown_address("http://a.test/" + "x" * 9_000)) == 512
+    assert render_address("http://me:pw@a.test/x@y") == "http://a.test/x@y"
+    assert "\n" not in render_address("http://a.test/\nSet: x")
+    assert len(render_address("http://a.test/" + "x" * 9_000)) == 512
 
 
 def test_origins() -> None:

@@ -37,12 +37,12 @@ def test_entries_are_bounded_by_their_size_too() -> None:
 
 def test_a_secret_is_in_no_log_also_not_at_the_edge_where_it_is_cut() -> None:
     log = logs()
-    log.said(said("token", SECRET), "t1", 1)
-    log.said(said("x" * (MAX_TEXT_CHARS - 4) + SECRET), "t1", 1)
-    log.threw({"exceptionDetails": {"exception": {"description": f"Error: {SECRET}\n  at x"}}}, "t1", 1)
-    log.noted({"entry": {"level": "error", "text": "bad", "url": f"http://a.test/?k={SECRET}"}}, "t1", 1)
-    log.requested({"requestId": "1", "request": {"method": "GET", "url": f"http://me:pw@a.test/{SECRET}"}}, "t1", 1)
-    log.failed({"requestId": "1", "errorText": f"net::{SECRET}"}, "t1", 1)
+    log.add_console_call(said("token", SECRET), "t1", 1)
+    log.add_console_call(said("x" * (MAX_TEXT_CHARS - 4) + SECRET), "t1", 1)
+    log.add_exception({"exceptionDetails": {"exception": {"description": f"Error: {SECRET}\n  at x"}}}, "t1", 1)
+    log.add_log_entry({"entry": {"level": "error", "text": "bad", "url": f"http://a.test/?k={SECRET}"}}, "t1", 1)
+    log.add_request({"requestId": "1", "request": {"method": "GET", "url": f"http://me:pw@a.test/{SECRET}"}}, "t1", 1)
+    log.add_failure({"requestId": "1", "errorText": f"net::{SECRET}"}, "t1", 1)
     everything = repr(log.console.entries()) + repr(log.network.entries())
     assert SECRET[:4] not in everything and "pw@" not in everything
     assert log.errors(0) == ("Error: [redacted]", "bad")
@@ -51,14 +51,14 @@ def test_a_secret_is_in_no_log_also_not_at_the_edge_where_it_is_cut() -> None:
 def test_a_request_its_redirect_and_its_answer() -> None:
     log = logs()
     asked = {"requestId": "1", "type": "Document", "request": {"method": "POST", "url": "http://a.test/in"}}
-    log.requested(asked, "t1", 1)
+    log.add_request(asked, "t1", 1)
     redirect = {"url": "http://a.test/in", "status": 302, "mimeType": ""}
     again = {**asked, "request": {"method": "GET", "url": "http://a.test/out"}, "redirectResponse": redirect}
-    log.requested(again, "t1", 2)
+    log.add_request(again, "t1", 2)
     headers = {"Set-Cookie": "a=b", "Authorization": "x"}
     answer = {"url": "http://a.test/out", "status": 200, "mimeType": "text/html", "headers": headers}
-    log.answered({"requestId": "1", "response": answer}, "t1", 3)
-    log.failed({"requestId": "1", "errorText": "net::ERR_ABORTED"}, "t1", 4)
+    log.add_response({"requestId": "1", "response": answer}, "t1", 3)
+    log.add_failure({"requestId": "1", "errorText": "net::ERR_ABORTED"}, "t1", 4)
     shown = [(entry.method, entry.url, entry.status, entry.kind) for entry in log.network.entries()]
     assert shown == [
         ("POST", "http://a.test/in", 302, "document"),
@@ -70,8 +70,8 @@ def test_a_request_its_redirect_and_its_answer() -> None:
 def test_values_that_are_no_text_are_told_by_their_description() -> None:
     log = logs()
     args = [{"type": "object", "description": "HTMLElement"}, {"unserializableValue": "NaN"}, {"type": "undefined"}]
-    log.said({"type": "assert", "args": args}, "t1", 1)
+    log.add_console_call({"type": "assert", "args": args}, "t1", 1)
     (entry,) = log.console.entries()
     assert (entry.kind, entry.text) == ("error", "HTMLElement NaN undefined")
-    log.socket("ws://a.test/", "opened", "t1", 1)
+    log.add_socket("ws://a.test/", "opened", "t1", 1)
     assert log.network.entries()[0].kind == "websocket"

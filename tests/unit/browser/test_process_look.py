@@ -11,9 +11,9 @@ import pytest
 from fakes.eventually import eventually_sync
 from palyra.browser.engine.process_inspection import (
     descendants,
+    inspect_process,
     is_ending,
     look_at_network,
-    look_at_process,
     start_time,
 )
 
@@ -67,8 +67,8 @@ def test_children_of_every_thread_are_found() -> None:
 def test_the_kind_of_a_process_is_in_its_words(words: tuple[str, ...], kind: str) -> None:
     with subprocess.Popen([sys.executable, "-c", _SLEEP, *words], stdin=subprocess.PIPE) as child:
         # For a moment after its start it has no words at all.
-        eventually_sync(lambda: look_at_process(child.pid))
-        seen = look_at_process(child.pid)
+        eventually_sync(lambda: inspect_process(child.pid))
+        seen = inspect_process(child.pid)
         child.kill()
     assert seen is not None and seen.uid == os.geteuid()
     assert seen.kind == kind
@@ -77,7 +77,7 @@ def test_the_kind_of_a_process_is_in_its_words(words: tuple[str, ...], kind: str
 def test_a_process_that_is_gone_is_none() -> None:
     with subprocess.Popen(["/bin/true"]) as child:
         child.wait()
-    assert look_at_process(child.pid) is None
+    assert inspect_process(child.pid) is None
 
 
 def test_the_network_of_this_process_is_not_its_own_and_shows_what_listens() -> None:

@@ -126,13 +126,13 @@ async def test_bubblewrap_is_not_ended_by_telling_who_is_gone_what_it_started() 
 async def test_its_end_is_told_once() -> None:
     tree = python(BUILDS)
     await tree.built()
-    told: list[int] = []
-    tree.on_end(lambda: told.append(1))
+    calls: list[int] = []
+    tree.on_end(lambda: calls.append(1))
     tree.kill()
     assert await tree.gone(30)
-    assert told == [1]
-    tree.on_end(lambda: told.append(2))
-    assert told == [1, 2]
+    assert calls == [1]
+    tree.on_end(lambda: calls.append(2))
+    assert calls == [1, 2]
     await tree.end()
     tree.kill()
 

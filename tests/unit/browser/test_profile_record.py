@@ -8,8 +8,8 @@ from palyra.browser.domain.profile import (
     BadProfile,
     PersistedSessionSnapshot,
     TabState,
-    checked_colour,
-    checked_lasting,
+    check_colour,
+    check_persistence,
     checked_name,
     decode_snapshot,
     encode_snapshot,
@@ -24,17 +24,17 @@ def test_bad_names(name: str) -> None:
 
 def test_good_names_and_colours() -> None:
     assert checked_name("Büro 2") == "Büro 2"
-    assert checked_colour("#00ff7f") == "#00ff7f"
+    assert check_colour("#00ff7f") == "#00ff7f"
     for colour in ("red", "#FFF", "#00ff7f;", "#00FF7F"):
         with pytest.raises(BadProfile):
-            checked_colour(colour)
+            check_colour(colour)
 
 
 def test_private_is_not_persistent() -> None:
-    checked_lasting(True, False)
-    checked_lasting(False, True)
+    check_persistence(True, False)
+    check_persistence(False, True)
     with pytest.raises(BadProfile):
-        checked_lasting(True, True)
+        check_persistence(True, True)
 
 
 def test_snapshots() -> None:

@@ -155,16 +155,16 @@ ELSEWHERE = ProfilesHead(generation=40, mark="of another copy")
 
 def test_profiles_follow_on_every_change_that_led_to_them_and_on_no_other(harness: ProfileHarness) -> None:
     with harness.store() as store:
-        heard = [store.head]
-        stop = store.subscribe(lambda: heard.append(store.head))
+        received = [store.head]
+        stop = store.subscribe(lambda: received.append(store.head))
         record = store.create(ANNA, "work")
         for revision in range(3):
             store.save(ANNA, record.profile_id, snapshot("x"), based_on=revision)
         stop()
         store.rename(ANNA, record.profile_id, name="home", colour="#000000")
-    assert len({head.mark for head in heard}) == len(heard) == 5
+    assert len({head.mark for head in received}) == len(received) == 5
     with harness.store() as store:
-        assert not any(store.expect(head).rolled_back for head in heard)
+        assert not any(store.expect(head).rolled_back for head in received)
         assert store.expect(ELSEWHERE).rolled_back
         # Who knows nothing expects nothing.
         assert not store.expect(ProfilesHead()).rolled_back

@@ -10,7 +10,7 @@ import pytest
 
 from fakes.journal_harness import JournalHarness
 from palyra.browser.domain.session_api import Caller, ProfilesHead
-from palyra.browser.profiles.tables import SCHEMA, put_heard, read_heard
+from palyra.browser.profiles.tables import SCHEMA, put_last_head, read_last_head
 from palyra.browser.service.profile_witness import ProfileWitness
 from palyra.store.sqlite.store import SqliteStore
 
@@ -24,12 +24,12 @@ class Peer:
 
     def __init__(self, *heads: ProfilesHead) -> None:
         self.heads = heads
-        self.heard: list[ProfilesHead] = []
+        self.received: list[ProfilesHead] = []
         self.accepted: list[str] = []
 
-    async def follow_profiles(self, caller: Caller, heard: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
+    async def follow_profiles(self, caller: Caller, received: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
         assert caller == ITSELF
-        self.heard.append(heard)
+        self.received.append(received)
         for head in self.heads:
             yield head
 
@@ -57,24 +57,24 @@ async def test_what_was_heard_is_told_to_the_next_browser_daemon(store: SqliteSt
     first: Any = Peer(ONE, TWO)
     own = witness(store)
     heads = await own.meet(first)
-    assert first.heard == [ProfilesHead()] and read_heard(store) == ONE
+    assert first.received == [ProfilesHead()] and read_last_head(store) == ONE
     await own.follow(heads)
-    assert read_heard(store) == TWO and not own.rolled_back
+    assert read_last_head(store) == TWO and not own.rolled_back
     # Also by the palyrad after this one.
     second: Any = Peer(THREE)
     await witness(store).catch_up(second)
-    assert second.heard == [TWO] and read_heard(store) == THREE
+    assert second.received == [TWO] and read_last_head(store) == THREE
     assert on_record(store) == []
 
 
 async def test_what_is_heard_late_does_not_undo_what_is_known(store: SqliteStore) -> None:
-    await asyncio.gather(*(store.transact(lambda tx, head=head: put_heard(tx, head)) for head in (THREE, ONE, TWO)))
-    assert read_heard(store) == THREE
+    await asyncio.gather(*(store.transact(lambda tx, head=head: put_last_head(tx, head)) for head in (THREE, ONE, TWO)))
+    assert read_last_head(store) == THREE
 
 
 async def test_profiles_of_before_there_were_marks_are_not_remembered(store: SqliteStore) -> None:
     await witness(store).catch_up(Peer(ProfilesHead(generation=7)))  # type: ignore[arg-type]
-    assert read_heard(store) == ProfilesHead()
+    assert read_last_head(store) == ProfilesHead()
 
 
 async def test_an_older_copy_is_on_record_once_and_forgets_nothing(store: SqliteStore) -> None:
@@ -82,13 +82,13 @@ async def test_an_older_copy_is_on_record_once_and_forgets_nothing(store: Sqlite
     await own.catch_up(Peer(THREE))  # type: ignore[arg-type]
     peer: Any = Peer(OLDER, OLDER)
     await own.follow(await own.meet(peer))
-    assert own.rolled_back and read_heard(store) == THREE
+    assert own.rolled_back and read_last_head(store) == THREE
     seen = ("browser.profiles_folder_rolled_back", "palyrad", {"heard": 3, "found": 1})
     assert on_record(store) == [seen]
-    told = await own.accept(peer, "user:boss")
-    assert told == {"heard": 3, "found": 1, "generation": 4}
-    assert peer.accepted == ["user:boss"] and not own.rolled_back and read_heard(store).mark == "mark 4"
-    assert on_record(store) == [seen, ("browser.profiles_accepted", "user:boss", told)]
+    payload = await own.accept(peer, "user:boss")
+    assert payload == {"heard": 3, "found": 1, "generation": 4}
+    assert peer.accepted == ["user:boss"] and not own.rolled_back and read_last_head(store).mark == "mark 4"
+    assert on_record(store) == [seen, ("browser.profiles_accepted", "user:boss", payload)]
 
 
 async def test_one_that_is_the_newest_again_is_used_again(store: SqliteStore) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from palyra.browser.domain import page_tree
 from palyra.browser.domain.page_errors import UnknownRef
-from palyra.browser.domain.page_tree import Bound, RefBook, RefCounter, nearest, ranked, shown
+from palyra.browser.domain.page_tree import Bound, RefCounter, RefRegistry, nearest, ranked, render_element
 
 
 def bound(number: int, name: str = "Buy", loader: str = "l") -> Bound:
@@ -14,7 +14,7 @@ def bound(number: int, name: str = "Buy", loader: str = "l") -> Bound:
 @pytest.mark.promise("P-browser-target")
 def test_the_same_element_keeps_its_ref_and_nothing_else_gets_it() -> None:
     counter = RefCounter()
-    one, other = RefBook(counter), RefBook(counter)
+    one, other = RefRegistry(counter), RefRegistry(counter)
     assert one.bind(bound(1)) == "e1"
     assert one.bind(bound(1)) == "e1"
     assert one.bind(bound(1, "Sold")) == "e2"
@@ -25,18 +25,18 @@ def test_the_same_element_keeps_its_ref_and_nothing_else_gets_it() -> None:
 
 def test_a_ref_of_another_tab_and_one_that_was_never_given() -> None:
     counter = RefCounter()
-    RefBook(counter).bind(bound(1))
+    RefRegistry(counter).bind(bound(1))
     with pytest.raises(UnknownRef, match="another tab"):
-        RefBook(counter).get("e1")
+        RefRegistry(counter).get("e1")
     for odd in ("e2", "e0", "x", "e1 ", "E1", ""):
         with pytest.raises(UnknownRef):
-            RefBook(counter).get(odd)
+            RefRegistry(counter).get(odd)
 
 
 @pytest.mark.promise("P-limits")
 def test_the_oldest_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_tree, "MAX_REFS", 3)
-    book = RefBook(RefCounter())
+    book = RefRegistry(RefCounter())
     given = [book.bind(bound(number)) for number in range(5)]
     assert len(book) == 3
     with pytest.raises(UnknownRef, match="long gone"):
@@ -54,5 +54,5 @@ def test_the_nearest_is_the_same_name_then_one_that_holds_it_then_one_spelled_li
 
 
 def test_a_long_name_is_cut_in_an_error() -> None:
-    assert shown("button", "x" * 100) == f"button '{'x' * 59}…'"
-    assert shown("main", "") == "main"
+    assert render_element("button", "x" * 100) == f"button '{'x' * 59}…'"
+    assert render_element("main", "") == "main"

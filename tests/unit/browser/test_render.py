@@ -14,8 +14,8 @@ def text_of(*nodes: PageNode, room: int = 4096) -> str:
 
 
 def test_states_are_told_where_they_are_not_the_ordinary_case() -> None:
-    told = text_of(node("checkbox", "All", checked="false", required="true", value='a "b"', invalid="true"))
-    assert told == '- checkbox "All" [ref=e1] [required] [value="a \\"b\\""] [invalid=true]'
+    shown = text_of(node("checkbox", "All", checked="false", required="true", value='a "b"', invalid="true"))
+    assert shown == '- checkbox "All" [ref=e1] [required] [value="a \\"b\\""] [invalid=true]'
     assert text_of(node("heading", "Top", level="2")) == '- heading "Top" [level=2]'
 
 

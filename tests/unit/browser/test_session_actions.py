@@ -18,7 +18,7 @@ from palyra.browser.domain.budget import BudgetSpent, TooLarge
 from palyra.browser.domain.page_errors import EvaluateDenied, UnknownPermission
 from palyra.browser.tabs.session_tabs import DialogPolicy, PageSettings
 
-ASKING = "<script>document.title = confirm('sure?') + ' ' + prompt('who?')</script>"
+CALLER = "<script>document.title = confirm('sure?') + ' ' + prompt('who?')</script>"
 
 
 @pytest.mark.parametrize(("policy", "title"), [(DialogPolicy.ACCEPT, "true "), (DialogPolicy.DISMISS, "false null")])
@@ -27,7 +27,7 @@ async def test_dialogs_answer_themselves_where_the_session_says_so(
 ) -> None:
     async with page_harness(tmp_path) as harness:
         await harness.open(PageSettings(dialogs=policy))
-        harness.site.pages["/ask"] = ASKING
+        harness.site.pages["/ask"] = CALLER
         outcome = await harness.go("/ask")
         assert (outcome.title.strip(), outcome.dialog) == (title.strip(), None)
         logged = [entry.text for entry in harness.pages.console_log() if entry.kind == "dialog"]

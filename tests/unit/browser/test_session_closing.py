@@ -31,8 +31,8 @@ async def test_a_persistent_profile_keeps_files_tabs_permissions_and_session_coo
         {"name": "kept", "value": "v", "domain": "a.example", "path": "/", "session": False, "expires": 4e9},
     ]
     assert (await end_session(session, harness.store, discard=False)).saved
-    assert session.parts.profile is not None
-    kept = harness.store.load("agent:anna", session.parts.profile.profile_id)
+    assert session.profile is not None
+    kept = harness.store.load("agent:anna", session.profile.profile_id)
     assert kept is not None and b"Cookies" in kept.archive
     assert [tab.url for tab in kept.tabs] == ["https://a.example/"]
     assert kept.permissions == {"https://a.example": ("geolocation",)}
@@ -54,8 +54,8 @@ async def test_a_browser_that_had_to_be_killed_does_not_replace_the_profile(harn
     session = await opened(harness)
     report = await end_session(session, harness.store, discard=False)
     assert (report.saved, report.problem_code) == (False, "browser.profile_not_saved")
-    assert session.parts.profile is not None
-    assert harness.store.get("agent:anna", session.parts.profile.profile_id).revision == 0
+    assert session.profile is not None
+    assert harness.store.get("agent:anna", session.profile.profile_id).revision == 0
 
 
 async def test_pages_that_hang_or_fail_cost_their_tabs_only(harness: SessionHarness) -> None:
@@ -76,7 +76,7 @@ async def test_pages_that_hang_or_fail_cost_their_tabs_only(harness: SessionHarn
 
 async def test_a_profile_that_changed_meanwhile_is_not_overwritten(harness: SessionHarness) -> None:
     session = await opened(harness)
-    assert session.parts.profile is not None
-    harness.store.reset("agent:anna", session.parts.profile.profile_id)
+    assert session.profile is not None
+    harness.store.reset("agent:anna", session.profile.profile_id)
     report = await end_session(session, harness.store, discard=False)
     assert (report.saved, report.problem_code) == (False, "browser.profile_changed")

@@ -47,9 +47,9 @@ def test_a_flood_of_refusals_hides_nothing_else_and_the_log_is_bounded() -> None
 
 def test_who_listens_hears_each_event_until_they_stop() -> None:
     kept = log()
-    heard: list[SessionEvent] = []
-    stop = kept.subscribe(heard.append)
+    received: list[SessionEvent] = []
+    stop = kept.subscribe(received.append)
     kept.add(ACTED, text="click")
     stop()
     kept.add(ACTED, text="hover")
-    assert [event.text for event in heard] == ["click"]
+    assert [event.text for event in received] == ["click"]

@@ -21,7 +21,7 @@ async def test_a_budget_can_only_be_smaller_than_the_ceiling(tmp_path: Path) -> 
     harness = SessionHarness(tmp_path, max_tabs_per_session=4)
     asked = {"max_tabs_per_session": 9, "max_log_entries": 3}
     session = await harness.maker.open(ID, ANNA, SessionAsk(budget=asked), None)
-    budget = session.parts.meter.budget
+    budget = session.meter.budget
     assert (budget.max_tabs_per_session, budget.max_log_entries, budget.max_log_bytes) == (4, 3, 64 * 1024)
     await end_session(session, harness.store, discard=True)
 
@@ -82,7 +82,7 @@ async def test_a_download_that_ended_is_an_event(tmp_path: Path) -> None:
 
     harness = SessionHarness(tmp_path)
     session = await harness.maker.open(ID, ANNA, SessionAsk(), None)
-    downloads = session.parts.downloads
+    downloads = session.downloads
     guid = "0123456789abcdef"
     downloads.begin(Announced(guid=guid, suggested_name="a.csv", source="https://a.example/a.csv"))
     (harness.processes[0].downloads / guid).write_bytes(b"a,b\n1,2\n")

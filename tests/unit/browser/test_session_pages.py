@@ -84,13 +84,13 @@ async def test_a_title_is_told_as_it_is_after_each_action(harness: PageHarness) 
 @pytest.mark.promise("P-browser-target")
 async def test_a_page_that_changes_its_title_all_the_time_is_told_of_in_moderation(harness: PageHarness) -> None:
     await harness.go()
-    told: list[str] = []
+    methods: list[str] = []
     tab = harness.pages.active_tab()
     stop = harness.process.cdp.subscribe(
-        tab.session_id, lambda event: told.append(event.method) if event.method == "Runtime.bindingCalled" else None
+        tab.session_id, lambda event: methods.append(event.method) if event.method == "Runtime.bindingCalled" else None
     )
     await harness.run("(async () => { for (let n = 0; n < 500; n++) { document.title = `n${n}`; await null } })()")
-    assert 1 <= len(told) <= 60
+    assert 1 <= len(methods) <= 60
     await eventually(lambda: tab.title == "n499")
     stop()
 
@@ -182,10 +182,10 @@ async def test_dialogs_stop_their_tab_until_they_are_answered(harness: PageHarne
     assert outcome.dialog is not None
     assert (outcome.dialog.kind, outcome.dialog.default_text) == ("prompt", "nobody")
     assert outcome.dialog.message == "Name? [redacted]"
-    for refused in (harness.click("button"), harness.go(), harness.pages.observe(ObserveAsk())):
-        with pytest.raises(DialogOpen) as told:
-            await refused
-        assert SECRET not in told.value.message
+    for attempt in (harness.click("button"), harness.go(), harness.pages.observe(ObserveAsk())):
+        with pytest.raises(DialogOpen) as refused:
+            await attempt
+        assert SECRET not in refused.value.message
     answered = await harness.pages.perform(HandleDialog(accept=True, text="Ada"))
     assert answered.dialog is None
     assert (await harness.run("document.title")).value_json == '"Ada"'

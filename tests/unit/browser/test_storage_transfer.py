@@ -44,6 +44,6 @@ async def test_a_document_is_refused_before_anything_of_it_is_taken_over(tmp_pat
         (b'{"cookies": [%s], "origins": [{"origin": "https://b.example"}]}' % cookie, HostNotAllowed),
     ):
         with pytest.raises(error):
-            await import_state(session.parts, document)
+            await import_state(session, document)
     assert opened == [] and harness.processes[0].cdp.sent == []
     await end_session(session, harness.store, discard=True)

@@ -45,7 +45,7 @@ async def test_an_outcome_is_bounded_and_has_no_secret() -> None:
     mark = Mark(refusals=1, console=1, downloads=0, tabs=1)
     for number in range(100):
         refusals.add(f"http://evil.test/{number // 2}", SchemeRefused("no"))
-        logs.said({"type": "error", "args": [{"value": f"{number} {SECRET} " + "x" * 900}]}, "t1", 1)
+        logs.add_console_call({"type": "error", "args": [{"value": f"{number} {SECRET} " + "x" * 900}]}, "t1", 1)
     outcome = await teller.tell(tab, mark, Done(value_json="1"), (), active=True)
     assert looked and outcome.url == "http://a.test/[redacted]" and outcome.value_json == "1"
     assert len(outcome.title) <= 512 and SECRET not in repr(outcome)

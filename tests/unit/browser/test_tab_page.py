@@ -45,13 +45,13 @@ class Watcher:
         return dialog if self.waits else None
 
 
-class Told:
+class TabHarness:
     def __init__(self) -> None:
         self.browser, self.watcher = Silent(), Watcher()
         self.tab = TabPage(self.browser, "t1", "M", "S", self.watcher, binding="tell")  # type: ignore[arg-type]
 
     def say(self, method: str, session: str = "S", **params: Any) -> None:
-        self.tab.heard(CdpEvent(method, params, session))
+        self.tab.on_event(CdpEvent(method, params, session))
 
     def show(self, loader: str, url: str = "http://a.test/", **more: Any) -> None:
         self.say("Page.frameStartedNavigating", frameId="M", loaderId=loader, url=url, navigationType="x")
@@ -59,24 +59,24 @@ class Told:
 
 
 async def test_a_world_belongs_to_one_document() -> None:
-    told = Told()
-    told.show("L1")
-    (main,) = told.tab.frames()
-    first = await told.tab.world(main)
-    assert await told.tab.world(main) == first
-    assert told.browser.asked == ["Page.createIsolatedWorld"]
-    told.say("Runtime.executionContextDestroyed", executionContextId=first)
-    assert await told.tab.world(main) != first
-    told.show("L2")
+    harness = TabHarness()
+    harness.show("L1")
+    (main,) = harness.tab.frames()
+    first = await harness.tab.world(main)
+    assert await harness.tab.world(main) == first
+    assert harness.browser.asked == ["Page.createIsolatedWorld"]
+    harness.say("Runtime.executionContextDestroyed", executionContextId=first)
+    assert await harness.tab.world(main) != first
+    harness.show("L2")
     with pytest.raises(DocumentGone):
-        await told.tab.world(main)
-    told.say("Page.frameAttached", frameId="C", parentFrameId="M")
-    told.say("Page.frameNavigated", "S2", frame={"id": "C", "loaderId": "L3", "url": "http://b.test/"})
-    child = told.tab.frames()[1]
-    await told.tab.world(child)
-    told.tab.session_gone("S2")
+        await harness.tab.world(main)
+    harness.say("Page.frameAttached", frameId="C", parentFrameId="M")
+    harness.say("Page.frameNavigated", "S2", frame={"id": "C", "loaderId": "L3", "url": "http://b.test/"})
+    child = harness.tab.frames()[1]
+    await harness.tab.world(child)
+    harness.tab.session_gone("S2")
     with pytest.raises(DocumentGone):
-        await told.tab.world(child)
+        await harness.tab.world(child)
 
 
 def created(context: int, frame: str = "M", name: str = "palyra") -> dict[str, Any]:
@@ -84,132 +84,132 @@ def created(context: int, frame: str = "M", name: str = "palyra") -> dict[str, A
 
 
 async def test_a_world_that_came_with_its_document_is_not_asked_for() -> None:
-    told = Told()
-    told.show("L1")
-    told.say("Runtime.executionContextCreated", **created(7, name=""))
-    told.say("Runtime.executionContextCreated", **created(8))
-    (main,) = told.tab.frames()
-    assert await told.tab.world(main) == 8
-    assert told.browser.asked == []
-    told.say("Runtime.executionContextsCleared")
-    await told.tab.world(main)
-    assert told.browser.asked == ["Page.createIsolatedWorld"]
+    harness = TabHarness()
+    harness.show("L1")
+    harness.say("Runtime.executionContextCreated", **created(7, name=""))
+    harness.say("Runtime.executionContextCreated", **created(8))
+    (main,) = harness.tab.frames()
+    assert await harness.tab.world(main) == 8
+    assert harness.browser.asked == []
+    harness.say("Runtime.executionContextsCleared")
+    await harness.tab.world(main)
+    assert harness.browser.asked == ["Page.createIsolatedWorld"]
 
 
 async def test_a_title_is_told_by_the_document_that_is_shown_and_by_no_other() -> None:
-    told = Told()
-    told.show("L1")
-    told.say("Runtime.executionContextCreated", **created(8))
-    told.say("Runtime.executionContextCreated", **created(9, frame="C"))
+    harness = TabHarness()
+    harness.show("L1")
+    harness.say("Runtime.executionContextCreated", **created(8))
+    harness.say("Runtime.executionContextCreated", **created(9, frame="C"))
     for name, context, session in (("other", 8, "S"), ("tell", 9, "S"), ("tell", 8, "S2")):
-        told.say("Runtime.bindingCalled", session, name=name, executionContextId=context, payload="Wrong")
-    assert (told.tab.title, told.tab.title_told) == ("", False)
-    told.say("Runtime.bindingCalled", name="tell", executionContextId=8, payload="Right")
-    assert (told.tab.title, told.tab.title_told) == ("Right", True)
-    told.show("L2")
-    told.say("Runtime.executionContextCreated", **created(10))
-    told.say("Runtime.bindingCalled", name="tell", executionContextId=8, payload="Late")
-    assert (told.tab.title, told.tab.title_told) == ("", False)
+        harness.say("Runtime.bindingCalled", session, name=name, executionContextId=context, payload="Wrong")
+    assert (harness.tab.title, harness.tab.title_reported) == ("", False)
+    harness.say("Runtime.bindingCalled", name="tell", executionContextId=8, payload="Right")
+    assert (harness.tab.title, harness.tab.title_reported) == ("Right", True)
+    harness.show("L2")
+    harness.say("Runtime.executionContextCreated", **created(10))
+    harness.say("Runtime.bindingCalled", name="tell", executionContextId=8, payload="Late")
+    assert (harness.tab.title, harness.tab.title_reported) == ("", False)
 
 
 async def test_what_has_answered_is_not_asked_again() -> None:
-    told = Told()
-    told.show("L1")
-    told.say("Page.frameStoppedLoading", frameId="M")
-    await told.tab.settle(60, answered=True)
-    assert told.browser.asked == []
+    harness = TabHarness()
+    harness.show("L1")
+    harness.say("Page.frameStoppedLoading", frameId="M")
+    await harness.tab.settle(60, answered=True)
+    assert harness.browser.asked == []
 
 
 async def test_a_document_that_goes_away_while_its_world_is_made_has_none() -> None:
-    told = Told()
-    told.show("L1")
-    (main,) = told.tab.frames()
-    send = told.browser.send
+    harness = TabHarness()
+    harness.show("L1")
+    (main,) = harness.tab.frames()
+    send = harness.browser.send
 
     async def moves_on(*words: Any, **options: Any) -> dict[str, Any]:
-        told.show("L2")
+        harness.show("L2")
         return await send(*words, **options)
 
-    told.browser.send = moves_on  # type: ignore[method-assign]
+    harness.browser.send = moves_on  # type: ignore[method-assign]
     with pytest.raises(DocumentGone):
-        await told.tab.world(main)
+        await harness.tab.world(main)
 
 
 async def test_a_navigation_that_input_began_is_waited_for() -> None:
-    told = Told()
-    told.show("L1")
-    told.say("Page.frameStoppedLoading", frameId="M")
-    await told.tab.settle(60)
-    told.say("Page.frameRequestedNavigation", frameId="M", disposition="currentTab", url="http://a.test/2")
-    settling = asyncio.ensure_future(told.tab.settle(60))
+    harness = TabHarness()
+    harness.show("L1")
+    harness.say("Page.frameStoppedLoading", frameId="M")
+    await harness.tab.settle(60)
+    harness.say("Page.frameRequestedNavigation", frameId="M", disposition="currentTab", url="http://a.test/2")
+    settling = asyncio.ensure_future(harness.tab.settle(60))
     for _ in range(10):
         await asyncio.sleep(0)
     assert not settling.done()
-    told.show("L2", "http://a.test/2")
-    told.say("Page.lifecycleEvent", frameId="M", loaderId="L2", name="DOMContentLoaded")
+    harness.show("L2", "http://a.test/2")
+    harness.say("Page.lifecycleEvent", frameId="M", loaderId="L2", name="DOMContentLoaded")
     await settling
-    assert told.tab.load.has_reached(LoadState.CONTENT) and told.watcher.shown[-1] == ("http://a.test/2", "L2")
+    assert harness.tab.load.has_reached(LoadState.CONTENT) and harness.watcher.shown[-1] == ("http://a.test/2", "L2")
 
 
 async def test_what_was_asked_for_and_never_starts_is_not_waited_for() -> None:
     """A link to another program, or to another tab."""
-    told = Told()
-    told.show("L1")
-    told.say("Page.frameStoppedLoading", frameId="M")
-    told.say("Page.frameRequestedNavigation", frameId="M", disposition="newTab", url="http://a.test/2")
-    assert not told.tab.load.moving
-    told.say("Page.frameRequestedNavigation", frameId="M", disposition="currentTab", url="mailto:a@b.test")
-    await told.tab.settle(60)
-    assert not told.tab.load.moving
+    harness = TabHarness()
+    harness.show("L1")
+    harness.say("Page.frameStoppedLoading", frameId="M")
+    harness.say("Page.frameRequestedNavigation", frameId="M", disposition="newTab", url="http://a.test/2")
+    assert not harness.tab.load.moving
+    harness.say("Page.frameRequestedNavigation", frameId="M", disposition="currentTab", url="mailto:a@b.test")
+    await harness.tab.settle(60)
+    assert not harness.tab.load.moving
 
 
 async def test_a_dialog_ends_every_wait_and_an_answer_to_leaving_is_heard() -> None:
-    told = Told()
-    told.show("L1")
-    waiting = asyncio.ensure_future(told.tab.until(lambda: False, 60))
-    opened = asyncio.ensure_future(told.tab.dialog_opened())
+    harness = TabHarness()
+    harness.show("L1")
+    waiting = asyncio.ensure_future(harness.tab.until(lambda: False, 60))
+    opened = asyncio.ensure_future(harness.tab.dialog_opened())
     await asyncio.sleep(0)
-    told.say("Page.javascriptDialogOpening", type="beforeunload", message="leave?", frameId="M")
+    harness.say("Page.javascriptDialogOpening", type="beforeunload", message="leave?", frameId="M")
     await asyncio.gather(waiting, opened)
-    dialog = told.tab.dialog()
+    dialog = harness.tab.dialog()
     assert dialog is not None and dialog.kind == "beforeunload"
-    told.say("Page.frameStartedNavigating", frameId="M", loaderId="L2", url="http://b.test/", navigationType="x")
-    told.say("Page.javascriptDialogClosed", result=False)
-    assert told.tab.dialog() is None and not told.tab.load.moving
-    told.watcher.waits = False
-    told.say("Page.javascriptDialogOpening", type="alert", message="x", frameId="M")
-    assert told.tab.dialog() is None
+    harness.say("Page.frameStartedNavigating", frameId="M", loaderId="L2", url="http://b.test/", navigationType="x")
+    harness.say("Page.javascriptDialogClosed", result=False)
+    assert harness.tab.dialog() is None and not harness.tab.load.moving
+    harness.watcher.waits = False
+    harness.say("Page.javascriptDialogOpening", type="alert", message="x", frameId="M")
+    assert harness.tab.dialog() is None
 
 
 async def test_whoever_waits_for_a_tab_that_is_gone_is_told() -> None:
-    told = Told()
-    waiting = asyncio.ensure_future(told.tab.until(lambda: False, 60))
+    harness = TabHarness()
+    waiting = asyncio.ensure_future(harness.tab.until(lambda: False, 60))
     await asyncio.sleep(0)
-    told.say("Inspector.targetCrashed")
+    harness.say("Inspector.targetCrashed")
     with pytest.raises(TabCrashed):
         await waiting
-    told.show("L1")
-    assert told.tab.failed() is None
-    waiting = asyncio.ensure_future(told.tab.until(lambda: False, 60))
+    harness.show("L1")
+    assert harness.tab.failed() is None
+    waiting = asyncio.ensure_future(harness.tab.until(lambda: False, 60))
     await asyncio.sleep(0)
-    told.tab.fail(TargetGone("closed"))
+    harness.tab.fail(TargetGone("closed"))
     with pytest.raises(TargetGone):
         await waiting
     with pytest.raises(TargetGone):
-        await told.tab.until(lambda: False, 60)
+        await harness.tab.until(lambda: False, 60)
 
 
 async def test_a_page_that_does_not_answer_is_not_waited_for_longer_than_said() -> None:
-    told = Told()
-    told.browser.answering = False
+    harness = TabHarness()
+    harness.browser.answering = False
     with pytest.raises(PageTimeout):
-        await told.tab.ask("Runtime.evaluate", {}, 0.01)
+        await harness.tab.ask("Runtime.evaluate", {}, 0.01)
 
 
 async def test_a_failed_page_shows_where_it_wanted_to_go() -> None:
-    told = Told()
-    told.show("L1", "chrome-error://chromewebdata/", unreachableUrl="http://a.test/x")
-    assert told.tab.view(active=True).url == "http://a.test/x"
+    harness = TabHarness()
+    harness.show("L1", "chrome-error://chromewebdata/", unreachableUrl="http://a.test/x")
+    assert harness.tab.view(active=True).url == "http://a.test/x"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from palyra.browser.domain.budget import BudgetSpent
 from palyra.browser.domain.page_errors import PageTimeout, TabCrashed
 from palyra.browser.engine.chromium import NetworkServiceDied
 from palyra.browser.engine.isolation_layers import NETWORK_SERVICE
-from palyra.browser.engine.process_inspection import descendants, look_at_process
+from palyra.browser.engine.process_inspection import descendants, inspect_process
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -104,7 +104,7 @@ async def test_a_dead_network_service_ends_every_wait_with_its_code(tmp_path: Pa
         harness.site.held["/never"] = asyncio.Event()
         waiting = asyncio.ensure_future(harness.pages.perform(Navigate(url=harness.site.url("/never"))))
         await eventually(lambda: "shop.test/never" in harness.site.asked)
-        seen = (look_at_process(pid) for pid in descendants(harness.process.pid))
+        seen = (inspect_process(pid) for pid in descendants(harness.process.pid))
         (service,) = (each.pid for each in seen if each is not None and each.kind == NETWORK_SERVICE)
         os.kill(service, signal.SIGKILL)
         with pytest.raises(NetworkServiceDied):

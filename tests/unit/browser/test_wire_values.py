@@ -76,7 +76,7 @@ SAME: dict[Any, Any] = {
     wire.HealthResponse: views.HealthView,
     wire.DownloadView: DownloadRecord,
 }
-ASKED: dict[Any, Any] = {wire.CreateSessionRequest: views.SessionAsk, wire.WatchSessionRequest: views.WatchAsk}
+ACTIONS: dict[Any, Any] = {wire.CreateSessionRequest: views.SessionAsk, wire.WatchSessionRequest: views.WatchAsk}
 
 
 @pytest.mark.parametrize("action", FULL, ids=lambda action: str(action.__struct_config__.tag))
@@ -97,10 +97,10 @@ def test_a_message_and_its_value_have_the_same_fields(message: Any) -> None:
     assert set(message.DESCRIPTOR.fields_by_name) == set(SAME[message].__struct_fields__)
 
 
-@pytest.mark.parametrize("message", ASKED, ids=lambda kind: str(kind.DESCRIPTOR.name))
+@pytest.mark.parametrize("message", ACTIONS, ids=lambda kind: str(kind.DESCRIPTOR.name))
 def test_a_request_has_its_value_s_fields_beside_who_asks(message: Any) -> None:
     fields = set(message.DESCRIPTOR.fields_by_name) - {"caller", "session_id"}
-    assert fields == set(ASKED[message].__struct_fields__)
+    assert fields == set(ACTIONS[message].__struct_fields__)
 
 
 @pytest.mark.parametrize("kind", get_args(Action), ids=lambda kind: kind.__name__)

@@ -17,7 +17,7 @@ from palyra.executors.browser.policy_questions import (
     ceiling_of,
     host_questions,
 )
-from palyra.executors.browser.session_registry import OwnedSession, SessionBook, session_entity
+from palyra.executors.browser.session_registry import OwnedSession, SessionRegistry, session_entity
 from palyra.ids import Principal
 from palyra.pipeline.domain.spec import Asker
 from palyra.policy.entities import Entity, EntityDirectory, EntityRef
@@ -52,13 +52,13 @@ def owned(number: int = 1) -> OwnedSession:
 
 
 @pytest.fixture
-def book() -> SessionBook:
-    book = SessionBook()
+def book() -> SessionRegistry:
+    book = SessionRegistry()
     book.enter(owned())
     return book
 
 
-def questions(book: SessionBook, **changes: Any) -> BrowserQuestions:
+def questions(book: SessionRegistry, **changes: Any) -> BrowserQuestions:
     def file_entity(_: EntityDirectory, tool: str) -> Entity:
         return Entity(uid=EntityRef("Tool", tool))
 
@@ -89,7 +89,7 @@ def test_every_host_and_port_is_a_question_and_a_star_stays_one() -> None:
     assert all(one.context["approved"] for one in everything)
 
 
-def test_a_step_is_asked_for_all_that_it_would_do(book: SessionBook) -> None:
+def test_a_step_is_asked_for_all_that_it_would_do(book: SessionRegistry) -> None:
     steps = [
         {"action": "navigate", "url": "https://shop.test/a"},
         {"action": "navigate", "url": "https://shop.test/b"},
@@ -106,12 +106,12 @@ def test_a_step_is_asked_for_all_that_it_would_do(book: SessionBook) -> None:
     ]
 
 
-def test_an_address_that_the_session_does_not_reach_is_no_question(book: SessionBook) -> None:
+def test_an_address_that_the_session_does_not_reach_is_no_question(book: SessionRegistry) -> None:
     with pytest.raises(HostNotAllowed):
         questions(book).of_navigate(ASKER, {"session": "S1", "url": "https://other.test/"})
 
 
-def test_a_secret_is_asked_for_where_it_is_bound_and_the_session_reaches(book: SessionBook) -> None:
+def test_a_secret_is_asked_for_where_it_is_bound_and_the_session_reaches(book: SessionRegistry) -> None:
     ((origin, target),) = bound_targets(settings(bindings=BOUND), "global/pin", REACH)
     assert (origin, target.host, target.port) == ("https://shop.test", "shop.test", 443)
     with pytest.raises(SecretNotBound, match="bound to no origin"):
@@ -120,13 +120,13 @@ def test_a_secret_is_asked_for_where_it_is_bound_and_the_session_reaches(book: S
         bound_targets(settings(bindings=BOUND), "global/pin", Reach(hosts=("b.test",)))
 
 
-def test_saving_a_download_is_asked_like_writing_the_file(book: SessionBook) -> None:
+def test_saving_a_download_is_asked_like_writing_the_file(book: SessionRegistry) -> None:
     of = questions(book).of_downloads
     assert of(ASKER, {"session": "S1"}).questions == ()
     assert asked(of(ASKER, {"session": "S1", "save": "D1", "path": "x"}).questions) == [("tool.execute", "fs.write")]
 
 
-def test_a_run_has_only_so_many_sessions(book: SessionBook) -> None:
+def test_a_run_has_only_so_many_sessions(book: SessionRegistry) -> None:
     for number in range(2, 99):
         book.enter(owned(number))
     with pytest.raises(RunHasSessions):

@@ -38,7 +38,7 @@ def test_the_state_of_a_download_is_one_word() -> None:
         id="D", name=HIDDEN, source="s", declared_type=None, detail="", size=1, digest="d", folder=Folder.ALLOWLIST
     )
     replaced = msgspec.structs.replace
-    told = [
+    fields = [
         results.download_view(one)["state"]
         for one in (
             ready,
@@ -47,7 +47,7 @@ def test_the_state_of_a_download_is_one_word() -> None:
             replaced(ready, folder=Folder.REFUSED, reasons=(Reason.FILES_SPENT,)),
         )
     ]
-    assert told == ["ready", "incomplete", "quarantined", "refused"]
+    assert fields == ["ready", "incomplete", "quarantined", "refused"]
 
 
 def test_the_receipt_says_which_fence_is_down_with_leave_and_what_was_refused() -> None:

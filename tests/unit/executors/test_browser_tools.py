@@ -122,8 +122,8 @@ async def test_an_opening_that_is_stopped_at_its_first_page_is_charged_and_leave
             await asyncio.Event().wait()
 
         monkeypatch.setattr(browser, "act", for_ever)
-        asking = agent.call("browser.open", approve=True, url="https://shop.test/", hosts=["shop.test"])
-        calling = group.create_task(asking)
+        request = agent.call("browser.open", approve=True, url="https://shop.test/", hosts=["shop.test"])
+        calling = group.create_task(request)
         await loading.wait()
         (started,) = harness.gateway.store.events_since(0, 1_000, kind="call.started")
         await harness.gateway.broker.cancel(started.call)
@@ -344,13 +344,13 @@ async def test_without_a_browser_daemon_the_error_says_how_to_start_it(tmp_path:
 async def test_a_person_is_asked_to_take_over_and_hands_back(tmp_path: Path) -> None:
     async with browsing(tmp_path) as (harness, _):
         agent = await opened(harness)
-        desk = harness.gateway.browser.desk
+        service = harness.gateway.browser.operator_service
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(agent.call("browser.handoff", reason="the second factor"))
             await eventually(lambda: harness.events(kind="browser.handoff_requested"))
-            taken = await desk.take_over(agent.session, "user:alice", "helping")
+            taken = await service.take_over(agent.session, "user:alice", "helping")
             assert taken["state"] == "taken_over" and taken["operator"] == "user:alice"
-            await desk.hand_back(agent.session, "user:alice")
+            await service.hand_back(agent.session, "user:alice")
         record = await waiting
         assert record.result["state"] == "handed_back" and record.result["by"] == "user:alice"
         assert [kind for kind in harness.kinds() if kind in ("browser.taken_over", "browser.handed_back")] == [

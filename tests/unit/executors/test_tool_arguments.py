@@ -76,14 +76,14 @@ def test_the_addresses_that_actions_name_are_found() -> None:
 
 @pytest.mark.promise("P-limits")
 def test_the_host_of_the_first_address_is_one_of_the_hosts() -> None:
-    assert arguments.with_hosts({"url": "https://shop.test/x"})["hosts"] == ["shop.test"]
-    assert arguments.with_hosts({"url": "http://dev.test:8080/"})["hosts"] == ["dev.test:8080"]
-    beneath = arguments.with_hosts({"url": "https://a.shop.test/", "hosts": ["*.shop.test"]})
+    assert arguments.add_hosts({"url": "https://shop.test/x"})["hosts"] == ["shop.test"]
+    assert arguments.add_hosts({"url": "http://dev.test:8080/"})["hosts"] == ["dev.test:8080"]
+    beneath = arguments.add_hosts({"url": "https://a.shop.test/", "hosts": ["*.shop.test"]})
     assert beneath["hosts"] == ["*.shop.test"]
     with pytest.raises(NoHosts):
-        arguments.with_hosts({})
+        arguments.add_hosts({})
     with pytest.raises(NoHosts, match="32 are the most"):
-        arguments.with_hosts({"hosts": [f"h{number}.test" for number in range(33)]})
+        arguments.add_hosts({"hosts": [f"h{number}.test" for number in range(33)]})
 
 
 def test_a_session_reaches_what_was_asked_within_the_settings() -> None:

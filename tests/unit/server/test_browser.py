@@ -39,7 +39,7 @@ async def test_everybodys_sessions_are_listed_shown_and_ended(api: BrowserApi) -
     assert (await api("POST", f"/sessions/{agent.session}/close")).data["closed"] is True
     assert (await api("GET", f"/sessions/{agent.session}")).code == "browser.unknown_session"
     (ended,) = api.harness.events(kind="browser.session_closed")
-    assert ended[1]["reason"].endswith("closed it") and len(api.harness.gateway.browser.book) == 0
+    assert ended[1]["reason"].endswith("closed it") and len(api.harness.gateway.browser.registry) == 0
 
 
 @pytest.mark.promise("P-browser-approval")
@@ -86,7 +86,7 @@ async def test_an_older_copy_of_the_profiles_is_told_and_accepted_on_record(api:
     assert (await api("GET", "/profiles")).data["rolled_back"] is False
     assert (await api("POST", "/profiles/accept")).code == "browser.profiles_not_rolled_back"
     api.browser.rolled_back = True
-    parts: Any = api.harness.gateway.browser.parts
+    parts: Any = api.harness.gateway.browser.supervisor
     await parts._meet(api.browser)
     assert (await api("GET", "/profiles")).data["rolled_back"] is True
     accepted = (await api("POST", "/profiles/accept")).data
@@ -108,7 +108,7 @@ async def test_agents_and_other_users_are_told_nothing(api: BrowserApi) -> None:
             ("POST", "/profiles/accept"),
         ):
             assert (await api(method, path, token=token)).status == 403, (principal, path)
-    assert len(api.harness.gateway.browser.book) == 1
+    assert len(api.harness.gateway.browser.registry) == 1
 
 
 async def test_without_a_browser_daemon_it_says_so(tmp_path: Path) -> None:

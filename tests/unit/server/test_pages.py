@@ -367,7 +367,7 @@ async def test_an_older_copy_of_all_profiles_is_told_and_accepted_there(tmp_path
         known = await console_user(harness)
         assert "Accept this older copy" not in await known.page("/browser")
         browser.rolled_back = True
-        parts: Any = harness.gateway.browser.parts
+        parts: Any = harness.gateway.browser.supervisor
         await parts._meet(browser)
         assert "Accept this older copy" in await known.page("/browser")
         accepted = await known.post("/console/v1/browser/profiles/change", {"change": "accept"})

@@ -130,14 +130,14 @@ def _decode_mended(frame: bytes) -> _Message:
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         return _decoder.decode(whole.encode())
     except (ValueError, msgspec.MsgspecError, RecursionError) as problem:
-        raise CdpBroken(f"Chromium sent a message that is not understood: {_shown(str(problem))}") from problem
+        raise CdpBroken(f"Chromium sent a message that is not understood: {_shorten(str(problem))}") from problem
 
 
 def refusal(method: str, fault: Fault) -> CommandRefused:
     data = f" ({fault.data})" if isinstance(fault.data, str) and fault.data else ""
-    text = _shown(f"{fault.message}{data}")
+    text = _shorten(f"{fault.message}{data}")
     return CommandRefused(f"{method}: {text}", method=method, cdp_code=fault.code, cdp_message=text)
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"

@@ -150,7 +150,7 @@ def rules(extra: Iterable[str] = ()) -> DownloadRules:
     return DownloadRules(frozenset(wanted))
 
 
-def shown_name(suggested: str) -> str:
+def to_display_name(suggested: str) -> str:
     """One line of visible characters without separators, with the ending it had, safe to show and to save under."""
     name = _SEPARATORS.split(unicodedata.normalize("NFC", suggested))[-1]
     name = "".join(char for char in name if unicodedata.category(char) not in _UNSHOWN)
@@ -165,7 +165,7 @@ def shown_name(suggested: str) -> str:
 
 
 def extension_of(suggested: str) -> str:
-    return _split(shown_name(suggested))[1].lower()
+    return _split(to_display_name(suggested))[1].lower()
 
 
 def judge(arrived: Arrived, allowed: DownloadRules) -> Verdict:
@@ -187,7 +187,7 @@ def _of_name(suggested: str) -> set[Reason]:
     found: set[Reason] = set()
     if _TURNING.intersection(suggested):
         found.add(Reason.MISLEADING_NAME)
-    endings = shown_name(suggested).lower().split(".")[1:]
+    endings = to_display_name(suggested).lower().split(".")[1:]
     if any(ending.strip() in _ACTIVE for ending in endings[:-1]):
         found.add(Reason.DOUBLE_EXTENSION)
     if len(endings) > 1 and endings[-1] in _ACTIVE and f".{endings[-2].strip()}" in KNOWN_TYPES:

@@ -52,16 +52,16 @@ def kind_of(url: str) -> AddressKind:
 def require_tab_address(url: str) -> AddressKind:
     """Of what a caller wants a tab to show: ``web`` or ``blank``."""
     if not url or len(url) > MAX_ADDRESS_CHARS or _NEVER.search(url):
-        raise BadAddress(f"{shown_address(url)!r} is not an address", url=shown_address(url))
+        raise BadAddress(f"{render_address(url)!r} is not an address", url=render_address(url))
     kind = kind_of(url)
     if kind is AddressKind.FORBIDDEN and not _SCHEME.match(url):
-        raise BadAddress(f"{shown_address(url)!r} has no scheme", url=shown_address(url))
+        raise BadAddress(f"{render_address(url)!r} has no scheme", url=render_address(url))
     if kind in (AddressKind.INSIDE, AddressKind.FORBIDDEN) or _SOCKETS & {url.split(":", 1)[0].lower()}:
-        raise SchemeRefused(f"a tab may not go to {shown_address(url)!r}", url=shown_address(url))
+        raise SchemeRefused(f"a tab may not go to {render_address(url)!r}", url=render_address(url))
     return kind
 
 
-def shown_address(url: str) -> str:
+def render_address(url: str) -> str:
     """For logs and messages: without a user's name and password, on one line and cut."""
     text = _USERINFO.sub(r"\1", url)
     text = "".join(char if char.isprintable() else "�" for char in text)
@@ -102,7 +102,7 @@ class Refusals:
 
     def add(self, url: str, error: PalyraError, *, frame: str = "", document: bool = False) -> None:
         self.total += 1
-        shown = shown_address(self._redact(url))
+        shown = render_address(self._redact(url))
         self._kept.append(Refusal(url=shown, code=error.code, frame=frame, document=document, error=error))
 
     def since(self, mark: int) -> tuple[Refusal, ...]:

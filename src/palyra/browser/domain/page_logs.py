@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from palyra.browser.domain.action import LogEntry
-from palyra.browser.domain.page_address import shown_address
+from palyra.browser.domain.page_address import render_address
 from palyra.browser.domain.ports import Redact
 
 MAX_TEXT_CHARS: Final = 1_024
@@ -61,13 +61,13 @@ class PageLogs:
         self._redact = redact
         self._open: OrderedDict[str, tuple[str, str, str]] = OrderedDict()
 
-    def heard(self, method: str, params: dict[str, Any], tab: str, now_ms: int) -> None:
+    def on_event(self, method: str, params: dict[str, Any], tab: str, now_ms: int) -> None:
         """An event of CDP; most are none of ours."""
         keep = _KEPT.get(method)
         if keep is not None:
             keep(self, params, tab, now_ms)
 
-    def said(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
+    def add_console_call(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
         """`Runtime.consoleAPICalled`."""
         words = [_plain(each) for each in params.get("args", ())[:_MAX_ARGUMENTS]]
         frames = params.get("stackTrace", {}).get("callFrames", ())
@@ -75,22 +75,22 @@ class PageLogs:
         kind = str(params.get("type", "log"))
         self._console("error" if kind in _ERRORS else kind, " ".join(words), url, tab, now_ms)
 
-    def threw(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
+    def add_exception(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
         """`Runtime.exceptionThrown`."""
         self._console("error", exception_text(params["exceptionDetails"]), "", tab, now_ms)
 
-    def noted(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
+    def add_log_entry(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
         """`Log.entryAdded`: what the browser itself says of a page."""
         entry = params["entry"]
         level, text = str(entry.get("level", "info")), str(entry.get("text", ""))
         self._console(level, text, str(entry.get("url", "")), tab, now_ms)
 
-    def requested(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
+    def add_request(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
         """`Network.requestWillBeSent`: remembered until it is answered; a redirect is an answer of its own."""
         id_, request = str(params["requestId"]), params["request"]
         before = params.get("redirectResponse")
         if before is not None:
-            self.answered({**params, "response": before}, tab, now_ms)
+            self.add_response({**params, "response": before}, tab, now_ms)
         self._open[id_] = (
             str(request.get("method", "")),
             str(request.get("url", "")),
@@ -99,21 +99,21 @@ class PageLogs:
         while len(self._open) > _MAX_OPEN_REQUESTS:
             self._open.popitem(last=False)
 
-    def answered(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
+    def add_response(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
         """`Network.responseReceived`."""
         response = params["response"]
         method, _, kind = self._open.pop(str(params["requestId"]), ("", "", str(params.get("type", "other")).lower()))
         text = str(response.get("mimeType", ""))
         self._network(kind, text, str(response.get("url", "")), int(response.get("status", 0)), method, tab, now_ms)
 
-    def failed(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
+    def add_failure(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
         """`Network.loadingFailed`: of what was answered already, the answer is all that is kept."""
         known = self._open.pop(str(params["requestId"]), None)
         if known is not None:
             method, url, kind = known
             self._network(kind, str(params.get("errorText", "failed")), url, 0, method, tab, now_ms)
 
-    def socket(self, url: str, text: str, tab: str, now_ms: int) -> None:
+    def add_socket(self, url: str, text: str, tab: str, now_ms: int) -> None:
         self._network("websocket", text, url, 0, "", tab, now_ms)
 
     def errors(self, since: int) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ class PageLogs:
 
     def _console(self, kind: str, text: str, url: str, tab: str, now_ms: int) -> None:
         self.console.add(
-            LogEntry(at_ms=now_ms, kind=kind, text=self._shown(text), url=shown_address(self._shown(url)), tab=tab)
+            LogEntry(at_ms=now_ms, kind=kind, text=self._clean(text), url=render_address(self._clean(url)), tab=tab)
         )
 
     def _network(self, kind: str, text: str, url: str, status: int, method: str, tab: str, now_ms: int) -> None:
@@ -130,15 +130,15 @@ class PageLogs:
             LogEntry(
                 at_ms=now_ms,
                 kind=kind,
-                text=self._shown(text),
-                url=shown_address(self._shown(url)),
+                text=self._clean(text),
+                url=render_address(self._clean(url)),
                 status=status,
                 method=method[:16],
                 tab=tab,
             )
         )
 
-    def _shown(self, text: str) -> str:
+    def _clean(self, text: str) -> str:
         # Redacted before it is cut to size: half a secret would not be found any more.
         return self._redact(text[:_READ_CHARS])[:MAX_TEXT_CHARS]
 
@@ -158,10 +158,10 @@ def _plain(argument: dict[str, Any]) -> str:
 
 
 _KEPT: Final[dict[str, Callable[[PageLogs, dict[str, Any], str, int], None]]] = {
-    "Runtime.consoleAPICalled": PageLogs.said,
-    "Runtime.exceptionThrown": PageLogs.threw,
-    "Log.entryAdded": PageLogs.noted,
-    "Network.requestWillBeSent": PageLogs.requested,
-    "Network.responseReceived": PageLogs.answered,
-    "Network.loadingFailed": PageLogs.failed,
+    "Runtime.consoleAPICalled": PageLogs.add_console_call,
+    "Runtime.exceptionThrown": PageLogs.add_exception,
+    "Log.entryAdded": PageLogs.add_log_entry,
+    "Network.requestWillBeSent": PageLogs.add_request,
+    "Network.responseReceived": PageLogs.add_response,
+    "Network.loadingFailed": PageLogs.add_failure,
 }

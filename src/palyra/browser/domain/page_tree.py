@@ -25,7 +25,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
     def __str__(self) -> str:
-        return shown(self.role, self.name)
+        return render_element(self.role, self.name)
 
 
 class RefCounter:
@@ -42,7 +42,7 @@ class RefCounter:
         return number <= self._last
 
 
-class RefBook:
+class RefRegistry:
     """The refs of one tab. The same element with the same role and name keeps its ref."""
 
     def __init__(self, counter: RefCounter) -> None:
@@ -84,7 +84,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
     def __str__(self) -> str:
-        return f"{self.ref} ({shown(self.role, self.name)})"
+        return f"{self.ref} ({render_element(self.role, self.name)})"
 
 
 def nearest(wanted: str, found: Collection[tuple[Bound, str]]) -> tuple[Bound, str] | None:
@@ -110,7 +110,7 @@ def _likeness(wanted: str, name: str) -> float:
     return difflib.SequenceMatcher(None, ours[:MAX_ERROR_NAME], theirs[:MAX_ERROR_NAME]).ratio()
 
 
-def shown(role: str, name: str) -> str:
+def render_element(role: str, name: str) -> str:
     """An element in an error's words."""
     cut = name if len(name) <= MAX_ERROR_NAME else name[: MAX_ERROR_NAME - 1] + "…"
     return f"{role} '{cut}'" if cut else role
@@ -378,8 +378,8 @@ def _state(key: str, value: str) -> str:
         return f" [{key}]"
     if _UNTOLD.get(key) == value:
         return ""
-    shown = _cut(_inner(value), MAX_SHOWN_NAME)
-    return f' [{key}="{shown}"]' if key in _QUOTED else f" [{key}={shown}]"
+    cut = _cut(_inner(value), MAX_SHOWN_NAME)
+    return f' [{key}="{cut}"]' if key in _QUOTED else f" [{key}={cut}]"
 
 
 def _inner(text: str) -> str:

@@ -193,12 +193,12 @@ def checked_name(name: str) -> str:
     return name
 
 
-def checked_colour(colour: str) -> str:
+def check_colour(colour: str) -> str:
     if not _COLOUR.fullmatch(colour):
         raise BadProfile(f"{colour[:16]!r} is not a colour")
     return colour
 
 
-def checked_lasting(persistence: bool, private: bool) -> None:
+def check_persistence(persistence: bool, private: bool) -> None:
     if persistence and private:
         raise BadProfile("a private profile is not persistent")

@@ -246,7 +246,7 @@ class SessionLog:
         self._kept: deque[SessionEvent] = deque(maxlen=MAX_EVENTS)
         self._next = 1
         self._refusals = 0
-        self._hearing: list[Callable[[SessionEvent], None]] = []
+        self._listeners: list[Callable[[SessionEvent], None]] = []
 
     def add(self, kind: str, *, text: str = "", code: str = "", tab: str = "", caller: Caller | None = None) -> None:
         if kind == REFUSED:
@@ -267,13 +267,13 @@ class SessionLog:
         )
         self._next += 1
         self._kept.append(event)
-        for hear in tuple(self._hearing):
-            hear(event)
+        for on_event in tuple(self._listeners):
+            on_event(event)
 
     def after(self, number: int) -> tuple[SessionEvent, ...]:
         return tuple(event for event in self._kept if event.number > number)
 
-    def subscribe(self, hear: Callable[[SessionEvent], None]) -> Callable[[], None]:
+    def subscribe(self, on_event: Callable[[SessionEvent], None]) -> Callable[[], None]:
         """From the next event on, until the returned function is called."""
-        self._hearing.append(hear)
-        return lambda: self._hearing.remove(hear)
+        self._listeners.append(on_event)
+        return lambda: self._listeners.remove(on_event)

@@ -98,7 +98,7 @@ _DESCRIPTOR: Final = re.compile(r"/proc/([1-9][0-9]*)/fd/(?:0|[1-9][0-9]*)")
 
 
 @contextmanager
-def opened_folder(path: Path | bytes, beneath: int | None = None) -> Iterator[int]:
+def open_folder(path: Path | bytes, beneath: int | None = None) -> Iterator[int]:
     """Its descriptor, for as long as the block runs."""
     descriptor = os.open(_named(path), _DIRECTORY, dir_fd=beneath)
     try:

@@ -20,11 +20,11 @@ from palyra.browser.engine.cdp_connection import BrowserEnded, CdpPipe
 from palyra.browser.engine.isolation_layers import (
     BROWSER,
     NETWORK_SERVICE,
-    Fence,
-    FenceDown,
-    FenceReceipt,
-    FencesSeen,
-    judge_fences,
+    IsolationDown,
+    IsolationLayer,
+    IsolationReceipt,
+    IsolationSeen,
+    judge_isolation,
     refuse_down,
 )
 from palyra.browser.engine.launch_plan import (
@@ -36,7 +36,7 @@ from palyra.browser.engine.launch_plan import (
     chromium_plan,
     flags,
 )
-from palyra.browser.engine.process_inspection import is_ending, look_at_fences, start_time
+from palyra.browser.engine.process_inspection import inspect_isolation, is_ending, start_time
 from palyra.browser.engine.process_tree import ProcessNotes, ProcessTree, StartFailed, spawn
 from palyra.errors import Failed, InvalidInput, PalyraError, Unavailable
 from palyra.sandbox.domain.network import DoorPlan, ListenerKind
@@ -66,7 +66,7 @@ class ChromiumProcess:
     ) -> None:
         self.cdp = cdp
         self.files = files
-        self.receipt = FenceReceipt(lines=())
+        self.receipt = IsolationReceipt(lines=())
         self.product = ""
         # A blank page that is there already; the first tab of the session.
         self.first_target = ""
@@ -137,7 +137,7 @@ class ChromiumProcess:
             self._end(BrowserEnded("the browser was closed"))
         return clean
 
-    def watch(self, seen: FencesSeen) -> None:
+    def watch(self, seen: IsolationSeen) -> None:
         """From now on the end of the network service, or of the whole, ends it with a code."""
         loop = asyncio.get_running_loop()
         pid = seen.of(BROWSER)[0].pid
@@ -302,7 +302,7 @@ class ChromiumLauncher:
         """
         try:
             return await self._start(self._plan(own_sandbox=True), prepare)
-        except (StartFailed, FenceDown) as failure:
+        except (StartFailed, IsolationDown) as failure:
             if not (self._settings.allow_no_sandbox and _lacks_own_sandbox(failure)):
                 raise
         return await self._start(self._plan(own_sandbox=False), prepare)
@@ -359,15 +359,15 @@ class ChromiumLauncher:
         await cdp.send("Runtime.evaluate", {"expression": "0"}, session, timeout=limits.START_SECONDS)
         await cdp.send("Target.detachFromTarget", {"sessionId": session})
         seen = await self._seen(plan, process)
-        process.receipt = judge_fences(plan, seen)
+        process.receipt = judge_isolation(plan, seen)
         refuse_down(process.receipt)
         process.watch(seen)
 
-    async def _seen(self, plan: ChromiumPlan, process: ChromiumProcess) -> FencesSeen:
+    async def _seen(self, plan: ChromiumPlan, process: ChromiumProcess) -> IsolationSeen:
         """Nothing announces the start of Chromium's helpers: looked for until they are there, or time is up."""
         while True:
             try:
-                seen = await asyncio.to_thread(look_at_fences, process.pid, plan.sizes)
+                seen = await asyncio.to_thread(inspect_isolation, process.pid, plan.sizes)
             except OSError as problem:
                 raise StartFailed(f"the browser could not be looked at: {problem.strerror}") from problem
             if seen.complete:
@@ -375,11 +375,11 @@ class ChromiumLauncher:
             await asyncio.sleep(limits.LOOK_AGAIN_SECONDS)
 
 
-def _lacks_own_sandbox(failure: StartFailed | FenceDown) -> bool:
+def _lacks_own_sandbox(failure: StartFailed | IsolationDown) -> bool:
     """Whether its own sandbox, and nothing else, was what it could not have: any other trouble is no reason to go
     without."""
-    if isinstance(failure, FenceDown):
-        return bool(failure.details["fences"] == [Fence.OWN_SANDBOX])
+    if isinstance(failure, IsolationDown):
+        return bool(failure.details["fences"] == [IsolationLayer.OWN_SANDBOX])
     return _NO_SANDBOX_SAID in failure.details.get("said", "")
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from palyra.browser.domain.limits import GUARD_PORT
-from palyra.browser.engine.launch_plan import NO_SANDBOX, ChromiumPlan, missing_fences, writable_folders
+from palyra.browser.engine.launch_plan import NO_SANDBOX, ChromiumPlan, missing_guard_flags, writable_folders
 from palyra.errors import Unavailable
 
 # From linux/seccomp.h: a filter is in force.
@@ -20,12 +20,12 @@ _SHOWN_FAULTS: Final = 4
 _PAGE: Final = 65_536
 
 
-class FenceDown(Unavailable):
+class IsolationDown(Unavailable):
     code = "browser.fence_down"
     hint = "`palyra doctor` checks what this machine can enforce; without a renderer's sandbox nothing runs unless browser.allow_no_sandbox says so"  # noqa: E501
 
 
-class Fence(StrEnum):
+class IsolationLayer(StrEnum):
     FLAGS = "flags"
     NAMESPACE = "namespace"
     GUARD = "guard"
@@ -34,27 +34,27 @@ class Fence(StrEnum):
     OWN_SANDBOX = "own_sandbox"
 
 
-class FenceLine(msgspec.Struct, frozen=True, kw_only=True):
-    fence: Fence
+class IsolationLine(msgspec.Struct, frozen=True, kw_only=True):
+    fence: IsolationLayer
     asked: str
     got: str
     held: bool
 
 
-class FenceReceipt(msgspec.Struct, frozen=True, kw_only=True):
+class IsolationReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """``waived``: fences that are down because the operator allowed it."""
 
-    lines: tuple[FenceLine, ...]
-    waived: tuple[Fence, ...] = ()
+    lines: tuple[IsolationLine, ...]
+    waived: tuple[IsolationLayer, ...] = ()
 
     @property
     def held(self) -> bool:
         return all(line.held for line in self.lines)
 
-    def line(self, fence: Fence) -> FenceLine:
+    def line(self, fence: IsolationLayer) -> IsolationLine:
         return next(line for line in self.lines if line.fence is fence)
 
-    def down(self) -> tuple[Fence, ...]:
+    def down(self) -> tuple[IsolationLayer, ...]:
         """Those that are down and may not be."""
         return tuple(line.fence for line in self.lines if not line.held and line.fence not in self.waived)
 
@@ -85,7 +85,7 @@ class NetworkSeen(msgspec.Struct, frozen=True, kw_only=True):
     listening: tuple[tuple[str, int], ...]
 
 
-class FencesSeen(msgspec.Struct, frozen=True, kw_only=True):
+class IsolationSeen(msgspec.Struct, frozen=True, kw_only=True):
     """``folders``: path, size in bytes, and whether it is a file system of its own."""
 
     processes: tuple[ProcessSeen, ...]
@@ -101,38 +101,48 @@ class FencesSeen(msgspec.Struct, frozen=True, kw_only=True):
         return all(self.of(kind) for kind in (BROWSER, RENDERER, NETWORK_SERVICE))
 
 
-def judge_fences(plan: ChromiumPlan, seen: FencesSeen) -> FenceReceipt:
-    waived = () if plan.own_sandbox else (Fence.OWN_SANDBOX,)
-    return FenceReceipt(
+def judge_isolation(plan: ChromiumPlan, seen: IsolationSeen) -> IsolationReceipt:
+    waived = () if plan.own_sandbox else (IsolationLayer.OWN_SANDBOX,)
+    return IsolationReceipt(
         lines=(
-            _line(Fence.FLAGS, "everything through the guard", "all in force", _flags(seen)),
-            _line(Fence.NAMESPACE, "a network of its own", "only lo, no route", _namespace(seen.network)),
-            _line(Fence.GUARD, f"listens at 127.0.0.1:{GUARD_PORT} and nothing else does", "so it is", _guard(seen)),
-            _line(Fence.ACCOUNT, f"uid {plan.account.uid}, no capabilities", "every process", _account(plan, seen)),
-            _line(Fence.FOLDERS, "in memory, with a size limit", "each", _folders(plan, seen)),
-            _line(Fence.OWN_SANDBOX, "a filter in every renderer", "Seccomp: 2", _own_sandbox(seen)),
+            _line(IsolationLayer.FLAGS, "everything through the guard", "all in force", _flags(seen)),
+            _line(IsolationLayer.NAMESPACE, "a network of its own", "only lo, no route", _namespace(seen.network)),
+            _line(
+                IsolationLayer.GUARD,
+                f"listens at 127.0.0.1:{GUARD_PORT} and nothing else does",
+                "so it is",
+                _guard(seen),
+            ),
+            _line(
+                IsolationLayer.ACCOUNT,
+                f"uid {plan.account.uid}, no capabilities",
+                "every process",
+                _account(plan, seen),
+            ),
+            _line(IsolationLayer.FOLDERS, "in memory, with a size limit", "each", _folders(plan, seen)),
+            _line(IsolationLayer.OWN_SANDBOX, "a filter in every renderer", "Seccomp: 2", _own_sandbox(seen)),
         ),
         waived=waived,
     )
 
 
-def refuse_down(receipt: FenceReceipt) -> None:
+def refuse_down(receipt: IsolationReceipt) -> None:
     down = receipt.down()
     if down:
         texts = "; ".join(f"{fence}: {receipt.line(fence).got}" for fence in down)
-        raise FenceDown(f"a fence around the browser is down: {texts}", fences=[str(fence) for fence in down])
+        raise IsolationDown(f"a fence around the browser is down: {texts}", fences=[str(fence) for fence in down])
 
 
-def _line(fence: Fence, asked: str, good: str, wrong: list[str]) -> FenceLine:
+def _line(fence: IsolationLayer, asked: str, good: str, wrong: list[str]) -> IsolationLine:
     got = "; ".join(wrong[:_SHOWN_FAULTS]) if wrong else good
-    return FenceLine(fence=fence, asked=asked, got=got, held=not wrong)
+    return IsolationLine(fence=fence, asked=asked, got=got, held=not wrong)
 
 
-def _flags(seen: FencesSeen) -> list[str]:
+def _flags(seen: IsolationSeen) -> list[str]:
     browsers = seen.of(BROWSER)
     if len(browsers) != 1:
         return [f"{len(browsers)} browser processes were found"]
-    return [f"--{name} is not as it must be" for name in missing_fences(browsers[0].words)]
+    return [f"--{name} is not as it must be" for name in missing_guard_flags(browsers[0].words)]
 
 
 def _namespace(network: NetworkSeen) -> list[str]:
@@ -141,7 +151,7 @@ def _namespace(network: NetworkSeen) -> list[str]:
     return wrong + [f"a route {route}" for route in network.routes]
 
 
-def _guard(seen: FencesSeen) -> list[str]:
+def _guard(seen: IsolationSeen) -> list[str]:
     wanted = ("127.0.0.1", GUARD_PORT)
     listening = seen.network.listening
     wrong = [] if wanted in listening else ["nothing listens there"]
@@ -150,14 +160,14 @@ def _guard(seen: FencesSeen) -> list[str]:
     ]
 
 
-def _account(plan: ChromiumPlan, seen: FencesSeen) -> list[str]:
+def _account(plan: ChromiumPlan, seen: IsolationSeen) -> list[str]:
     wrong = [f"{each.kind} runs as uid {each.uid}" for each in seen.processes if each.uid != plan.account.uid]
     wrong += ["it is root"] if plan.account.uid == 0 else []
     # Chromium's sandbox has capabilities in the user namespace that it makes for itself, until it drops them.
     return wrong + [f"{each.kind} has capabilities" for each in seen.of(BROWSER) if each.capabilities]
 
 
-def _folders(plan: ChromiumPlan, seen: FencesSeen) -> list[str]:
+def _folders(plan: ChromiumPlan, seen: IsolationSeen) -> list[str]:
     found = {path: (size, apart) for path, size, apart in seen.folders}
     wrong: list[str] = []
     for path, size, _ in writable_folders(plan.sizes):
@@ -168,7 +178,7 @@ def _folders(plan: ChromiumPlan, seen: FencesSeen) -> list[str]:
     return wrong
 
 
-def _own_sandbox(seen: FencesSeen) -> list[str]:
+def _own_sandbox(seen: IsolationSeen) -> list[str]:
     renderers = seen.of(RENDERER)
     wrong = [] if renderers else ["no renderer was found"]
     wrong += [f"a renderer has Seccomp: {each.seccomp}" for each in renderers if each.seccomp != SECCOMP_FILTER]

@@ -142,7 +142,7 @@ def flags(*, own_sandbox: bool = True) -> tuple[Flag, ...]:
     return FLAGS if own_sandbox else (*FLAGS, WITHOUT_SANDBOX)
 
 
-def missing_fences(words: tuple[str, ...]) -> list[str]:
+def missing_guard_flags(words: tuple[str, ...]) -> list[str]:
     """The flags of the fence that a process was not started with, and those that would undo one, by name."""
     wanted = {flag.name: flag.word for flag in FLAGS if flag.fence}
     wrong = [name for name, word in wanted.items() if word not in words]

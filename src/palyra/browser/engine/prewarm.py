@@ -46,7 +46,7 @@ class ProcessPool(Generic[P]):
         self._spares: deque[P] = deque()
         self._noticing: dict[int, asyncio.Task[None]] = {}
         self._attention = asyncio.Event()
-        self._keeper: asyncio.Task[None] | None = None
+        self._refill_task: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -56,8 +56,8 @@ class ProcessPool(Generic[P]):
 
     def fill(self) -> None:
         """Begins to keep spares. Nothing is waited for."""
-        if self._keeper is None and not self._closed:
-            self._keeper = asyncio.create_task(self._keep(), name="browsers are kept ready")
+        if self._refill_task is None and not self._closed:
+            self._refill_task = asyncio.create_task(self._refill(), name="browsers are kept ready")
 
     async def take(self) -> P:
         """The spare that waited longest, or a new one. Whoever takes it closes it."""
@@ -76,17 +76,17 @@ class ProcessPool(Generic[P]):
     async def close(self) -> None:
         """Ends the spares. Those that were taken are their takers'."""
         self._closed = True
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.cancel()
+        refill_task, self._refill_task = self._refill_task, None
+        if refill_task is not None:
+            refill_task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await keeper
+                await refill_task
         while self._spares:
             self._discard(self._out(self._spares[0]))
         if self._ending:
             await asyncio.wait(self._ending)
 
-    async def _keep(self) -> None:
+    async def _refill(self) -> None:
         while True:
             self._attention.clear()
             for spare in [each for each in self._spares if not each.alive]:

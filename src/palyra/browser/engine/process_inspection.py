@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from palyra.browser.domain.limits import FolderSizes
-from palyra.browser.engine.isolation_layers import BROWSER, UNNAMED, FencesSeen, NetworkSeen, ProcessSeen
+from palyra.browser.engine.isolation_layers import BROWSER, UNNAMED, IsolationSeen, NetworkSeen, ProcessSeen
 from palyra.browser.engine.launch_plan import writable_folders
 
 _LISTEN: Final = "0A"
@@ -61,7 +61,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def look_at_process(pid: int) -> ProcessSeen | None:
+def inspect_process(pid: int) -> ProcessSeen | None:
     """None where it ended, or is just about to become another program."""
     try:
         status = Path(f"/proc/{pid}/status").read_bytes()
@@ -106,7 +106,7 @@ def look_at_network(pid: int) -> NetworkSeen:
     )
 
 
-def look_at_folders(root: str, sizes: FolderSizes) -> tuple[tuple[str, int, bool], ...]:
+def inspect_folders(root: str, sizes: FolderSizes) -> tuple[tuple[str, int, bool], ...]:
     """``root`` is the root of the process's own file system, as the host reaches it."""
     beneath = os.stat(root).st_dev
     seen = []
@@ -116,13 +116,13 @@ def look_at_folders(root: str, sizes: FolderSizes) -> tuple[tuple[str, int, bool
     return tuple(seen)
 
 
-def look_at_fences(first: int, sizes: FolderSizes) -> FencesSeen:
+def inspect_isolation(first: int, sizes: FolderSizes) -> IsolationSeen:
     """``first`` is the first process of the browser's pid namespace."""
-    processes = [look_at_process(pid) for pid in descendants(first) if pid != first]
-    return FencesSeen(
+    processes = [inspect_process(pid) for pid in descendants(first) if pid != first]
+    return IsolationSeen(
         processes=tuple(each for each in processes if each is not None),
         network=look_at_network(first),
-        folders=look_at_folders(f"/proc/{first}/root", sizes),
+        folders=inspect_folders(f"/proc/{first}/root", sizes),
     )
 
 

@@ -208,16 +208,16 @@ class ElementInput:
         reached the right one; None where the document tells nothing: input replaced it, or a dialog is open."""
         frames = [located.frame, *(each for each in self._frames.all() if each.frame_id != located.frame.frame_id)]
         try:
-            told = await self._unless_dialog(self._disarm(frames))
+            reports = await self._unless_dialog(self._disarm(frames))
         except DialogOpen:
             return None
         self._armed = False
         main = self._frames.main.frame_id
         self._answered = any(
-            each is not None and frame.frame_id == main for frame, each in zip(frames, told, strict=True)
+            each is not None and frame.frame_id == main for frame, each in zip(frames, reports, strict=True)
         )
         seen: list[str] | None = None
-        for frame, each in zip(frames, told, strict=True):
+        for frame, each in zip(frames, reports, strict=True):
             if each is None:
                 continue
             failed = each["failed"]

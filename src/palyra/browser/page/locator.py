@@ -9,7 +9,7 @@ import msgspec
 from palyra.browser.domain.action import ElementTarget
 from palyra.browser.domain.limits import MAX_FRAMES, MAX_NAMED
 from palyra.browser.domain.page_errors import BadSelector, DocumentGone, NoMatch, SeveralMatch, StaleRef
-from palyra.browser.domain.page_tree import Bound, Candidate, RefBook, listed, ranked, shown
+from palyra.browser.domain.page_tree import Bound, Candidate, RefRegistry, listed, ranked, render_element
 from palyra.browser.domain.ports import FrameView, PageView, Redact
 from palyra.browser.page.in_page_script import PageWorlds
 from palyra.errors import PalyraError
@@ -139,7 +139,7 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ElementFinder:
-    def __init__(self, frames: PageFrames, worlds: PageWorlds, refs: RefBook, redact: Redact) -> None:
+    def __init__(self, frames: PageFrames, worlds: PageWorlds, refs: RefRegistry, redact: Redact) -> None:
         self._frames = frames
         self._worlds = worlds
         self._refs = refs
@@ -163,7 +163,7 @@ class ElementFinder:
         if matched:
             named = [self._candidate(each.ref, each.bound) for each in matched[:MAX_NAMED]]
             raise SeveralMatch(
-                f"{self._asked(target)} matches {len(matched)} elements: {listed(named)}",
+                f"{self._describe_target(target)} matches {len(matched)} elements: {listed(named)}",
                 candidates=msgspec.to_builtins(named),
                 count=len(matched),
             )
@@ -184,36 +184,38 @@ class ElementFinder:
     async def matching(self, target: ElementTarget) -> list[Located]:
         """All that match a selector, over all frames: those that are seen before those that are not, and those that
         match exactly before those that hold what was asked for."""
-        asked = {"css": target.css, "text": target.text, "role": target.role, "name": target.name}
+        selector = {"css": target.css, "text": target.text, "role": target.role, "name": target.name}
         frames = self._frames.all()
-        answers = await asyncio.gather(*(self._ask(frame, asked) for frame in frames))
+        answers = await asyncio.gather(*(self._ask(frame, selector) for frame in frames))
         best: dict[int, list[Located]] = {}
         for frame, answer in zip(frames, answers, strict=True):
             if "problem" in answer:
-                raise BadSelector(f"{self._asked(target)} is no selector: {self._redact(answer['problem'])[:200]}")
-            told = [self.locate(frame, each) for each in answer["elements"]]
+                raise BadSelector(
+                    f"{self._describe_target(target)} is no selector: {self._redact(answer['problem'])[:200]}"
+                )
+            described = [self.locate(frame, each) for each in answer["elements"]]
             aim = answer.get("aim")
-            if len(told) == 1 and aim is not None:
-                told = [msgspec.structs.replace(told[0], aim=Point(aim["x"], aim["y"]))]
-            if told:
-                best.setdefault(int(answer["rank"]), []).extend(told)
+            if len(described) == 1 and aim is not None:
+                described = [msgspec.structs.replace(described[0], aim=Point(aim["x"], aim["y"]))]
+            if described:
+                best.setdefault(int(answer["rank"]), []).extend(described)
         return best[min(best)] if best else []
 
-    async def _ask(self, frame: FrameView, asked: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, frame: FrameView, selector: dict[str, Any]) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = await self._worlds.call(frame, "find", asked)
+            answer: dict[str, Any] = await self._worlds.call(frame, "find", selector)
             return answer
         except DocumentGone:
             return {"elements": []}
 
-    def locate(self, frame: FrameView, told: dict[str, Any]) -> Located:
+    def locate(self, frame: FrameView, described: dict[str, Any]) -> Located:
         """A ref for an element as the page's script tells of it."""
         bound = Bound(
             frame_id=frame.frame_id,
             loader_id=frame.loader_id,
-            number=told["number"],
-            role=told["role"],
-            name=told["name"],
+            number=described["number"],
+            role=described["role"],
+            name=described["name"],
         )
         return Located(ref=self._refs.bind(bound), bound=bound, frame=frame)
 
@@ -243,32 +245,34 @@ class ElementFinder:
 
     async def _tell(self, frame: FrameView, number: int) -> Located | None:
         try:
-            told = await self._worlds.call(frame, "tell", number)
+            described = await self._worlds.call(frame, "tell", number)
         except DocumentGone:
             return None
-        return self.locate(frame, told) if told is not None else None
+        return self.locate(frame, described) if described is not None else None
 
     async def _none(self, target: ElementTarget) -> NoReturn:
         wanted = target.name or target.text or ""
         near = await self._near(self._frames.all(), target.role or "", wanted) if wanted or target.role else []
         text = f"; nearest: {listed(near)}" if near else ""
-        raise NoMatch(f"{self._asked(target)} matches nothing on the page{text}", candidates=msgspec.to_builtins(near))
+        raise NoMatch(
+            f"{self._describe_target(target)} matches nothing on the page{text}", candidates=msgspec.to_builtins(near)
+        )
 
     async def _near(self, frames: Iterable[FrameView], role: str, wanted: str) -> list[Candidate]:
         found: list[tuple[Bound, str]] = []
         places: dict[Bound, tuple[FrameView, dict[str, Any]]] = {}
         for frame in frames:
             try:
-                for told in await self._worlds.call(frame, "candidates", role):
+                for described in await self._worlds.call(frame, "candidates", role):
                     bound = Bound(
                         frame_id=frame.frame_id,
                         loader_id=frame.loader_id,
-                        number=told["number"],
-                        role=told["role"],
-                        name=told["name"],
+                        number=described["number"],
+                        role=described["role"],
+                        name=described["name"],
                     )
                     found.append((bound, bound.name))
-                    places[bound] = (frame, told)
+                    places[bound] = (frame, described)
             except DocumentGone:
                 continue
         best = ranked(wanted, found) if wanted else found[:MAX_NAMED]
@@ -278,13 +282,13 @@ class ElementFinder:
         return Candidate(ref=ref, role=bound.role, name=self._redact(bound.name)[:200])
 
     def _named(self, ref: str, bound: Bound) -> str:
-        return f"{ref} ({shown(bound.role, self._redact(bound.name))})"
+        return f"{ref} ({render_element(bound.role, self._redact(bound.name))})"
 
     def name(self, located: Located) -> str:
         return self._named(located.ref, located.bound)
 
-    def _asked(self, target: ElementTarget) -> str:
+    def _describe_target(self, target: ElementTarget) -> str:
         if target.role is not None:
-            return self._redact(shown(target.role, target.name or ""))
+            return self._redact(render_element(target.role, target.name or ""))
         form = "css" if target.css is not None else "text"
         return self._redact(f"{form} {(target.css or target.text or '')[:200]!r}")

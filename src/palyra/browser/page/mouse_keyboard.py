@@ -65,11 +65,11 @@ class MouseActions:
             await self._worlds.call(to.frame, "arm", {"kind": "mouse", "last": _DRAG_ENDS, **bound})
         taken: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
-        def heard(event: CdpEvent) -> None:
+        def on_event(event: CdpEvent) -> None:
             if event.method == "Input.dragIntercepted" and not taken.done():
                 taken.set_result(event.params["data"])
 
-        stop = self._page.cdp.subscribe(self._page.session_id, heard)
+        stop = self._page.cdp.subscribe(self._page.session_id, on_event)
         try:
             await self._intercept(True)
             held = {"button": "left", "buttons": 1}

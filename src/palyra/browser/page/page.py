@@ -35,7 +35,7 @@ from palyra.browser.domain.page_errors import (
     StaleRef,
     WaitTimedOut,
 )
-from palyra.browser.domain.page_tree import RefBook, RefCounter
+from palyra.browser.domain.page_tree import RefCounter, RefRegistry
 from palyra.browser.domain.ports import FrameView, Made, PageView, Redact
 from palyra.browser.page.guarded_input import ElementInput, Needs
 from palyra.browser.page.in_page_script import PageScript, PageWorlds
@@ -61,13 +61,13 @@ class PageWait:
         page, one of its frames, or the list of frames changed."""
         changed = asyncio.Event()
 
-        def heard(event: CdpEvent) -> None:
+        def on_event(event: CdpEvent) -> None:
             if event.method.startswith(("Page.", "Target.")):
                 changed.set()
 
         with ExitStack() as listening:
             for session in {each.session_id for each in self._frames.all()}:
-                listening.callback(self._page.cdp.subscribe(session, heard))
+                listening.callback(self._page.cdp.subscribe(session, on_event))
             try:
                 while True:
                     changed.clear()
@@ -155,8 +155,8 @@ class PageWait:
         return await self._seen(located.frame, located.bound.number)
 
     async def _seen(self, frame: FrameView, number: int) -> bool:
-        told = await self._quietly(frame, "tell", number)
-        return told is not None and not told["hidden"]
+        state = await self._quietly(frame, "tell", number)
+        return state is not None and not state["hidden"]
 
     async def _text_there(self, text: str) -> bool:
         return any(await asyncio.gather(*(self._quietly(each, "textShown", text) for each in self._frames.all())))
@@ -165,13 +165,13 @@ class PageWait:
         """Chromium tells when nothing was loaded for half a second, and tells it again to whoever asks later."""
         idle = asyncio.Event()
 
-        def heard(event: CdpEvent) -> None:
+        def on_event(event: CdpEvent) -> None:
             if event.method == "Page.lifecycleEvent" and event.params.get("name") == "networkIdle":
                 main = self._frames.main
                 if event.params.get("frameId") == main.frame_id and event.params.get("loaderId") == main.loader_id:
                     idle.set()
 
-        stop = self._page.cdp.subscribe(self._page.session_id, heard)
+        stop = self._page.cdp.subscribe(self._page.session_id, on_event)
         try:
             await self._page.cdp.send("Page.setLifecycleEventsEnabled", {"enabled": True}, self._page.session_id)
             async with asyncio.timeout_at(deadline):
@@ -205,7 +205,7 @@ class ElementActor:
         self._page = page
         self._uploads = uploads
         self._redact = redact
-        self.refs = RefBook(counter)
+        self.refs = RefRegistry(counter)
         self._worlds = PageWorlds(page, script, redact)
         self._frames = PageFrames(page, self._worlds)
         self._finder = ElementFinder(self._frames, self._worlds, self.refs, redact)

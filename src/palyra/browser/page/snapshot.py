@@ -12,7 +12,7 @@ from palyra.browser.domain.action import ChromiumObserveSnapshot, ObserveAsk, Pi
 from palyra.browser.domain.cdp_messages import CommandRefused
 from palyra.browser.domain.limits import MAX_PICTURE_PIXELS
 from palyra.browser.domain.page_errors import DocumentGone, ElementHidden
-from palyra.browser.domain.page_tree import Bound, Key, RefBook, cut_bytes, render
+from palyra.browser.domain.page_tree import Bound, Key, RefRegistry, cut_bytes, render
 from palyra.browser.domain.ports import FrameView, Made, PageView, Redact
 from palyra.browser.page.guarded_input import ElementInput, Needs
 from palyra.browser.page.in_page_script import PageWorlds
@@ -105,7 +105,7 @@ class PageReader:
         frames: PageFrames,
         worlds: PageWorlds,
         finder: ElementFinder,
-        refs: RefBook,
+        refs: RefRegistry,
         redact: Redact,
     ) -> None:
         self._page = page

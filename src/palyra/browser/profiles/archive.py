@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from palyra.browser.engine.browser_folders import opened_folder
+from palyra.browser.engine.browser_folders import open_folder
 from palyra.errors import LimitExceeded, Tampered, Unavailable
 from palyra.limits import MIB
 
@@ -71,7 +71,7 @@ def read_archive(raw: bytes) -> list[Entry]:
     folders: set[tuple[bytes, ...]] = {()}
     last: list[bytes] = []
     for kind, path, content in _entries(raw):
-        names = checked_path(path)
+        names = check_path(path)
         if len(entries) == MAX_ENTRIES:
             raise ArchiveTooLarge(f"the archive has more than {MAX_ENTRIES} entries")
         if names <= last:
@@ -87,7 +87,7 @@ def read_archive(raw: bytes) -> list[Entry]:
     return entries
 
 
-def checked_path(path: bytes) -> list[bytes]:
+def check_path(path: bytes) -> list[bytes]:
     """The names of a path that stays where it is put."""
     names = path.split(b"/")
     if len(path) > MAX_PATH_BYTES or len(names) > MAX_DEPTH or any(len(name) > MAX_NAME_BYTES for name in names):
@@ -165,7 +165,7 @@ class Packed(msgspec.Struct, frozen=True):
 def pack(directory: Path) -> Packed:
     walk = _Walk()
     try:
-        with opened_folder(directory) as top:
+        with open_folder(directory) as top:
             walk.folder(top, b"")
     except OSError as error:
         raise DirectoryUnusable(f"cannot read {directory}: {error.strerror}") from error
@@ -178,7 +178,7 @@ def unpack(archive: bytes, directory: Path) -> int:
     They belong to whom the calling thread makes files for."""
     entries = read_archive(archive)
     try:
-        with opened_folder(directory) as top:
+        with open_folder(directory) as top:
             if os.listdir(top):
                 raise DirectoryUnusable(f"{directory} is not empty")
             for entry in entries:
@@ -199,12 +199,12 @@ class _Walk:
             if name in CACHES:
                 continue
             path = above + b"/" + name if above else name
-            checked_path(path)
+            check_path(path)
             mode = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode):
                 self._add(Entry(path), len(path))
                 # Depth is bounded by the check of the path.
-                with opened_folder(name, descriptor) as inner:
+                with open_folder(name, descriptor) as inner:
                     self.folder(inner, path)
             elif stat.S_ISREG(mode):
                 self._file(descriptor, name, path)

@@ -226,15 +226,15 @@ class ProfileLedger:
             )
         )
 
-    def follows(self, heard: ProfilesHead) -> bool:
+    def follows(self, last_head: ProfilesHead) -> bool:
         """Whether the change that somebody heard of is one of those that led here."""
-        return not heard.mark or heard.mark in self.registry.lineage
+        return not last_head.mark or last_head.mark in self.registry.lineage
 
-    def supersede(self, heard: ProfilesHead) -> None:
+    def supersede(self, last_head: ProfilesHead) -> None:
         """The profiles as they are follow, from now on, on a change that they did not come from."""
         before = self.registry
-        generation = max(before.generation, heard.generation) + 1
-        lineage = self._grown(*before.lineage, heard.mark)
+        generation = max(before.generation, last_head.generation) + 1
+        lineage = self._grown(*before.lineage, last_head.mark)
         self._write(msgspec.structs.replace(before, generation=generation, lineage=lineage))
 
     def _grown(self, *marks: str) -> tuple[str, ...]:

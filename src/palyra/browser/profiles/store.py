@@ -31,8 +31,8 @@ from palyra.browser.domain.profile import (
     ProfilesFolderRolledBack,
     SnapshotTooLarge,
     TooManyProfiles,
-    checked_colour,
-    checked_lasting,
+    check_colour,
+    check_persistence,
     checked_name,
     decode_snapshot,
     encode_snapshot,
@@ -97,10 +97,10 @@ class ProfileStore:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def expect(self, heard: ProfilesHead) -> ProfilesHead:
+    def expect(self, last_head: ProfilesHead) -> ProfilesHead:
         """From now on the profiles are used only if they follow on this change, which is known to have been made."""
         with self._guard:
-            self._missed = None if self._ledger.follows(heard) else heard
+            self._missed = None if self._ledger.follows(last_head) else last_head
             return self.head
 
     def accept(self) -> ProfilesHead:
@@ -137,13 +137,13 @@ class ProfileStore:
         persistence: bool = True,
         private: bool = False,
     ) -> BrowserProfileRecord:
-        checked_lasting(persistence, private)
+        check_persistence(persistence, private)
         now = self._now_ms()
         record = BrowserProfileRecord(
             profile_id=str(ProfileId.new()),
             principal=principal,
             name=checked_name(name),
-            colour=checked_colour(colour),
+            colour=check_colour(colour),
             persistence=persistence,
             private=private,
             persistence_id=str(ProfileId.new()),
@@ -164,7 +164,7 @@ class ProfileStore:
             if name != record.name:
                 self._refuse_name(self.profiles(principal), name)
             after = msgspec.structs.replace(
-                record, name=checked_name(name), colour=checked_colour(colour), updated_ms=self._now_ms()
+                record, name=checked_name(name), colour=check_colour(colour), updated_ms=self._now_ms()
             )
             self._ledger.replace(after)
         return after

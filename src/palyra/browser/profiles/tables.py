@@ -4,13 +4,13 @@ from palyra.browser.domain.session_api import ProfilesHead
 from palyra.store.port import Store, Transaction
 
 
-def read_heard(store: Store) -> ProfilesHead:
+def read_last_head(store: Store) -> ProfilesHead:
     """Without a mark where nothing was heard yet."""
     rows = store.read("SELECT generation, mark FROM browser_profiles_heard")
     return ProfilesHead(generation=rows[0][0], mark=rows[0][1]) if rows else ProfilesHead()
 
 
-def put_heard(tx: Transaction, head: ProfilesHead) -> None:
+def put_last_head(tx: Transaction, head: ProfilesHead) -> None:
     """What was heard late does not take the place of something newer: numbers only grow, also when an older copy was
     accepted."""
     tx.execute(

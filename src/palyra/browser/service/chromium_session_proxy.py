@@ -57,7 +57,7 @@ class ChromiumSessionProxy:
     def __init__(self, settings: EgressSettings, resolver: Resolver | None = None) -> None:
         self._resolver = resolver or SystemResolver(settings.static_hosts)
         self._service = EgressProxyPolicyService(OwnAddresses())
-        self._hearing: dict[str, Happened] = {}
+        self._reporters: dict[str, Happened] = {}
         self._proxy = EgressProxy(
             self._service,
             self._resolver,
@@ -69,23 +69,23 @@ class ChromiumSessionProxy:
     def judge(self, grant: EgressGrant) -> SessionRequestJudge:
         return SessionRequestJudge(self._service, grant)
 
-    def serve(self, listener: socket.socket, grant: EgressGrant, happened: Happened) -> "SessionDoor":
-        self._hearing[grant.grant_id] = happened
+    def serve(self, listener: socket.socket, grant: EgressGrant, happened: Happened) -> "SessionListener":
+        self._reporters[grant.grant_id] = happened
         try:
-            door = self._proxy.open_listener(grant, [ListeningSocket(kind=_KIND, socket=listener)])
+            opened = self._proxy.open_listener(grant, [ListeningSocket(kind=_KIND, socket=listener)])
         except BaseException:
             self.forget(grant)
             raise
-        return SessionDoor(self, door)
+        return SessionListener(self, opened)
 
     def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
         """As the observer of the proxy."""
-        hear = self._hearing.get(grant.grant_id)
-        if hear is not None:
-            hear(event)
+        report = self._reporters.get(grant.grant_id)
+        if report is not None:
+            report(event)
 
     def forget(self, grant: EgressGrant) -> None:
-        self._hearing.pop(grant.grant_id, None)
+        self._reporters.pop(grant.grant_id, None)
 
     def stats(self) -> ProxyStats:
         return self._proxy.stats()
@@ -97,16 +97,16 @@ class ChromiumSessionProxy:
             close()
 
 
-class SessionDoor:
-    def __init__(self, owner: ChromiumSessionProxy, door: CallListener) -> None:
+class SessionListener:
+    def __init__(self, owner: ChromiumSessionProxy, listener: CallListener) -> None:
         self._owner = owner
-        self._door = door
+        self._listener = listener
 
     def moved(self) -> int:
-        usage = self._door.usage()
+        usage = self._listener.usage()
         return usage.bytes_up + usage.bytes_down
 
     async def close(self) -> None:
-        self._door.close()
-        await self._door.wait_until_empty()
-        self._owner.forget(self._door.grant)
+        self._listener.close()
+        await self._listener.wait_until_empty()
+        self._owner.forget(self._listener.grant)

@@ -189,10 +189,10 @@ class BrowserClient:
         request = _for(wire.ProfileRequest, caller, profile_id=profile_id)
         return read((await self._ask("ResetProfile", request)).profile, ProfileView)
 
-    async def follow_profiles(self, caller: Caller, heard: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
+    async def follow_profiles(self, caller: Caller, last_head: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
         """How the profiles stand to what was heard of them last, then each change, until the daemon ends."""
         request = _for(wire.FollowProfilesRequest, caller)
-        write(heard, request.heard)
+        write(last_head, request.heard)
         async with contextlib.aclosing(self._follow("FollowProfiles", request)) as heads:
             async for head in heads:
                 yield read(head, ProfilesHead)

@@ -26,7 +26,7 @@ from palyra.browser.domain.session_api import (
     WatchAsk,
 )
 from palyra.browser.service.access import TOKEN_KEY, NotAdmitted, SocketPlace, admitted
-from palyra.browser.service.profile_service import ProfileDesk
+from palyra.browser.service.profile_service import ProfileService
 from palyra.browser.service.session import BrowserSession, HealthOf
 from palyra.browser.service.session_manager import SessionManager
 from palyra.browser.service.storage_transfer import export_state, import_state
@@ -91,7 +91,7 @@ _NO_CALLER: Final = "a request says for whom it is made"
 
 
 class BrowserService(BrowserServiceServicer):
-    def __init__(self, manager: SessionManager, profiles: ProfileDesk, health: HealthOf) -> None:
+    def __init__(self, manager: SessionManager, profiles: ProfileService, health: HealthOf) -> None:
         self._manager = manager
         self._profiles = profiles
         self._health = health
@@ -171,19 +171,19 @@ class BrowserService(BrowserServiceServicer):
     async def ListTabs(self, request: Any, context: Any) -> Any:  # noqa: N802
         _, session = self._used("ListTabs", request)
         answer = wire.ListTabsResponse()
-        for tab in session.parts.pages.tabs():
+        for tab in session.pages.tabs():
             write(tab, answer.tabs.add())
         return answer
 
     @answering
     async def ReadConsoleLog(self, request: Any, context: Any) -> Any:  # noqa: N802
         _, session = self._used("ReadConsoleLog", request)
-        return _entries(session.parts.pages.console_log(), request.last)
+        return _entries(session.pages.console_log(), request.last)
 
     @answering
     async def ReadNetworkLog(self, request: Any, context: Any) -> Any:  # noqa: N802
         _, session = self._used("ReadNetworkLog", request)
-        return _entries(session.parts.pages.network_log(), request.last)
+        return _entries(session.pages.network_log(), request.last)
 
     @answering
     async def ReadEvents(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -198,7 +198,7 @@ class BrowserService(BrowserServiceServicer):
         caller, session = self._used("GetCookies", request)
         _on_record(session, caller, "cookies listed")
         answer = wire.GetCookiesResponse()
-        for fields in await session.parts.pages.cookies():
+        for fields in await session.pages.cookies():
             write(msgspec.convert(fields, CookieView), answer.cookies.add())
         return answer
 
@@ -274,14 +274,14 @@ class BrowserService(BrowserServiceServicer):
     @answering
     async def ExportStorageState(self, request: Any, context: Any) -> Any:  # noqa: N802
         caller, session = self._used("ExportStorageState", request)
-        document = await export_state(session.parts)
+        document = await export_state(session)
         session.log.add(session_api.STATE_EXPORTED, text=f"{len(document)} bytes", caller=caller)
         return wire.StorageStateResponse(document=document)
 
     @answering
     async def ImportStorageState(self, request: Any, context: Any) -> Any:  # noqa: N802
         caller, session = self._used("ImportStorageState", request)
-        report = await import_state(session.parts, request.document)
+        report = await import_state(session, request.document)
         text = f"{report.cookies} cookies, {report.origins} origins"
         session.log.add(session_api.STATE_IMPORTED, text=text, caller=caller)
         return write(report, wire.ImportStorageStateResponse())

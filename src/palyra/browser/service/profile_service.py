@@ -11,14 +11,14 @@ from palyra.browser.profiles.store import ProfileStore
 from palyra.browser.service.session_manager import ProfileInUse
 
 
-class ProfileDesk:
+class ProfileService:
     def __init__(self, store: ProfileStore, session_of: Callable[[str], str]) -> None:
         self._store = store
         self._session_of = session_of
         self._followers: set[asyncio.Event] = set()
         self._ending = False
 
-    async def follow(self, heard: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
+    async def follow(self, last_head: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
         """How the profiles stand to what was heard of last, and each change from then on until ``end_following``; the
         latest where several come at once."""
         loop, news = asyncio.get_running_loop(), asyncio.Event()
@@ -29,14 +29,14 @@ class ProfileDesk:
         stop = self._store.subscribe(changed)
         self._followers.add(news)
         try:
-            told: ProfilesHead | None = None
-            await asyncio.to_thread(self._store.expect, heard)
+            sent: ProfilesHead | None = None
+            await asyncio.to_thread(self._store.expect, last_head)
             while True:
                 news.clear()
                 ending, head = self._ending, self._store.head
-                if head != told:
+                if head != sent:
                     yield head
-                    told = head
+                    sent = head
                 if ending:
                     return
                 await news.wait()

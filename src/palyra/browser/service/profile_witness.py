@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from palyra.browser.domain.session_api import Caller, ProfilesHead
-from palyra.browser.profiles.tables import put_heard, read_heard
+from palyra.browser.profiles.tables import put_last_head, read_last_head
 from palyra.store.event import NewEvent
 from palyra.store.port import Store, Transaction
 
@@ -39,15 +39,15 @@ class ProfileWitness:
     async def meet(self, client: "BrowserClient") -> Heads:
         """Says what was heard last and hears how the profiles stand to it; what comes is for ``follow``."""
         self._older = None
-        heads = client.follow_profiles(self._caller, read_heard(self._store))
-        await self._hear(await anext(heads))
+        heads = client.follow_profiles(self._caller, read_last_head(self._store))
+        await self._on_head(await anext(heads))
         return heads
 
     async def follow(self, heads: Heads) -> None:
         """Until the browser daemon ends, or is gone."""
         async with aclosing(heads):
             async for head in heads:
-                await self._hear(head)
+                await self._on_head(head)
 
     async def catch_up(self, client: "BrowserClient") -> None:
         """What was saved until now is remembered when this returns."""
@@ -55,26 +55,26 @@ class ProfileWitness:
 
     async def accept(self, client: "BrowserClient", actor: str) -> dict[str, Any]:
         """The older copy is the newest from now on; on record with who decided it."""
-        heard, found = read_heard(self._store), self._older or ProfilesHead()
+        last_head, found = read_last_head(self._store), self._older or ProfilesHead()
         head = await client.accept_profiles(Caller(operator=actor))
         self._older = None
-        told = {"heard": heard.generation, "found": found.generation, "generation": head.generation}
-        event = NewEvent(kind="browser.profiles_accepted", actor=actor, payload=told)
+        payload = {"heard": last_head.generation, "found": found.generation, "generation": head.generation}
+        event = NewEvent(kind="browser.profiles_accepted", actor=actor, payload=payload)
 
         def remember(tx: Transaction) -> None:
-            put_heard(tx, head)
+            put_last_head(tx, head)
             tx.append(event)
 
         await self._store.transact(remember)
-        return told
+        return payload
 
-    async def _hear(self, head: ProfilesHead) -> None:
+    async def _on_head(self, head: ProfilesHead) -> None:
         if not head.rolled_back:
             self._older = None
             if head.mark:
-                await self._store.transact(lambda tx: put_heard(tx, head))
+                await self._store.transact(lambda tx: put_last_head(tx, head))
         elif self._older is None:
             self._older = head
-            told = {"heard": read_heard(self._store).generation, "found": head.generation}
-            event = NewEvent(kind="browser.profiles_folder_rolled_back", actor=self._actor, payload=told)
+            payload = {"heard": read_last_head(self._store).generation, "found": head.generation}
+            event = NewEvent(kind="browser.profiles_folder_rolled_back", actor=self._actor, payload=payload)
             await self._store.transact(lambda tx: tx.append(event))

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -41,7 +42,7 @@ from palyra.browser.engine.chromium import ChromiumProcess
 from palyra.browser.tabs.download_folder import DownloadSandboxSession
 from palyra.browser.tabs.screencast import TooManyWatchers
 from palyra.clock import MS_PER_SECOND, Clock
-from palyra.egress.domain.events import EgressEvent, Refused
+from palyra.egress.domain.events import EgressEvent
 from palyra.egress.domain.grant import EgressGrant
 from palyra.errors import PalyraError
 from palyra.journal.redaction import Redactor
@@ -112,8 +113,9 @@ class SessionMetrics(Protocol):
 _GOOD: Final = ""
 
 
-class SessionParts(msgspec.Struct, kw_only=True):
-    """What a session has. ``profile`` is None where nothing is there at its start and nothing is kept."""
+@dataclass(kw_only=True, eq=False)
+class BrowserSession:
+    """``profile`` is None for a session that starts empty and keeps nothing."""
 
     session_id: str
     principal: str
@@ -126,54 +128,37 @@ class SessionParts(msgspec.Struct, kw_only=True):
     downloads: DownloadSandboxSession
     redactor: Redactor
     log: SessionLog
+    clock: Clock
+    metrics: SessionMetrics
     profile: BrowserProfileRecord | None = None
 
-
-class BrowserSession:
-    def __init__(self, parts: SessionParts, clock: Clock, metrics: SessionMetrics) -> None:
-        self.parts = parts
+    def __post_init__(self) -> None:
         self.closing = False
         self.over = asyncio.Event()
-        self._clock = clock
-        self._metrics = metrics
-        self._created_ms = clock.now_ms()
-        self._began = clock.monotonic()
+        self._created_ms = self.clock.now_ms()
+        self._began = self.clock.monotonic()
         self._used = self._began
         self._watchers = 0
-        self._downloads = asyncio.Lock()
-
-    @property
-    def session_id(self) -> str:
-        return self.parts.session_id
-
-    @property
-    def principal(self) -> str:
-        return self.parts.principal
+        self._download_lock = asyncio.Lock()
 
     @property
     def persistent(self) -> bool:
-        profile = self.parts.profile
-        return profile is not None and profile.persistence and not profile.private
-
-    @property
-    def log(self) -> SessionLog:
-        return self.parts.log
+        return self.profile is not None and self.profile.persistence and not self.profile.private
 
     def why_over(self) -> str | None:
-        return self.parts.meter.why_over(self._clock.monotonic())
+        return self.meter.why_over(self.clock.monotonic())
 
     def use(self) -> None:
         """On every call that is a use: raises when the session's time is up, or its browser gone."""
-        now = self._clock.monotonic()
-        self.parts.meter.use(now)
+        now = self.clock.monotonic()
+        self.meter.use(now)
         self._used = now
-        if self.parts.process.failure is not None:
-            failure = self.parts.process.failure
+        if (failure := self.process.failure) is not None:
             raise type(failure)(failure.message)
 
     def view(self) -> SessionView:
-        parts, budget = self.parts, self.parts.meter.budget
-        taken_by = parts.pages.live.taken_by
+        budget = self.meter.budget
+        taken_by = self.pages.live.taken_by
         state = SessionState.TAKEN_OVER if taken_by else SessionState.OPEN
         return SessionView(
             session_id=self.session_id,
@@ -182,19 +167,19 @@ class BrowserSession:
             created_ms=self._created_ms,
             ends_ms=self._created_ms + budget.max_session_lifetime_ms,
             idle_ends_ms=self._created_ms + round((self._used - self._began) * MS_PER_SECOND) + budget.idle_ttl_ms,
-            label=parts.ask.label,
-            profile_id=parts.profile.profile_id if parts.profile else "",
+            label=self.ask.label,
+            profile_id=self.profile.profile_id if self.profile else "",
             persistent=self.persistent,
             budget=msgspec.structs.asdict(budget),
             spent=self._spent(),
-            hosts=parts.ask.hosts,
-            private_targets=parts.ask.private_targets,
-            any_public_host=parts.ask.any_public_host,
-            allow_evaluate=parts.ask.allow_evaluate,
-            tabs=parts.pages.tabs(),
-            fences_json=msgspec.json.encode(parts.process.receipt),
-            fences_waived=tuple(map(str, parts.process.receipt.waived)),
-            product=parts.process.product,
+            hosts=self.ask.hosts,
+            private_targets=self.ask.private_targets,
+            any_public_host=self.ask.any_public_host,
+            allow_evaluate=self.ask.allow_evaluate,
+            tabs=self.pages.tabs(),
+            fences_json=msgspec.json.encode(self.process.receipt),
+            fences_waived=tuple(map(str, self.process.receipt.waived)),
+            product=self.process.product,
             operator=taken_by,
         )
 
@@ -217,65 +202,65 @@ class BrowserSession:
             self.use()
             self._require_allowed(action)
             if isinstance(action, Type) and action.secret is not None:
-                self.parts.redactor.register(action.secret)
-            outcome = await self.parts.pages.perform(action)
+                self.redactor.register(action.secret)
+            outcome = await self.pages.perform(action)
             if outcome.media_type.startswith("image/"):
-                self.parts.meter.require("max_screenshot_bytes", len(outcome.content))
+                self.meter.require("max_screenshot_bytes", len(outcome.content))
         except PalyraError as problem:
-            self._metrics.acted(kind, problem.code)
+            self.metrics.acted(kind, problem.code)
             self.log.add(log.ACTED, text=kind, code=problem.code, tab=action.tab, caller=caller)
             raise
-        self._metrics.acted(kind, _GOOD)
+        self.metrics.acted(kind, _GOOD)
         self.log.add(log.ACTED, text=f"{kind} at {outcome.url}", tab=outcome.tab, caller=caller)
         return outcome
 
     async def observe(self, caller: Caller, ask: ObserveAsk) -> ChromiumObserveSnapshot:
         try:
             self.use()
-            snapshot = await self.parts.pages.observe(ask)
+            snapshot = await self.pages.observe(ask)
         except PalyraError as problem:
-            self._metrics.acted("observe", problem.code)
+            self.metrics.acted("observe", problem.code)
             self.log.add(log.OBSERVED, code=problem.code, tab=ask.tab, caller=caller)
             raise
-        self._metrics.acted("observe", _GOOD)
+        self.metrics.acted("observe", _GOOD)
         self.log.add(log.OBSERVED, text=snapshot.url, tab=snapshot.tab, caller=caller)
         return snapshot
 
     # Downloads.
 
     def download_records(self) -> list[DownloadRecord]:
-        return self.parts.downloads.records()
+        return self.downloads.records()
 
     async def read_download(self, download_id: str) -> bytes:
-        async with self._downloads:
-            return await asyncio.to_thread(self.parts.downloads.read, download_id)
+        async with self._download_lock:
+            return await asyncio.to_thread(self.downloads.read, download_id)
 
     async def release_download(self, caller: Caller, download_id: str) -> DownloadRecord:
-        async with self._downloads:
-            record = await asyncio.to_thread(self.parts.downloads.release, download_id, caller.operator)
+        async with self._download_lock:
+            record = await asyncio.to_thread(self.downloads.release, download_id, caller.operator)
         self.log.add(log.DOWNLOAD_RELEASED, text=f"{record.id} {record.digest} {record.name}", caller=caller)
         return record
 
     async def delete_download(self, caller: Caller, download_id: str) -> DownloadRecord:
-        async with self._downloads:
-            record = await asyncio.to_thread(self.parts.downloads.delete, download_id)
+        async with self._download_lock:
+            record = await asyncio.to_thread(self.downloads.delete, download_id)
         self.log.add(log.DOWNLOAD_DELETED, text=f"{record.id} {record.digest} {record.name}", caller=caller)
         return record
 
     # People.
 
     async def take_over(self, caller: Caller, reason: str) -> None:
-        await self.parts.pages.live.take_over(caller.operator)
+        await self.pages.live.take_over(caller.operator)
         self.log.add(log.TAKEN_OVER, text=reason, caller=caller)
 
     def hand_back(self, caller: Caller) -> None:
-        self.parts.pages.live.hand_back(caller.operator)
+        self.pages.live.hand_back(caller.operator)
         self.log.add(log.HANDED_BACK, caller=caller)
 
     async def operate(self, caller: Caller, inputs: Sequence[OperatorInput]) -> None:
         self.use()
         for given in inputs:
-            await self.parts.pages.live.operate(caller.operator, given)
+            await self.pages.live.operate(caller.operator, given)
         # What was typed is the person's own: it is counted, not shown.
         kinds = ", ".join(dict.fromkeys(given.does.value for given in inputs))
         self.log.add(log.OPERATED, text=f"{len(inputs)}: {kinds}", caller=caller)
@@ -306,7 +291,7 @@ class BrowserSession:
                         await task
 
     async def _show(self, waiting: "asyncio.Queue[LiveFrame | SessionEvent | None]") -> None:
-        async for frame in self.parts.pages.live.frames():
+        async for frame in self.pages.live.frames():
             # A watcher that has not taken the last ones gets no more of them.
             if waiting.empty():
                 waiting.put_nowait(frame)
@@ -315,39 +300,30 @@ class BrowserSession:
         await self.over.wait()
         waiting.put_nowait(None)
 
-    # What happens to it.
-
-    def egress_happened(self, event: EgressEvent) -> None:
-        self._metrics.egress(event)
-        if isinstance(event, Refused):
-            refusal = event.refusal
-            self.log.add(log.REFUSED, text=f"{refusal.host}:{refusal.port} {refusal.detail}", code=refusal.code)
-
     def _require_allowed(self, action: Action) -> None:
         if isinstance(action, SetFileInput):
             size = sum(len(each.content) for each in action.files)
             if size > limits.MAX_UPLOAD_BYTES:
                 raise BadRequest(f"{size} bytes cannot be uploaded at once; at most {limits.MAX_UPLOAD_BYTES}")
-        budget: SessionBudget = self.parts.meter.budget
-        moved = self.parts.guard.moved()
+        budget: SessionBudget = self.meter.budget
+        moved = self.guard.moved()
         if moved >= budget.max_network_bytes:
             raise BudgetSpent(f"the session moved its {moved} bytes", field="max_network_bytes")
 
     async def _picture(self) -> ActionOutcome | None:
         """Of the page as it is when something failed. Its own failure is not told."""
         try:
-            return await self.parts.pages.perform(Screenshot())
+            return await self.pages.perform(Screenshot())
         except PalyraError:
             return None
 
     def _spent(self) -> dict[str, int]:
-        parts = self.parts
         return {
-            "max_actions_per_session": parts.meter.actions,
-            "max_tabs_per_session": len(parts.pages.tabs()),
-            "max_network_bytes": parts.guard.moved(),
-            "max_session_downloads": parts.downloads.files_kept,
-            "max_session_download_bytes": parts.downloads.bytes_kept,
+            "max_actions_per_session": self.meter.actions,
+            "max_tabs_per_session": len(self.pages.tabs()),
+            "max_network_bytes": self.guard.moved(),
+            "max_session_downloads": self.downloads.files_kept,
+            "max_session_download_bytes": self.downloads.bytes_kept,
         }
 
 

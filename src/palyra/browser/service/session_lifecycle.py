@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -27,12 +26,11 @@ from palyra.browser.service.session import (
     OpensPages,
     PagesNeeds,
     SessionMetrics,
-    SessionParts,
 )
-from palyra.browser.service.storage_transfer import forgettable, restore
+from palyra.browser.service.storage_transfer import read_session_cookies, restore
 from palyra.browser.tabs.download_folder import DownloadSandboxSession, SessionFolders
 from palyra.clock import Clock
-from palyra.egress.domain.events import EgressEvent
+from palyra.egress.domain.events import EgressEvent, Refused
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.rules import HostRule, is_within, parse_rules
 from palyra.errors import Failed, InvalidInput, PalyraError
@@ -57,7 +55,6 @@ class _LastWords:
 
 async def end_session(session: BrowserSession, store: ProfileStore, *, discard: bool) -> CloseReport:
     """Everything of it is gone when this returns, whatever happened on the way."""
-    parts = session.parts
     keep = session.persistent and not discard
     archives: list[bytes] = []
     words = _LastWords()
@@ -68,14 +65,14 @@ async def end_session(session: BrowserSession, store: ProfileStore, *, discard: 
     problem: PalyraError | None = None
     clean = False
     try:
-        if keep and parts.process.alive:
+        if keep and session.process.alive:
             words = await _last_words(session)
-        await _quietly(parts.pages.close(), "the pages of a session")
-        clean = await parts.process.close(graceful=keep, archive=archive if keep else None)
+        await _quietly(session.pages.close(), "the pages of a session")
+        clean = await session.process.close(graceful=keep, archive=archive if keep else None)
     except PalyraError as failure:
         problem = failure
     finally:
-        await _quietly(parts.guard.close(), "the guard of a session")
+        await _quietly(session.guard.close(), "the guard of a session")
     if not keep:
         return CloseReport()
     if problem is None and not clean:
@@ -90,10 +87,10 @@ async def end_session(session: BrowserSession, store: ProfileStore, *, discard: 
 
 async def _last_words(session: BrowserSession) -> _LastWords:
     """A page that hangs, or lies, costs its tabs and not the profile."""
-    pages, words = session.parts.pages, _LastWords()
+    pages, words = session.pages, _LastWords()
     try:
         async with asyncio.timeout(limits.LAST_WORDS_SECONDS):
-            words.session_cookies = await forgettable(session.parts.process.cdp)
+            words.session_cookies = await read_session_cookies(session.process.cdp)
             words.permissions = pages.permissions()
             words.tabs = await pages.saved_tabs()
     except (PalyraError, TimeoutError) as problem:
@@ -102,7 +99,7 @@ async def _last_words(session: BrowserSession) -> _LastWords:
 
 
 async def _save(session: BrowserSession, store: ProfileStore, archive: bytes, words: _LastWords) -> CloseReport:
-    profile = session.parts.profile
+    profile = session.profile
     assert profile is not None
     snapshot = PersistedSessionSnapshot(
         archive=archive, tabs=words.tabs, permissions=words.permissions, session_cookies=words.session_cookies
@@ -184,14 +181,21 @@ class SessionMaker(msgspec.Struct, kw_only=True):
             snapshot = await asyncio.to_thread(self.store.load, caller.principal, profile.profile_id)
         redactor = Redactor()
         journal = SessionLog(self.clock.now_ms, redactor.text)
-        told = _Told()
         async with AsyncExitStack() as undo:
             process = await self._browser(snapshot)
             undo.push_async_callback(partial(process.close, graceful=False))
-            guard = self.guards.serve(process.take_guard(), grant, told)
+            guard = self.guards.serve(process.take_guard(), grant, _egress_reporter(journal, self.metrics))
             undo.push_async_callback(guard.close)
             undo.callback(self.folders.remove, session_id)
-            downloads = await asyncio.to_thread(self._downloads, session_id, process, budget, _telling(journal))
+            downloads = await asyncio.to_thread(
+                DownloadSandboxSession,
+                self.folders.of(session_id),
+                process.downloads,
+                budget=budget,
+                rules=self.download_rules,
+                now_ms=self.clock.now_ms,
+                on_finish=_download_reporter(journal),
+            )
             meter = SessionMeter(budget, self.clock.monotonic())
             judge = self.guards.judge(grant)
             pages = await self.open_pages(
@@ -205,7 +209,7 @@ class SessionMaker(msgspec.Struct, kw_only=True):
                 )
             )
             undo.push_async_callback(pages.close)
-            parts = SessionParts(
+            session = BrowserSession(
                 session_id=session_id,
                 principal=caller.principal,
                 ask=ask,
@@ -217,12 +221,12 @@ class SessionMaker(msgspec.Struct, kw_only=True):
                 downloads=downloads,
                 redactor=redactor,
                 log=journal,
+                clock=self.clock,
+                metrics=self.metrics,
                 profile=profile,
             )
-            session = BrowserSession(parts, self.clock, self.metrics)
-            told.hear = session.egress_happened
             journal.add(log.OPENED, text=ask.label, caller=caller)
-            await _as_it_was(session, snapshot)
+            await _restore(session, snapshot)
             if ask.viewport_width and ask.viewport_height:
                 await pages.perform(SetViewport(width=ask.viewport_width, height=ask.viewport_height))
             undo.pop_all()
@@ -231,47 +235,18 @@ class SessionMaker(msgspec.Struct, kw_only=True):
     async def _browser(self, snapshot: PersistedSessionSnapshot | None) -> ChromiumProcess:
         return await (self.browsers.blank() if snapshot is None else self.browsers.with_profile(snapshot.archive))
 
-    def _downloads(
-        self, session_id: str, process: ChromiumProcess, budget: SessionBudget, told: "Ended"
-    ) -> DownloadSandboxSession:
-        return _RecordedDownloads(
-            self.folders.of(session_id),
-            process.downloads,
-            budget=budget,
-            rules=self.download_rules,
-            now_ms=self.clock.now_ms,
-            told=told,
-        )
+
+def _egress_reporter(journal: SessionLog, metrics: SessionMetrics) -> Callable[[EgressEvent], None]:
+    def report(event: EgressEvent) -> None:
+        metrics.egress(event)
+        if isinstance(event, Refused):
+            refusal = event.refusal
+            journal.add(log.REFUSED, text=f"{refusal.host}:{refusal.port} {refusal.detail}", code=refusal.code)
+
+    return report
 
 
-Ended = Callable[[DownloadRecord], None]
-
-
-class _Told:
-    """The guard is served before there is a session to hear of it; until then there are no pages either."""
-
-    def __init__(self) -> None:
-        self.hear: Callable[[EgressEvent], None] | None = None
-
-    def __call__(self, event: EgressEvent) -> None:
-        if self.hear is not None:
-            self.hear(event)
-
-
-class _RecordedDownloads(DownloadSandboxSession):
-    """Tells of each that ended, on whichever thread that happens."""
-
-    def __init__(self, root: Path, incoming: Path, *, told: Ended, **more: Any) -> None:
-        self._told = told
-        super().__init__(root, incoming, **more)
-
-    def finish(self, guid: str, *, complete: bool) -> DownloadRecord:
-        record = super().finish(guid, complete=complete)
-        self._told(record)
-        return record
-
-
-def _telling(journal: SessionLog) -> Ended:
+def _download_reporter(journal: SessionLog) -> Callable[[DownloadRecord], None]:
     loop = asyncio.get_running_loop()
 
     def add(record: DownloadRecord) -> None:
@@ -279,25 +254,24 @@ def _telling(journal: SessionLog) -> Ended:
         text = f"{record.id} {record.digest} {record.name}: {record.folder}" + (f" ({reasons})" if reasons else "")
         journal.add(log.DOWNLOADED, text=text, code=str(record.reasons[0]) if record.reasons else "")
 
-    def told(record: DownloadRecord) -> None:
+    def report(record: DownloadRecord) -> None:
         loop.call_soon_threadsafe(add, record)
 
-    return told
+    return report
 
 
-async def _as_it_was(session: BrowserSession, snapshot: PersistedSessionSnapshot | None) -> None:
+async def _restore(session: BrowserSession, snapshot: PersistedSessionSnapshot | None) -> None:
     """What the last session left. What cannot be had again is on record, and no reason not to begin."""
     if snapshot is None:
         return
-    parts = session.parts
     try:
-        await restore(parts.process.cdp, snapshot.session_cookies)
-        await parts.pages.restore_permissions(snapshot.permissions)
-        refused = await parts.pages.restore_tabs(snapshot.tabs)
+        await restore(session.process.cdp, snapshot.session_cookies)
+        await session.pages.restore_permissions(snapshot.permissions)
+        refused = await session.pages.restore_tabs(snapshot.tabs)
     except PalyraError as problem:
-        if not parts.process.alive:
+        if not session.process.alive:
             raise
-        parts.log.add(log.NOT_RESTORED, text=problem.message, code=problem.code)
+        session.log.add(log.NOT_RESTORED, text=problem.message, code=problem.code)
         return
     for each in refused:
-        parts.log.add(log.NOT_RESTORED, text=each)
+        session.log.add(log.NOT_RESTORED, text=each)

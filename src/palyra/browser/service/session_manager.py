@@ -20,7 +20,7 @@ from palyra.ids import Ulid
 log = logging.getLogger(__name__)
 
 # Why sessions end: a closed set, for metrics and records.
-ASKED: Final = "asked"
+ON_REQUEST: Final = "asked"
 STOPPED: Final = "stopped"
 CRASHED: Final = "crashed"
 
@@ -130,7 +130,7 @@ class SessionManager:
         if self._stopping:
             raise Stopping("no session is opened any more")
 
-    async def close(self, session: BrowserSession, *, discard: bool = False, reason: str = ASKED) -> CloseReport:
+    async def close(self, session: BrowserSession, *, discard: bool = False, reason: str = ON_REQUEST) -> CloseReport:
         """Who asks later gets the same report."""
         return await asyncio.shield(self._begin_end(session, reason, discard=discard))
 
@@ -156,7 +156,7 @@ class SessionManager:
             self.sweep()
 
     async def _watch(self, session: BrowserSession) -> None:
-        await session.parts.process.ended.wait()
+        await session.process.ended.wait()
         if not session.closing:
             self._begin_end(session, CRASHED)
 
@@ -171,7 +171,7 @@ class SessionManager:
         return task
 
     async def _end(self, session: BrowserSession, reason: str, discard: bool) -> CloseReport:
-        session_id, failure = session.session_id, session.parts.process.failure
+        session_id, failure = session.session_id, session.process.failure
         if failure is not None:
             session.log.add(session_api.FAILED, text=failure.message, code=failure.code)
         try:
@@ -227,7 +227,7 @@ class SessionManager:
             del self._profiles[profile_id]
 
     def _remember(self, session: BrowserSession, reason: str) -> None:
-        failure = session.parts.process.failure
+        failure = session.process.failure
         why = failure if reason == CRASHED and failure is not None else over(reason)
         self._ended[session.session_id] = (session.principal, why)
         while len(self._ended) > limits.MAX_ENDED_KEPT:
@@ -243,7 +243,7 @@ class SessionManager:
 _WHY: Final = {
     "lifetime": "it reached its longest life",
     "idle": "nobody used it for too long",
-    ASKED: "it was closed",
+    ON_REQUEST: "it was closed",
     STOPPED: "the browser daemon ended",
     CRASHED: "its browser ended",
 }

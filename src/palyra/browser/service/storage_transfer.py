@@ -26,7 +26,7 @@ from palyra.browser.profiles.storage_state import (
     to_cdp,
     write_storage_state,
 )
-from palyra.browser.service.session import SessionParts
+from palyra.browser.service.session import BrowserSession
 from palyra.errors import InvalidInput, PalyraError, Unavailable
 from palyra.secret import Secret
 
@@ -45,7 +45,7 @@ async def put_cookies(cdp: Cdp, cookies: Iterable[StateCookie]) -> int:
     return len(given)
 
 
-async def forgettable(cdp: Cdp) -> bytes:
+async def read_session_cookies(cdp: Cdp) -> bytes:
     """A storage state of the cookies that end with the browser; empty where there are none."""
     found = [cookie for cookie in await all_cookies(cdp) if cookie.expires == SESSION_EXPIRES]
     readable = tuple(filter(_can_be_read, found))
@@ -87,13 +87,13 @@ class TabsOfOurs(Protocol):
     async def end_tab(self, tab: Any) -> None: ...
 
 
-async def export_state(parts: SessionParts) -> bytes:
+async def export_state(session: BrowserSession) -> bytes:
     """Cookies of every site, and the local storage of those that were open in this session."""
-    cdp: Cdp = parts.process.cdp
+    cdp: Cdp = session.process.cdp
     origins = []
-    for origin in _origins_seen(parts.pages):
+    for origin in _origins_seen(session.pages):
         try:
-            async with _at(parts, origin) as session_id:
+            async with _at(session, origin) as session_id:
                 answer = await cdp.send("DOMStorage.getDOMStorageItems", {"storageId": _storage(origin)}, session_id)
         except PalyraError:
             # A site that may not be reached any more has nothing to say.
@@ -104,14 +104,14 @@ async def export_state(parts: SessionParts) -> bytes:
     return write_storage_state(StorageState(cookies=await all_cookies(cdp), origins=tuple(origins)))
 
 
-async def import_state(parts: SessionParts, document: bytes) -> ImportReport:
+async def import_state(session: BrowserSession, document: bytes) -> ImportReport:
     """Beside what is there: a cookie or an item of the same name is replaced."""
     state = read_storage_state(document)
-    cdp: Cdp = parts.process.cdp
+    cdp: Cdp = session.process.cdp
     for each in state.origins:
-        await parts.judge.judge_document(f"{each.origin}/")
+        await session.judge.judge_document(f"{each.origin}/")
     for each in state.origins:
-        async with _at(parts, each.origin) as session_id:
+        async with _at(session, each.origin) as session_id:
             for name, value in each.local_storage:
                 item = {"storageId": _storage(each.origin), "key": name, "value": value.reveal()}
                 await cdp.send("DOMStorage.setDOMStorageItem", item, session_id)
@@ -135,14 +135,14 @@ def _storage(origin: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _at(parts: SessionParts, origin: str) -> AsyncIterator[str]:
+async def _at(session: BrowserSession, origin: str) -> AsyncIterator[str]:
     """The CDP session of a tab that shows an empty document of this origin."""
-    await parts.judge.judge_document(f"{origin}/")
-    cdp, tabs = parts.process.cdp, _tabs_of(parts.pages)
+    await session.judge.judge_document(f"{origin}/")
+    cdp, tabs = session.process.cdp, _tabs_of(session.pages)
     tab: _Tab = await tabs.new_tab()
     session_id = tab.session_id
     loaded = asyncio.Event()
-    stop = cdp.subscribe(session_id, _answering(cdp, session_id, loaded))
+    stop = cdp.subscribe(session_id, _answer_with_empty_page(cdp, session_id, loaded))
     try:
         # A worker of the site's would answer in our place.
         await cdp.send("Network.setBypassServiceWorker", {"bypass": True}, session_id)
@@ -161,8 +161,8 @@ async def _at(parts: SessionParts, origin: str) -> AsyncIterator[str]:
         await tabs.end_tab(tab)
 
 
-def _answering(cdp: Cdp, session_id: str, loaded: asyncio.Event) -> Callable[[CdpEvent], None]:
-    def heard(event: CdpEvent) -> None:
+def _answer_with_empty_page(cdp: Cdp, session_id: str, loaded: asyncio.Event) -> Callable[[CdpEvent], None]:
+    def on_event(event: CdpEvent) -> None:
         if event.method == "Page.loadEventFired":
             loaded.set()
         elif event.method == "Fetch.requestPaused":
@@ -170,4 +170,4 @@ def _answering(cdp: Cdp, session_id: str, loaded: asyncio.Event) -> Callable[[Cd
             answer = {"responseCode": 200, "responseHeaders": headers, "body": _EMPTY}
             cdp.post("Fetch.fulfillRequest", {"requestId": event.params["requestId"], **answer}, session_id)
 
-    return heard
+    return on_event

@@ -37,9 +37,9 @@ from palyra.browser.domain.download import (
     Reason,
     Verdict,
     judge,
-    shown_name,
+    to_display_name,
 )
-from palyra.browser.engine.browser_folders import opened_folder
+from palyra.browser.engine.browser_folders import open_folder
 from palyra.errors import Unavailable
 
 # Between two looks at a growing file: at the loopback's speed some MiB pass, which the mount's size limit holds.
@@ -69,10 +69,18 @@ class DownloadSandboxSession:
     """One session's downloads. Its methods block on the disk: call them on a thread, one at a time."""
 
     def __init__(
-        self, root: Path, incoming: Path, *, budget: SessionBudget, rules: DownloadRules, now_ms: Callable[[], int]
+        self,
+        root: Path,
+        incoming: Path,
+        *,
+        budget: SessionBudget,
+        rules: DownloadRules,
+        now_ms: Callable[[], int],
+        on_finish: Callable[[DownloadRecord], None] = lambda _: None,
     ) -> None:
+        """``on_finish`` is called with the record of each download that ended, on the thread that ended it."""
         self._root, self._incoming = root, incoming
-        self._budget, self._rules, self._now_ms = budget, rules, now_ms
+        self._budget, self._rules, self._now_ms, self._on_finish = budget, rules, now_ms, on_finish
         self._begun: dict[str, tuple[DownloadId, Announced]] = {}
         self._records: dict[str, DownloadRecord] = {}
         self._refusals: list[DownloadRecord] = []
@@ -106,7 +114,7 @@ class DownloadSandboxSession:
     def overgrown(self) -> list[str]:
         """The GUIDs of running downloads that are past a limit now, and must be stopped."""
         try:
-            with opened_folder(self._incoming) as incoming:
+            with open_folder(self._incoming) as incoming:
                 # A copy: downloads begin and end on other threads meanwhile.
                 sizes = {
                     guid: max(_size(incoming, guid), _size(incoming, guid + _PARTIAL)) for guid in tuple(self._begun)
@@ -133,10 +141,14 @@ class DownloadSandboxSession:
         begun = self._begun.pop(guid, None)
         if begun is None:
             raise NoSuchDownload("no such download has begun in this session")
-        id_, announced = begun
-        most = self._budget.max_download_bytes
+        record = self._take_in(*begun, complete=complete)
+        self._on_finish(record)
+        return record
+
+    def _take_in(self, id_: DownloadId, announced: Announced, *, complete: bool) -> DownloadRecord:
+        guid, most = announced.guid, self._budget.max_download_bytes
         try:
-            with opened_folder(self._root) as root:
+            with open_folder(self._root) as root:
                 data, true_size = self._taken(guid, most)
                 if data is None:
                     return self._refuse(announced, Reason.NOT_A_FILE, 0, id_)
@@ -165,7 +177,7 @@ class DownloadSandboxSession:
         """Whatever Chromium left under the name, of a download that was refused or cut before it ended there."""
         if not _GUID.fullmatch(guid):
             return
-        with contextlib.suppress(OSError), opened_folder(self._incoming) as incoming:
+        with contextlib.suppress(OSError), open_folder(self._incoming) as incoming:
             for name in (guid, guid + _PARTIAL):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=incoming)
@@ -189,7 +201,7 @@ class DownloadSandboxSession:
         self._content(record)
         released = msgspec.structs.replace(record, folder=Folder.ALLOWLIST, released_by=by)
         try:
-            with opened_folder(self._root) as root:
+            with open_folder(self._root) as root:
                 # The record first: content without one is waste, a record without content would be a lie.
                 _write(root, f"{Folder.ALLOWLIST}/{id_}{_RECORD}", msgspec.json.encode(released))
                 os.rename(f"{record.folder}/{id_}", f"{Folder.ALLOWLIST}/{id_}", src_dir_fd=root, dst_dir_fd=root)
@@ -203,7 +215,7 @@ class DownloadSandboxSession:
         """The record of what is gone. The session's budget does not grow by it."""
         record = self._known(id_)
         try:
-            with opened_folder(self._root) as root:
+            with open_folder(self._root) as root:
                 for name in (f"{record.folder}/{id_}", f"{record.folder}/{id_}{_RECORD}"):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(name, dir_fd=root)
@@ -215,7 +227,7 @@ class DownloadSandboxSession:
     def _taken(self, guid: str, most: int) -> tuple[bytes | None, int]:
         """At most the limit of what Chromium left under the name, and its whole size; None for what is no file."""
         try:
-            with opened_folder(self._incoming) as incoming:
+            with open_folder(self._incoming) as incoming:
                 descriptor = _open_either(incoming, guid, guid + _PARTIAL)
         except OSError:
             return None, 0
@@ -238,7 +250,7 @@ class DownloadSandboxSession:
     ) -> DownloadRecord:
         return DownloadRecord(
             id=str(id_),
-            name=shown_name(announced.suggested_name),
+            name=to_display_name(announced.suggested_name),
             source=announced.source[:MAX_SOURCE_CHARS],
             declared_type=announced.declared_type and announced.declared_type[:MAX_SOURCE_CHARS],
             detail=sniffed.detail,
@@ -271,7 +283,7 @@ class DownloadSandboxSession:
 
     def _content(self, record: DownloadRecord) -> bytes:
         try:
-            with opened_folder(self._root) as root:
+            with open_folder(self._root) as root:
                 data = _read(root, f"{record.folder}/{record.id}", record.size)
         except OSError as error:
             raise DownloadChanged(f"{record.name} cannot be read: {error.strerror}", id=record.id) from error
@@ -281,7 +293,7 @@ class DownloadSandboxSession:
 
     def _load(self, folder: Folder) -> None:
         """What an earlier life of the daemon kept. A file and its record belong together; one alone is waste."""
-        with opened_folder(self._root) as root, opened_folder(self._root / folder) as place:
+        with open_folder(self._root) as root, open_folder(self._root / folder) as place:
             for name in sorted(os.listdir(place)):
                 if name.endswith(_RECORD):
                     continue

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.download import DownloadRecord, DownloadRefused
-from palyra.browser.domain.page_address import Refusals, shown_address
+from palyra.browser.domain.page_address import Refusals, render_address
 from palyra.browser.domain.ports import Redact
 from palyra.browser.engine.cdp_connection import CdpPipe
 from palyra.browser.engine.launch_plan import DOWNLOADS
@@ -58,7 +58,7 @@ class PageDownloads:
         if tasks:
             await asyncio.wait(tasks)
 
-    def heard(self, event: CdpEvent) -> None:
+    def on_event(self, event: CdpEvent) -> None:
         if event.method == "Network.responseReceived" and event.params.get("type") == "Document":
             self._answered(str(event.params["requestId"]), event.params["response"])
         elif event.method == "Network.loadingFailed":
@@ -112,7 +112,7 @@ class PageDownloads:
         announced = Announced(
             guid=guid,
             suggested_name=str(params.get("suggestedFilename", "")),
-            source=shown_address(self._redact(url)),
+            source=render_address(self._redact(url)),
             declared_type=declared,
         )
         try:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from palyra.browser.domain.action import LoadState
-from palyra.browser.domain.page_address import AddressKind, Refusals, kind_of, require_tab_address, shown_address
+from palyra.browser.domain.page_address import AddressKind, Refusals, kind_of, render_address, require_tab_address
 from palyra.browser.domain.page_errors import NavigationFailed, NavigationTimeout, NoHistory, PageTimeout, SchemeRefused
 from palyra.browser.domain.ports import Redact
 from palyra.browser.domain.profile import MAX_TABS, MAX_TEXT_CHARS, TabState
@@ -35,7 +35,7 @@ class Navigator:
         mark, commits = self._refusals.total, tab.load.commits
         if self._required(tab, url) is AddressKind.WEB:
             await self._judged(tab, url, deadline)
-        answer = await self._asked(tab, "Page.navigate", {"url": url}, deadline)
+        answer = await self._send(tab, "Page.navigate", {"url": url}, deadline)
         if answer is None:
             return
         error = str(answer.get("errorText", ""))
@@ -65,7 +65,7 @@ class Navigator:
         mark, commits = self._refusals.total, tab.load.commits
         if kind_of(tab.url) is AddressKind.WEB:
             await self._judged(tab, tab.url, deadline)
-        if await self._asked(tab, "Page.reload", {}, deadline) is None:
+        if await self._send(tab, "Page.reload", {}, deadline) is None:
             return
         await self._moved(tab, lambda: tab.load.commits > commits, wait, deadline, mark)
 
@@ -82,9 +82,9 @@ class Navigator:
         if kind is AddressKind.WEB:
             await self._judged(tab, url, deadline)
         elif kind is not AddressKind.BLANK:
-            raise SchemeRefused(f"a tab may not go to {shown_address(url)!r}")
+            raise SchemeRefused(f"a tab may not go to {render_address(url)!r}")
         mark, commits, within = self._refusals.total, tab.load.commits, tab.load.within
-        asked = await self._asked(tab, "Page.navigateToHistoryEntry", {"entryId": entry["id"]}, deadline)
+        asked = await self._send(tab, "Page.navigateToHistoryEntry", {"entryId": entry["id"]}, deadline)
         if asked is not None:
             await self._moved(tab, lambda: tab.load.commits > commits or tab.load.within > within, wait, deadline, mark)
 
@@ -93,9 +93,9 @@ class Navigator:
             async with asyncio.timeout(_left(deadline)):
                 await self._interception.judge_document(url, frame=tab.target_id)
         except TimeoutError as late:
-            raise NavigationTimeout("the address could not be judged in time", url=self._shown(url)) from late
+            raise NavigationTimeout("the address could not be judged in time", url=self._render_address(url)) from late
 
-    async def _asked(self, tab: TabPage, method: str, params: dict[str, Any], deadline: float) -> dict[str, Any] | None:
+    async def _send(self, tab: TabPage, method: str, params: dict[str, Any], deadline: float) -> dict[str, Any] | None:
         """The answer, which comes when the navigation committed or failed; None when a dialog came in between."""
         # A page that crashed comes back with the next document.
         tab.crashed = False
@@ -117,7 +117,7 @@ class Navigator:
             await tab.until(lambda: tab.load.has_reached(wait) and not tab.load.pending, _left(deadline))
         except PageTimeout as late:
             raise NavigationTimeout(
-                f"the page did not get as far as {wait}", tab=tab.tab, url=self._shown(tab.url), committed=True
+                f"the page did not get as far as {wait}", tab=tab.tab, url=self._render_address(tab.url), committed=True
             ) from late
 
     async def _moved(
@@ -140,10 +140,10 @@ class Navigator:
         if refused is not None and error == _BLOCKED:
             raise refused.with_traceback(None)
         if error != _NO_DOCUMENT:
-            raise NavigationFailed(f"{self._shown(url)} could not be opened: {error}", net_error=error)
+            raise NavigationFailed(f"{self._render_address(url)} could not be opened: {error}", net_error=error)
 
-    def _shown(self, url: str) -> str:
-        return shown_address(self._redact(url))
+    def _render_address(self, url: str) -> str:
+        return render_address(self._redact(url))
 
 
 def _left(deadline: float) -> float:
@@ -172,7 +172,7 @@ async def saved_tabs(tabs: Iterable[TabPage]) -> tuple[TabState, ...]:
     return tuple(await asyncio.gather(*(_state(tab) for tab in wanted[:MAX_TABS])))
 
 
-async def restored_tabs(
+async def open_saved_tabs(
     maker: TabMaker,
     navigator: Navigator,
     tabs: tuple[TabState, ...],

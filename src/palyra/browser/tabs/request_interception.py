@@ -11,7 +11,7 @@ import logging
 from typing import Any, Final
 
 from palyra.browser.domain.cdp_messages import CdpEvent
-from palyra.browser.domain.page_address import AddressKind, Refusals, kind_of, shown_address
+from palyra.browser.domain.page_address import AddressKind, Refusals, kind_of, render_address
 from palyra.browser.domain.page_errors import SchemeRefused
 from palyra.browser.domain.ports import RequestJudge
 from palyra.browser.engine.cdp_connection import CdpPipe
@@ -32,7 +32,7 @@ class Interception:
         self._refusals = refusals
         self._judging: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(MAX_JUDGED_AT_ONCE)
-        self._stop = cdp.subscribe(None, self._heard)
+        self._stop = cdp.subscribe(None, self._on_event)
         self._judged: dict[str, None] = {}
         self.held = 0
 
@@ -68,7 +68,7 @@ class Interception:
             return refused.code
         return ""
 
-    def _heard(self, event: CdpEvent) -> None:
+    def _on_event(self, event: CdpEvent) -> None:
         if event.method != "Fetch.requestPaused":
             return
         self.held += 1
@@ -104,7 +104,7 @@ class Interception:
     def _require(self, url: str) -> None:
         kind = kind_of(url)
         if kind is AddressKind.FORBIDDEN:
-            raise SchemeRefused(f"a page may not load {shown_address(url)!r}")
+            raise SchemeRefused(f"a page may not load {render_address(url)!r}")
         if kind is AddressKind.WEB:
             try:
                 self._judge.judge_request(url)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from palyra.browser.domain.action import BadAction, MouseButton
 from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.keys import chord
-from palyra.browser.domain.page_address import shown_address
+from palyra.browser.domain.page_address import render_address
 from palyra.browser.domain.page_errors import DialogOpen, NotTakenOver, TakenOver
 from palyra.browser.domain.ports import Redact
 from palyra.browser.domain.session_api import LiveFrame, OperatorDoes, OperatorInput
@@ -141,7 +141,7 @@ class ScreencastView:
             if wanted is not None:
                 await self._cdp.send("Page.startScreencast", _SCREENCAST, wanted.session_id)
 
-    def heard(self, tab: TabPage | None, event: CdpEvent) -> None:
+    def on_event(self, tab: TabPage | None, event: CdpEvent) -> None:
         if event.method != "Page.screencastFrame" or tab is None:
             return
         self._cdp.post("Page.screencastFrameAck", {"sessionId": event.params["sessionId"]}, tab.session_id)
@@ -151,7 +151,7 @@ class ScreencastView:
         about = event.params.get("metadata", {})
         self._newest = LiveFrame(
             tab=tab.tab,
-            url=shown_address(self._redact(tab.url)),
+            url=render_address(self._redact(tab.url)),
             picture=base64.b64decode(data),
             width=int(about.get("deviceWidth", 0)),
             height=int(about.get("deviceHeight", 0)),

@@ -26,7 +26,7 @@ from palyra.browser.domain.action import (
 )
 from palyra.browser.domain.budget import SessionMeter
 from palyra.browser.domain.cdp_messages import CdpEvent
-from palyra.browser.domain.page_address import BLANK, AddressKind, Refusal, Refusals, kind_of, shown_address
+from palyra.browser.domain.page_address import BLANK, AddressKind, Refusal, Refusals, kind_of, render_address
 from palyra.browser.domain.page_errors import DialogOpen, PageTimeout, SchemeRefused
 from palyra.browser.domain.page_logs import PageLogs
 from palyra.browser.domain.ports import PageActor, PageView, Redact, RequestJudge
@@ -35,10 +35,10 @@ from palyra.browser.engine.cdp_connection import BrowserEnded, CdpPipe, TargetGo
 from palyra.browser.page.in_page_script import PageScript
 from palyra.browser.tabs.download_folder import DownloadSandboxSession
 from palyra.browser.tabs.downloads import PageDownloads
-from palyra.browser.tabs.navigation import Navigator, restored_tabs, saved_tabs
+from palyra.browser.tabs.navigation import Navigator, open_saved_tabs, saved_tabs
 from palyra.browser.tabs.request_interception import Interception
 from palyra.browser.tabs.screencast import ScreencastView
-from palyra.browser.tabs.tab import TabBook, TabPage, shows_forbidden
+from palyra.browser.tabs.tab import TabPage, TabRegistry, shows_forbidden
 from palyra.browser.tabs.tab_actions import Done, Mark, OutcomeTeller, SessionActions, TabActions
 from palyra.browser.tabs.targets import Targets
 from palyra.clock import Clock
@@ -95,7 +95,7 @@ class ChromiumPages:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self._refusals = Refusals(redact)
-        self._tabs = TabBook(meter, self._refusals)
+        self._tabs = TabRegistry(meter, self._refusals)
         self._interception = Interception(cdp, judge, self._refusals)
         self._logs = PageLogs(meter.budget.max_log_entries, meter.budget.max_log_bytes, redact)
         self._downloads = PageDownloads(cdp, downloads, self._refusals, redact)
@@ -172,7 +172,7 @@ class ChromiumPages:
             tab = self.find_tab(ask.tab)
             self.require_no_dialog(tab)
             seen = await self.actor(tab).observe(ask, most, budget.max_visible_text_bytes)
-            if not all(each.title_told for each in self._tabs.all()):
+            if not all(each.title_reported for each in self._tabs.all()):
                 await self._targets.look()
             return msgspec.structs.replace(
                 seen,
@@ -226,7 +226,7 @@ class ChromiumPages:
         mark = self._refusals.total
         timeout = self._meter.budget.max_navigation_timeout_ms / _MS
         async with self._order:
-            await restored_tabs(self, self._navigator, tabs, timeout)
+            await open_saved_tabs(self, self._navigator, tabs, timeout)
         return tuple(refusal.line for refusal in self._refusals.since(mark) if refusal.document)
 
     # Its tabs, for those who act on them.
@@ -276,12 +276,12 @@ class ChromiumPages:
 
     # What targets and tabs tell.
 
-    def tab_came(self, target_id: str, session_id: str, opener_target: str) -> TabPage | None:
+    def on_tab_opened(self, target_id: str, session_id: str, opener_target: str) -> TabPage | None:
         opener = self._targets.tab_of(opener_target)
-        by, told_by = opener.tab if opener is not None else "", self._script.binding
-        return self._tabs.came(lambda name: TabPage(self._cdp, name, target_id, session_id, self, by, binding=told_by))
+        by, binding = opener.tab if opener is not None else "", self._script.binding
+        return self._tabs.came(lambda name: TabPage(self._cdp, name, target_id, session_id, self, by, binding=binding))
 
-    def tab_went(self, tab: TabPage) -> None:
+    def on_tab_closed(self, tab: TabPage) -> None:
         self._actors.pop(tab.tab, None)
         was_active = self._tabs.active == tab.tab
         self._tabs.went(tab)
@@ -292,26 +292,26 @@ class ChromiumPages:
         viewport = self._tab_actions.viewport
         return (("Emulation.setDeviceMetricsOverride", viewport),) if viewport else ()
 
-    def heard(self, tab: TabPage | None, event: CdpEvent) -> None:
+    def on_event(self, tab: TabPage | None, event: CdpEvent) -> None:
         name = tab.tab if tab is not None else ""
-        self._logs.heard(event.method, event.params, name, self._clock.now_ms())
-        self._downloads.heard(event)
-        self._live.heard(tab, event)
+        self._logs.on_event(event.method, event.params, name, self._clock.now_ms())
+        self._downloads.on_event(event)
+        self._live.on_event(tab, event)
         if event.method == "Network.webSocketCreated":
             url = str(event.params["url"])
             code = self._interception.look_at(url, tab.target_id if tab is not None else "")
-            self._logs.socket(url, code or "opened", name, self._clock.now_ms())
+            self._logs.add_socket(url, code or "opened", name, self._clock.now_ms())
         elif event.method == "Network.requestWillBeSent" and event.params.get("type") == "Prefetch":
             self._interception.look_at(str(event.params["request"]["url"]), str(event.params.get("frameId", "")))
 
     def committed(self, tab: TabPage, url: str, loader_id: str) -> None:
         if shows_forbidden(url):
-            refused = SchemeRefused(f"a tab may not show {shown_address(self._redact(url))!r}")
+            refused = SchemeRefused(f"a tab may not show {render_address(self._redact(url))!r}")
             self._refusals.add(url, refused, frame=tab.target_id, document=True)
             self._do(self._leave(tab), "a tab leaves what it may not show")
         elif kind_of(url) is AddressKind.WEB and not self._interception.was_judged(loader_id):
             # It came from a cache or a worker of the site's: it passed no interception, and is judged now.
-            self._do(self._judge_shown(tab, url), "a shown document is judged")
+            self._do(self._judge_document(tab, url), "a shown document is judged")
 
     def dialog_opened(self, tab: TabPage, dialog: Dialog) -> Dialog | None:
         if self._settings.dialogs is DialogPolicy.WAIT:
@@ -319,7 +319,7 @@ class ChromiumPages:
         accept = self._settings.dialogs is DialogPolicy.ACCEPT
         self._cdp.post("Page.handleJavaScriptDialog", {"accept": accept}, tab.session_id)
         answered = {"type": "dialog", "args": [{"value": f"{dialog.kind}: {dialog.message}"}]}
-        self._logs.said(answered, tab.tab, self._clock.now_ms())
+        self._logs.add_console_call(answered, tab.tab, self._clock.now_ms())
         return None
 
     # Within.
@@ -376,7 +376,7 @@ class ChromiumPages:
     async def _leave(self, tab: TabPage) -> None:
         await self._cdp.send("Page.navigate", {"url": BLANK}, tab.session_id)
 
-    async def _judge_shown(self, tab: TabPage, url: str) -> None:
+    async def _judge_document(self, tab: TabPage, url: str) -> None:
         try:
             await self._interception.judge_document(url, frame=tab.target_id)
         except PalyraError:

@@ -55,7 +55,7 @@ class TabPage:
         self.opener = opener
         self.title = ""
         # Whether the page itself has told its title: then every change of it is told too.
-        self.title_told = False
+        self.title_reported = False
         # Where it wanted to go, when it shows that this failed.
         self.unreachable = ""
         self.load = PageLoad()
@@ -192,7 +192,7 @@ class TabPage:
 
     # Events, in the order in which Chromium sent them.
 
-    def heard(self, event: CdpEvent) -> None:
+    def on_event(self, event: CdpEvent) -> None:
         handler = _HANDLERS.get(event.method)
         if handler is not None:
             handler(self, event.params, event.session_id)
@@ -217,7 +217,7 @@ class TabPage:
         if frame.frame_id == self.target_id:
             self.crashed = False
             self.title = ""
-            self.title_told = False
+            self.title_reported = False
             self.unreachable = str(params["frame"].get("unreachableUrl", ""))
             self.load.committed(frame.loader_id, restored=params.get("type") == "BackForwardCacheRestore")
             self._watcher.committed(self, frame.url, frame.loader_id)
@@ -282,13 +282,13 @@ class TabPage:
             frame_id = str(context.get("auxData", {}).get("frameId", ""))
             self._worlds[(session_id, frame_id)] = int(context["id"])
 
-    def _told(self, params: dict[str, Any], session_id: str) -> None:
+    def _title_changed(self, params: dict[str, Any], session_id: str) -> None:
         """The title, by the page's own process: of the document that is shown, or of none."""
         teller = params.get("executionContextId")
         # Of a popup's first document the world stays when another comes into its window, and is not told of again.
         shown = self._worlds.get((self.session_id, self.target_id), teller)
         if params["name"] == self._binding and (session_id, teller) == (self.session_id, shown):
-            self.title, self.title_told = str(params.get("payload", "")), True
+            self.title, self.title_reported = str(params.get("payload", "")), True
 
     def _context_destroyed(self, params: dict[str, Any], session_id: str) -> None:
         gone = params.get("executionContextId")
@@ -325,7 +325,7 @@ _HANDLERS: Final[dict[str, Callable[[TabPage, dict[str, Any], str], None]]] = {
     "Page.javascriptDialogOpening": TabPage._opening,
     "Page.javascriptDialogClosed": TabPage._closed,
     "Inspector.targetCrashed": TabPage._target_crashed,
-    "Runtime.bindingCalled": TabPage._told,
+    "Runtime.bindingCalled": TabPage._title_changed,
     "Runtime.executionContextCreated": TabPage._context_created,
     "Runtime.executionContextDestroyed": TabPage._context_destroyed,
     "Runtime.executionContextsCleared": TabPage._contexts_cleared,
@@ -335,7 +335,7 @@ _HANDLERS: Final[dict[str, Callable[[TabPage, dict[str, Any], str], None]]] = {
 # The tabs a session has: their names, which is the active one, and how many there may be.
 
 
-class TabBook:
+class TabRegistry:
     """Names are given once: what a caller knows of a tab that is gone never means another."""
 
     def __init__(self, meter: SessionMeter, refusals: Refusals) -> None:

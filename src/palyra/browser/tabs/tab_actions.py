@@ -25,7 +25,7 @@ from palyra.browser.domain.action import (
 )
 from palyra.browser.domain.budget import SessionMeter, TooLarge
 from palyra.browser.domain.cdp_messages import CommandRefused
-from palyra.browser.domain.page_address import Refusals, origin_of, require_tab_address, shown_address
+from palyra.browser.domain.page_address import Refusals, origin_of, render_address, require_tab_address
 from palyra.browser.domain.page_errors import DocumentGone, EvaluateDenied, NoDialog, ScriptFailed, UnknownPermission
 from palyra.browser.domain.page_logs import PageLogs, exception_text
 from palyra.browser.domain.ports import Made, PageActor, Redact
@@ -89,7 +89,7 @@ class TabActions:
 
     async def set_permissions(self, origin: str, grant: tuple[str, ...]) -> None:
         if origin_of(origin) != origin.lower().rstrip("/"):
-            raise BadAction(f"{shown_address(origin)!r} is not an origin such as https://example.com")
+            raise BadAction(f"{render_address(origin)!r} is not an origin such as https://example.com")
         unknown = [name for name in grant if name not in PERMISSIONS]
         if unknown:
             raise UnknownPermission(f"{unknown[0][:64]!r} cannot be granted", known=sorted(PERMISSIONS))
@@ -347,9 +347,9 @@ class OutcomeTeller:
             await self._arrived(each)
         if self._downloads.busy:
             await self._downloads.settled(NEWS_SECONDS)
-        if not all(each.title_told for each in (tab, *new_tabs)):
+        if not all(each.title_reported for each in (tab, *new_tabs)):
             with suppress(PalyraError):
-                await tab.until(lambda: tab.title_told or tab.load.has_reached(LoadState.CONTENT), TITLE_SECONDS)
+                await tab.until(lambda: tab.title_reported or tab.load.has_reached(LoadState.CONTENT), TITLE_SECONDS)
             with suppress(PalyraError):
                 await self._look()
         shown = self.view(tab, active=active)
@@ -373,7 +373,7 @@ class OutcomeTeller:
 
     def view(self, tab: TabPage, *, active: bool) -> TabView:
         plain = tab.view(active=active)
-        return msgspec.structs.replace(plain, url=self._shown(plain.url), title=self._titled(plain.title))
+        return msgspec.structs.replace(plain, url=self._render_address(plain.url), title=self._clean_title(plain.title))
 
     async def _arrived(self, tab: TabPage) -> None:
         """A popup's address is known when it has committed."""
@@ -389,8 +389,8 @@ class OutcomeTeller:
             dialog, message=self._redact(dialog.message), default_text=self._redact(dialog.default_text)
         )
 
-    def _shown(self, url: str) -> str:
-        return shown_address(self._redact(url))
+    def _render_address(self, url: str) -> str:
+        return render_address(self._redact(url))
 
-    def _titled(self, title: str) -> str:
+    def _clean_title(self, title: str) -> str:
         return self._redact(title)[:_MAX_TITLE_CHARS]

@@ -40,15 +40,15 @@ _WORKERS: Final = frozenset(("worker", "shared_worker", "service_worker"))
 
 
 class TargetWatcher(Protocol):
-    def tab_came(self, target_id: str, session_id: str, opener_target: str) -> TabPage | None:
+    def on_tab_opened(self, target_id: str, session_id: str, opener_target: str) -> TabPage | None:
         """A page came into being. None: there is no room for it, and it is closed at once."""
 
-    def tab_went(self, tab: TabPage) -> None: ...
+    def on_tab_closed(self, tab: TabPage) -> None: ...
 
     def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]:
         """What the session wants each of its tabs to be like."""
 
-    def heard(self, tab: TabPage | None, event: CdpEvent) -> None:
+    def on_event(self, tab: TabPage | None, event: CdpEvent) -> None:
         """Every event of every target, after its tab has heard it."""
 
 
@@ -65,7 +65,7 @@ class Targets:
         self._closing = False
 
     async def start(self) -> None:
-        self._stops[""] = self._cdp.subscribe(None, self._heard)
+        self._stops[""] = self._cdp.subscribe(None, self._on_event)
         await self._cdp.send("Target.setAutoAttach", _WAITING)
 
     async def close(self) -> None:
@@ -87,10 +87,10 @@ class Targets:
         found = await self._cdp.send("Target.getTargets", {"filter": [{"type": "page"}]})
         for info in found["targetInfos"]:
             tab = self.tab_of(str(info["targetId"]))
-            if tab is not None and not tab.title_told:
+            if tab is not None and not tab.title_reported:
                 tab.title = _title(str(info.get("title", "")), str(info.get("url", "")))
 
-    def _heard(self, event: CdpEvent) -> None:
+    def _on_event(self, event: CdpEvent) -> None:
         tab = self._of_session.get(event.session_id)
         if event.method == "Target.attachedToTarget":
             self._attached(event.params, tab, event.session_id)
@@ -98,14 +98,14 @@ class Targets:
             self._detached(str(event.params["sessionId"]))
         else:
             if tab is not None:
-                tab.heard(event)
-            self._watcher.heard(tab, event)
+                tab.on_event(event)
+            self._watcher.on_event(tab, event)
 
     def _attached(self, params: dict[str, Any], parent: TabPage | None, by: str) -> None:
         session_id, info = str(params["sessionId"]), params["targetInfo"]
         kind, target_id = str(info["type"]), str(info["targetId"])
         if kind == "page" and not by:
-            tab = self._watcher.tab_came(target_id, session_id, str(info.get("openerId", "")))
+            tab = self._watcher.on_tab_opened(target_id, session_id, str(info.get("openerId", "")))
             if tab is None:
                 self._do(self._ended(target_id, session_id), "a tab too many is closed")
                 return
@@ -120,11 +120,11 @@ class Targets:
             self._do(self._set_up(session_id, _WORKER), "a worker is set up")
         else:
             # Nothing that a page can make; it may not run unseen.
-            self._do(self._let_go(session_id), "a target is left alone")
+            self._do(self._detach(session_id), "a target is left alone")
 
     def _own(self, session_id: str, tab: TabPage | None) -> None:
         self._of_session[session_id] = tab
-        self._stops[session_id] = self._cdp.subscribe(session_id, self._heard)
+        self._stops[session_id] = self._cdp.subscribe(session_id, self._on_event)
 
     def _detached(self, session_id: str) -> None:
         tab = self._of_session.pop(session_id, None)
@@ -135,7 +135,7 @@ class Targets:
             return
         if session_id == tab.session_id:
             tab.fail(TargetGone(f"tab {tab.tab} was closed", tab=tab.tab))
-            self._watcher.tab_went(tab)
+            self._watcher.on_tab_closed(tab)
         else:
             tab.session_gone(session_id)
 
@@ -171,7 +171,7 @@ class Targets:
             tab.frame_table.seed(tree, session_id)
             tab.changed()
 
-    async def _let_go(self, session_id: str) -> None:
+    async def _detach(self, session_id: str) -> None:
         await self._cdp.send("Target.detachFromTarget", {"sessionId": session_id})
 
     async def _ended(self, target_id: str, session_id: str) -> None:

@@ -189,7 +189,7 @@ def host_words(target: Target) -> str:
     return target.host if target.port in WEB_PORTS else target.authority
 
 
-def with_hosts(arguments: dict[str, Any]) -> dict[str, Any]:
+def add_hosts(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments of ``browser.open`` with their hosts written out: whoever approves them sees them all."""
     hosts = list(arguments.get("hosts", ()))
     if "url" in arguments:
@@ -233,7 +233,7 @@ def _is_public(rule: HostRule) -> bool:
     return rule.port is None or rule.port in WEB_PORTS
 
 
-def typed_with(step: Step, **filled: Any) -> Action:
+def fill_step(step: Step, **filled: Any) -> Action:
     """The action of a step with what was left open."""
     assert isinstance(step.action, Type | SetFileInput)
     return msgspec.structs.replace(step.action, **filled)

@@ -72,7 +72,7 @@ class BrowserWork:
         )
         tried = len(report.outcomes) + (report.problem is not None)
         self.actions -= len(actions) - min(tried, len(actions))
-        self.refused += [told for outcome in report.outcomes for told in outcome.refused]
+        self.refused += [refusal for outcome in report.outcomes for refusal in outcome.refused]
         if isinstance(report.problem, EgressRefused):
             problem = self._in_words(report.problem)
             self.refused.append(f"{report.problem.message} {report.problem.code}")

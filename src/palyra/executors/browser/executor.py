@@ -35,7 +35,7 @@ from palyra.executors.browser.call import BrowserWork
 from palyra.executors.browser.policy_questions import NEW, evaluate_question
 from palyra.executors.browser.secrets_and_files import BrowserSupply
 from palyra.executors.browser.session_registry import OwnedSession, session_entity
-from palyra.executors.browser.session_supervisor import BrowserParts
+from palyra.executors.browser.session_supervisor import SessionSupervisor
 from palyra.executors.browser.spec import BROWSER_EXECUTOR
 from palyra.ids import Principal
 from palyra.pipeline.domain.budget import BudgetKind
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
 
 
 class SessionOpening:
-    def __init__(self, parts: BrowserParts, policy: PolicyPort, directory: EntityDirectory) -> None:
-        self._parts = parts
+    def __init__(self, supervisor: SessionSupervisor, policy: PolicyPort, directory: EntityDirectory) -> None:
+        self._supervisor = supervisor
         self._policy = policy
         self._directory = directory
 
     async def open(self, plan: ExecutionPlan, client: "BrowserClient") -> ExecutorOutcome:
         arguments = plan.arguments
         principal = Principal.parse(plan.principal)
-        reach = tool_arguments.reach_of(arguments, self._parts.ceiling)
+        reach = tool_arguments.reach_of(arguments, self._supervisor.ceiling)
         caller = Caller(principal=plan.principal, run_id=plan.run_id, call_id=plan.call_id)
         viewport = arguments.get("viewport", {})
         ask = SessionAsk(
@@ -75,7 +75,7 @@ class SessionOpening:
         session = OwnedSession(
             view, principal=principal, run=plan.run_id, channel=plan.channel, reach=reach, approved=plan.approved
         )
-        await self._parts.entered(
+        await self._supervisor.entered(
             session,
             call=plan.call_id,
             hosts=list(reach.words()),
@@ -108,13 +108,13 @@ class SessionOpening:
             raise
         finally:
             plan.usage.note(BudgetKind.BROWSER_ACTIONS, work.actions)
-        refused = await self._parts.settle(work)
+        refused = await self._supervisor.settle(work)
         return ExecutorOutcome(result=result, receipt=results.receipt_of(view, reach, refused), error=error)
 
     async def _given_up(self, work: BrowserWork) -> None:
         """Nobody was told of the session: it would be open until its time is over."""
-        await self._parts.settle(work)
-        await self._parts.close_session(work.session, reason="the call that opened it was stopped")
+        await self._supervisor.settle(work)
+        await self._supervisor.close_session(work.session, reason="the call that opened it was stopped")
 
     async def _profile_id(self, client: "BrowserClient", caller: Caller, name: str) -> str:
         if not name:
@@ -160,8 +160,8 @@ class BrowserTools:
     name = BROWSER_EXECUTOR
     keeps_deadline = False
 
-    def __init__(self, parts: BrowserParts, opening: SessionOpening, supply: BrowserSupply) -> None:
-        self._parts = parts
+    def __init__(self, supervisor: SessionSupervisor, opening: SessionOpening, supply: BrowserSupply) -> None:
+        self._supervisor = supervisor
         self._opening = opening
         self._supply = supply
         self._tools: dict[str, Callable[[BrowserWork], Awaitable[dict[str, Any]]]] = {
@@ -179,11 +179,11 @@ class BrowserTools:
         }
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             if plan.tool == "browser.open":
                 return await self._opening.open(plan, client)
             # It may have ended since the call was decided.
-            session = self._parts.book.of(plan.principal, plan.run_id, plan.arguments["session"])
+            session = self._supervisor.registry.of(plan.principal, plan.run_id, plan.arguments["session"])
             work = BrowserWork(plan, client, session)
             result: dict[str, Any] | None = None
             try:
@@ -195,15 +195,15 @@ class BrowserTools:
             finally:
                 # What was used is charged however the call ends, and what was refused is on record before it has.
                 plan.usage.note(BudgetKind.BROWSER_ACTIONS, work.actions)
-                refused = await asyncio.shield(self._parts.settle(work))
+                refused = await asyncio.shield(self._supervisor.settle(work))
             receipt = results.receipt_of(session.view, session.reach, refused)
             return ExecutorOutcome(result=result, receipt=receipt, error=work.problem)
 
     async def _close(self, work: BrowserWork) -> dict[str, Any]:
         discard = work.arguments.get("discard", False)
-        await self._parts.catch_up(work.session, work.client)
+        await self._supervisor.catch_up(work.session, work.client)
         report = await work.client.close_session(work.caller, work.session.session_id, discard=discard)
-        await self._parts.ended(
+        await self._supervisor.ended(
             work.session, reason="its owner closed it", saved=report.saved, problem=report.problem_code
         )
         result: dict[str, Any] = {"closed": True, "saved": report.saved}
@@ -328,7 +328,7 @@ class BrowserTools:
         result: dict[str, Any] = {"downloads": [results.download_view(each) for each in records], **results.UNTRUSTED}
         if "save" in work.arguments:
             saved, record = await self._supply.save(work.plan, work.session, work.client, records)
-            await self._parts.record(
+            await self._supervisor.record(
                 work.session,
                 "browser.download_saved",
                 call=work.plan.call_id,
@@ -343,7 +343,7 @@ class BrowserTools:
     async def _handoff(self, work: BrowserWork) -> dict[str, Any]:
         """Waits for a person to take over and hand back, for as long as the call may last."""
         reason = work.arguments["reason"]
-        await self._parts.record(work.session, "browser.handoff_requested", call=work.plan.call_id, reason=reason)
+        await self._supervisor.record(work.session, "browser.handoff_requested", call=work.plan.call_id, reason=reason)
         state, by = await self._handed_back(work)
         tabs = await work.client.tabs(work.caller, work.session.session_id)
         return {"state": state, "by": by, "tabs": results.tab_views(tabs), **results.UNTRUSTED}

@@ -17,116 +17,116 @@ from palyra.browser.domain.session_api import (
     WatchAsk,
 )
 from palyra.executors.browser import results
-from palyra.executors.browser.session_supervisor import BrowserParts
+from palyra.executors.browser.session_supervisor import SessionSupervisor
 from palyra.ids import Principal
 
 _HIDDEN_FIELDS = ("fences_json", "fences_waived")
 
 
-class BrowserDesk:
+class BrowserOperatorService:
     """``actor`` is the operator in person: it is recorded here and by the browser daemon."""
 
-    def __init__(self, parts: BrowserParts) -> None:
-        self._parts = parts
+    def __init__(self, supervisor: SessionSupervisor) -> None:
+        self._supervisor = supervisor
 
     async def sessions(self, actor: str) -> list[dict[str, Any]]:
-        async with self._parts.connected() as client:
-            return [self._shown(view) for view in await client.sessions(Caller(operator=actor))]
+        async with self._supervisor.connected() as client:
+            return [self._to_view(view) for view in await client.sessions(Caller(operator=actor))]
 
     async def session(self, session_id: str, actor: str) -> dict[str, Any]:
-        async with self._parts.connected() as client:
-            return self._shown(await client.get_session(Caller(operator=actor), session_id))
+        async with self._supervisor.connected() as client:
+            return self._to_view(await client.get_session(Caller(operator=actor), session_id))
 
     async def close(self, session_id: str, actor: str) -> dict[str, Any]:
-        async with self._parts.connected() as client:
-            owned = self._parts.book.find(session_id)
+        async with self._supervisor.connected() as client:
+            owned = self._supervisor.registry.find(session_id)
             if owned is not None:
-                await self._parts.catch_up(owned, client)
+                await self._supervisor.catch_up(owned, client)
             report = await client.close_session(Caller(operator=actor), session_id)
         if owned is not None:
-            await self._parts.ended(owned, reason=f"{actor} closed it", saved=report.saved)
+            await self._supervisor.ended(owned, reason=f"{actor} closed it", saved=report.saved)
         return {"session_id": session_id, "closed": True, **msgspec.to_builtins(report)}
 
     async def downloads(self, session_id: str, actor: str) -> list[dict[str, Any]]:
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             records = await client.downloads(Caller(operator=actor), session_id)
         return [_download(record) for record in records]
 
     async def release(self, session_id: str, download_id: str, actor: str) -> dict[str, Any]:
         """Out of quarantine: from now on the session's owner can have it. On record with its digest."""
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             record = await client.release_download(Caller(operator=actor), session_id, download_id)
             await self._catch_up(session_id, client)
         return _download(record)
 
     async def delete(self, session_id: str, download_id: str, actor: str) -> dict[str, Any]:
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             record = await client.delete_download(Caller(operator=actor), session_id, download_id)
             await self._catch_up(session_id, client)
         return _download(record)
 
     async def take_over(self, session_id: str, actor: str, reason: str) -> dict[str, Any]:
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             view = await client.take_over(Caller(operator=actor), session_id, reason)
             await self._catch_up(session_id, client)
-        return self._shown(view)
+        return self._to_view(view)
 
     async def hand_back(self, session_id: str, actor: str) -> dict[str, Any]:
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             view = await client.hand_back(Caller(operator=actor), session_id)
             await self._catch_up(session_id, client)
-        return self._shown(view)
+        return self._to_view(view)
 
     async def events(self, session_id: str, actor: str) -> list[dict[str, Any]]:
         """What happened in a session, the newest first."""
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             found = await client.events(Caller(operator=actor), session_id)
         return [msgspec.to_builtins(event) for event in reversed(found)]
 
     async def watch(self, session_id: str, actor: str) -> AsyncIterator[LiveFrame | SessionEvent]:
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             async for seen in client.watch(Caller(operator=actor), session_id, WatchAsk()):
                 yield seen
 
     async def operate(self, session_id: str, actor: str, inputs: Sequence[OperatorInput]) -> None:
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             await client.operate(Caller(operator=actor), session_id, inputs)
 
     async def profiles(self, actor: str) -> list[dict[str, Any]]:
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             return [_profile(view) for view in await client.profiles(Caller(operator=actor))]
 
     @property
     def profiles_rolled_back(self) -> bool:
-        return self._parts.profiles.rolled_back
+        return self._supervisor.profiles.rolled_back
 
     async def create_profile(
         self, principal: Principal, name: str, actor: str, *, colour: str = "", private: bool = False
     ) -> dict[str, Any]:
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             made = await client.create_profile(Caller(principal=str(principal)), name, colour=colour, private=private)
         await self._record_profile("browser.profile_created", made, actor)
         return _profile(made)
 
     async def delete_profile(self, profile_id: str, actor: str) -> dict[str, Any]:
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             gone = await client.delete_profile(await _owner(client, profile_id, actor), profile_id)
         await self._record_profile("browser.profile_deleted", gone, actor)
         return _profile(gone)
 
     async def reset_profile(self, profile_id: str, actor: str) -> dict[str, Any]:
-        async with self._parts.connected() as client:
+        async with self._supervisor.connected() as client:
             empty = await client.reset_profile(await _owner(client, profile_id, actor), profile_id)
         await self._record_profile("browser.profile_reset", empty, actor)
         return _profile(empty)
 
     async def accept_profiles(self, actor: str) -> dict[str, Any]:
         """The older copy of the folder of profiles that was put back is used from now on."""
-        async with self._parts.connected() as client:
-            return await self._parts.profiles.accept(client, actor)
+        async with self._supervisor.connected() as client:
+            return await self._supervisor.profiles.accept(client, actor)
 
     async def _record_profile(self, kind: str, view: ProfileView, actor: str) -> None:
-        await self._parts.record(
+        await self._supervisor.record(
             None,
             kind,
             actor=actor,
@@ -138,20 +138,20 @@ class BrowserDesk:
 
     async def _catch_up(self, session_id: str, client: Any) -> None:
         """What was just done is on record before it is told."""
-        owned = self._parts.book.find(session_id)
+        owned = self._supervisor.registry.find(session_id)
         if owned is not None:
-            await self._parts.catch_up(owned, client)
+            await self._supervisor.catch_up(owned, client)
 
-    def _shown(self, view: SessionView) -> dict[str, Any]:
+    def _to_view(self, view: SessionView) -> dict[str, Any]:
         shown: dict[str, Any] = msgspec.to_builtins(view)
         for name in _HIDDEN_FIELDS:
             del shown[name]
-        owned = self._parts.book.find(view.session_id)
+        owned = self._supervisor.registry.find(view.session_id)
         fences = results.receipt_of(view, owned.reach) if owned is not None else ()
         return {
             **shown,
             "tabs": results.tab_views(view.tabs),
-            **(owned.shown() if owned is not None else {"run_id": ""}),
+            **(owned.to_view() if owned is not None else {"run_id": ""}),
             "fences": list(fences),
         }
 

@@ -11,7 +11,7 @@ from palyra.errors import Denied, LimitExceeded
 from palyra.executors.browser import arguments as limits
 from palyra.executors.browser import arguments as tool_arguments
 from palyra.executors.browser.arguments import Reach, Step
-from palyra.executors.browser.session_registry import SessionBook, session_entity
+from palyra.executors.browser.session_registry import SessionRegistry, session_entity
 from palyra.pipeline.domain.spec import Asker, BrowserOfCall
 from palyra.policy.entities import Entity, EntityDirectory, EntityRef
 from palyra.policy.request import APPROVED, PolicyRequest, tool_request
@@ -74,18 +74,18 @@ class BrowserQuestions:
     """What each browser tool asks. ``file_entity`` is a file tool as policies see it: their rules hold here too."""
 
     def __init__(
-        self, settings: BrowserSettings, ceiling: Reach, book: SessionBook, *, file_entity: FileEntity
+        self, settings: BrowserSettings, ceiling: Reach, registry: SessionRegistry, *, file_entity: FileEntity
     ) -> None:
         self._settings = settings
         self._ceiling = ceiling
-        self._book = book
+        self._registry = registry
         self._file_entity = file_entity
 
     def of_open(self, asker: Asker, arguments: Mapping[str, Any]) -> BrowserOfCall:
         reach = tool_arguments.reach_of(arguments, self._ceiling)
         if "url" in arguments:
             reach.require(tool_arguments.target_of(arguments["url"]))
-        if self._book.in_run(asker.run) >= limits.MAX_SESSIONS_PER_RUN:
+        if self._registry.in_run(asker.run) >= limits.MAX_SESSIONS_PER_RUN:
             raise RunHasSessions(f"this run has {limits.MAX_SESSIONS_PER_RUN} sessions open")
         session = session_entity(NEW, asker.principal, reach)
         # Not yet a session that the call acts in: the call itself is what has to be approved.
@@ -93,16 +93,16 @@ class BrowserQuestions:
 
     def of_session(self, asker: Asker, arguments: Mapping[str, Any]) -> BrowserOfCall:
         """For the tools that need nothing but their session."""
-        return BrowserOfCall(session=self._book.of(asker.principal, asker.run, arguments["session"]).entity)
+        return BrowserOfCall(session=self._registry.of(asker.principal, asker.run, arguments["session"]).entity)
 
     def of_navigate(self, asker: Asker, arguments: Mapping[str, Any]) -> BrowserOfCall:
-        session = self._book.of(asker.principal, asker.run, arguments["session"])
+        session = self._registry.of(asker.principal, asker.run, arguments["session"])
         urls = (arguments["url"],) if "url" in arguments else ()
         questions = navigations(asker, session.entity, session.reach, urls)
         return BrowserOfCall(session=session.entity, questions=questions)
 
     def of_act(self, asker: Asker, arguments: Mapping[str, Any]) -> BrowserOfCall:
-        session = self._book.of(asker.principal, asker.run, arguments["session"])
+        session = self._registry.of(asker.principal, asker.run, arguments["session"])
         steps = tool_arguments.steps_of(arguments)
         entity = session.entity
         questions = list(navigations(asker, entity, session.reach, tool_arguments.addresses_of(steps)))
@@ -114,7 +114,7 @@ class BrowserQuestions:
         return BrowserOfCall(session=entity, questions=tuple(questions))
 
     def of_downloads(self, asker: Asker, arguments: Mapping[str, Any]) -> BrowserOfCall:
-        session = self._book.of(asker.principal, asker.run, arguments["session"])
+        session = self._registry.of(asker.principal, asker.run, arguments["session"])
         saves = (self._file_question(asker, "fs.write", (arguments["path"],)),) if "save" in arguments else ()
         return BrowserOfCall(session=session.entity, questions=saves)
 

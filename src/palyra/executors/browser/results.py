@@ -11,7 +11,7 @@ from palyra.browser.domain.action import ActionOutcome, ChromiumObserveSnapshot,
 from palyra.browser.domain.download import DownloadRecord, Folder
 from palyra.browser.domain.session_api import SessionView
 from palyra.executors.browser.arguments import Reach
-from palyra.executors.browser.schema_parts import NOTICE
+from palyra.executors.browser.schema_fragments import NOTICE
 from palyra.executors.untrusted_text import remove_hidden
 
 UNTRUSTED: Final = {"content_is_untrusted": True, "notice": NOTICE}
@@ -36,8 +36,8 @@ def outcome_view(outcome: ActionOutcome) -> dict[str, Any]:
     if outcome.new_tabs:
         shown["new_tabs"] = tab_views(outcome.new_tabs)
     for name in ("downloads", "refused"):
-        if told := getattr(outcome, name):
-            shown[name] = list(told)
+        if values := getattr(outcome, name):
+            shown[name] = list(values)
     if outcome.console_errors:
         shown["console_errors"] = [_clean(text) for text in outcome.console_errors]
     if outcome.value_json:
@@ -97,8 +97,10 @@ def receipt_of(view: SessionView, reach: Reach, refused: Iterable[str] = ()) -> 
         }
         for line in fences["lines"]
     ]
-    told = tuple(refused)
-    got = f"{len(told)} refused: {'; '.join(told[:_SHOWN_REFUSALS])}" if told else "nothing else was asked for"
+    lines_refused = tuple(refused)
+    got = "nothing else was asked for"
+    if lines_refused:
+        got = f"{len(lines_refused)} refused: {'; '.join(lines_refused[:_SHOWN_REFUSALS])}"
     hosts = {"layer": "browser hosts", "asked": f"only {', '.join(reach.words())}", "got": got}
     return (*lines, hosts)
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from palyra.browser.domain.action import LoadState, SnapshotForm
 from palyra.egress.limits import MAX_URL_CHARS
 from palyra.executors.browser import arguments as limits
-from palyra.executors.browser.schema_parts import (
+from palyra.executors.browser.schema_fragments import (
     ACTION,
     COUNT,
     DOWNLOAD,

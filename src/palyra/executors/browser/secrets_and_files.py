@@ -14,7 +14,7 @@ from palyra.browser.domain.budget import TooLarge
 from palyra.browser.domain.download import DownloadChanged, DownloadRecord, NoSuchDownload
 from palyra.browser.settings import BrowserSettings
 from palyra.executors.browser import arguments as limits
-from palyra.executors.browser.arguments import Step, typed_with
+from palyra.executors.browser.arguments import Step, fill_step
 from palyra.executors.browser.policy_questions import bound_targets
 from palyra.executors.browser.session_registry import OwnedSession
 from palyra.executors.files import operations
@@ -54,10 +54,10 @@ class BrowserSupply:
         for step in steps:
             if step.secret_ref:
                 origins, value = await self._secret(plan, session, step.secret_ref)
-                actions.append(typed_with(step, secret=value, origins=origins))
+                actions.append(fill_step(step, secret=value, origins=origins))
             elif step.paths:
                 files = tuple(Upload(name=Path(path).name, content=contents[path]) for path in step.paths)
-                actions.append(typed_with(step, files=files))
+                actions.append(fill_step(step, files=files))
             else:
                 actions.append(step.action)
         return tuple(actions)

@@ -41,7 +41,7 @@ class OwnedSession:
     def caller(self, call_id: str = "") -> Caller:
         return Caller(principal=str(self.principal), run_id=self.run, call_id=call_id)
 
-    def shown(self) -> dict[str, Any]:
+    def to_view(self) -> dict[str, Any]:
         """What an operator's list says of it beside what the browser daemon tells."""
         return {"run_id": self.run, "channel": self.channel, "approved": self.approved, "hosts": self.reach.words()}
 
@@ -52,7 +52,7 @@ def session_entity(session_id: str, owner: Principal, reach: Reach) -> Entity:
     )
 
 
-class SessionBook:
+class SessionRegistry:
     def __init__(self) -> None:
         self._sessions: dict[str, OwnedSession] = {}
 

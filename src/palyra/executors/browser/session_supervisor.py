@@ -17,7 +17,7 @@ from palyra.errors import PalyraError
 from palyra.executors.browser.arguments import Reach
 from palyra.executors.browser.call import BrowserWork, refusals
 from palyra.executors.browser.policy_questions import host_questions
-from palyra.executors.browser.session_registry import OwnedSession, SessionBook
+from palyra.executors.browser.session_registry import OwnedSession, SessionRegistry
 from palyra.pipeline.domain.spec import Asker
 from palyra.policy.decision import Outcome, PolicyPort
 from palyra.policy.entities import Entity, EntityDirectory, EntityRef
@@ -55,14 +55,14 @@ _CLOSING_SECONDS: Final = 30.0
 _NO_TOOL: Final = Entity(uid=EntityRef("Tool", "browser.open"))
 
 
-class BrowserParts:
+class SessionSupervisor:
     """``serving`` is false for a process that lives for one command: it opens no session, which would end with it."""
 
     def __init__(
         self,
         settings: BrowserSettings,
         ceiling: Reach,
-        book: SessionBook,
+        registry: SessionRegistry,
         *,
         folder: Path,
         trace: Path,
@@ -74,7 +74,7 @@ class BrowserParts:
     ) -> None:
         self.settings = settings
         self.ceiling = ceiling
-        self.book = book
+        self.registry = registry
         self.profiles = ProfileWitness(store, ITSELF, actor)
         self._link = BrowserLink(folder, trace, self._meet)
         self._store = store
@@ -101,7 +101,7 @@ class BrowserParts:
 
     async def entered(self, session: OwnedSession, **payload: Any) -> None:
         """From now on it is there for its owner, watched until it ends. What cannot be recorded is not left open."""
-        self.book.enter(session)
+        self.registry.enter(session)
         try:
             await self.record(session, session_api.OPENED, **payload)
             client = await self._link.client()
@@ -122,14 +122,14 @@ class BrowserParts:
 
     async def settle(self, work: BrowserWork) -> tuple[str, ...]:
         """Before a call ends: what was refused while it ran is on record, and is told."""
-        for told in work.refused[:MAX_REFUSALS_RECORDED]:
-            await self.record(work.session, "browser.navigation_refused", call=work.plan.call_id, text=told)
+        for refusal in work.refused[:MAX_REFUSALS_RECORDED]:
+            await self.record(work.session, "browser.navigation_refused", call=work.plan.call_id, text=refusal)
         seen = await self.catch_up(work.session, work.client)
         return (*work.refused, *refusals(seen))
 
     async def ended(self, session: OwnedSession, *, reason: str, **more: Any) -> None:
         """On record once, whoever notices first, also when the disk is full: it is the end of what already ran."""
-        if self.book.leave(session.session_id) is not None:
+        if self.registry.leave(session.session_id) is not None:
             await self.record(session, session_api.CLOSED, essential=True, reason=reason, **more)
 
     async def close_session(self, session: OwnedSession, *, reason: str) -> None:
@@ -158,7 +158,7 @@ class BrowserParts:
     def policy_changed(self) -> int:
         """Ends the sessions with a host that a new policy no longer allows; says how many."""
         cut = 0
-        for session in self.book:
+        for session in self.registry:
             if denied := self._denied(session):
                 cut += 1
                 reason = f"policy no longer allows {', '.join(denied)}"
@@ -168,17 +168,17 @@ class BrowserParts:
     def status(self) -> dict[str, Any]:
         return {
             "connected": self._link.connected,
-            "sessions": len(self.book),
+            "sessions": len(self.registry),
             "profiles_rolled_back": self.profiles.rolled_back,
         }
 
     async def close(self) -> None:
         """Every session ends with the daemon that knows whose it is."""
-        sessions = tuple(self.book)
+        sessions = tuple(self.registry)
         try:
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await asyncio.gather(*(self.close_session(each, reason="the daemon stopped") for each in sessions))
-                await self._hear_the_last()
+                await self._record_last_changes()
         except TimeoutError:
             log.error("not every browser session could be closed in time")
         for task in tuple(self._tasks):
@@ -255,7 +255,7 @@ class BrowserParts:
             await self.profiles.follow(heads)
         await self._link.lost(client)
 
-    async def _hear_the_last(self) -> None:
+    async def _record_last_changes(self) -> None:
         """What the sessions that were just closed have saved."""
         if self._link.connected and not self.profiles.rolled_back:
             with contextlib.suppress(PalyraError):
@@ -264,7 +264,7 @@ class BrowserParts:
     async def _end_strangers(self, client: "BrowserClient") -> None:
         """A session that no call of this process opened has no owner any more: its daemon was killed."""
         for view in await client.sessions(ITSELF):
-            if self.book.find(view.session_id) is None:
+            if self.registry.find(view.session_id) is None:
                 with contextlib.suppress(PalyraError):
                     await client.close_session(ITSELF, view.session_id)
                 log.warning("closed browser session %s, which an earlier daemon had opened", view.session_id)

@@ -60,7 +60,7 @@ def browser_specs(questions: BrowserQuestions | None) -> list[ToolSpec]:
             browser=asks.get(name, usual),
             complete=_completed(name),
             enforceable=_ENFORCEABLE,
-            touches=_touches_of(name),
+            touches=_resource_finder(name),
             reserves=_reserves(name),
         )
         for name, text in TOOLS.items()
@@ -68,10 +68,10 @@ def browser_specs(questions: BrowserQuestions | None) -> list[ToolSpec]:
 
 
 def _completed(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    return tool_arguments.with_hosts if name == OPEN else leave_unchanged
+    return tool_arguments.add_hosts if name == OPEN else leave_unchanged
 
 
-def _touches_of(name: str) -> Callable[[Mapping[str, Any]], AccessedResources]:
+def _resource_finder(name: str) -> Callable[[Mapping[str, Any]], AccessedResources]:
     """Raises for arguments that name nothing that can be done, so that nobody is asked about them."""
 
     def touches(arguments: Mapping[str, Any]) -> AccessedResources:

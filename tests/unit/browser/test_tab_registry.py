@@ -7,14 +7,14 @@ import pytest
 from palyra.browser.domain.budget import BudgetSpent, SessionBudget, SessionMeter
 from palyra.browser.domain.page_address import Refusals
 from palyra.browser.domain.page_errors import UnknownTab
-from palyra.browser.tabs.tab import TabBook, TabPage
+from palyra.browser.tabs.tab import TabPage, TabRegistry
 
 
-def book(most: int = 3) -> TabBook:
-    return TabBook(SessionMeter(SessionBudget(max_tabs_per_session=most), 0.0), Refusals(str))
+def book(most: int = 3) -> TabRegistry:
+    return TabRegistry(SessionMeter(SessionBudget(max_tabs_per_session=most), 0.0), Refusals(str))
 
 
-def come(tabs: TabBook, opener: str = "") -> TabPage:
+def come(tabs: TabRegistry, opener: str = "") -> TabPage:
     nothing: Any = None
     made = tabs.came(lambda name: TabPage(nothing, name, f"target-{name}", "S", nothing, opener))
     assert made is not None

@@ -10,8 +10,8 @@ import pytest
 from palyra.browser.domain.profile import NoSuchProfile
 from palyra.browser.domain.session_api import Caller, CloseReport, ProfileView, SessionState, SessionView
 from palyra.executors.browser.arguments import Reach
-from palyra.executors.browser.operator_service import BrowserDesk
-from palyra.executors.browser.session_registry import OwnedSession, SessionBook
+from palyra.executors.browser.operator_service import BrowserOperatorService
+from palyra.executors.browser.session_registry import OwnedSession, SessionRegistry
 from palyra.ids import Principal
 
 BOSS = "user:boss"
@@ -36,15 +36,15 @@ PROFILE = ProfileView(
 )
 
 
-class Parts:
+class RecordingSupervisor:
     """The browser daemon and the record, as this daemon has them."""
 
     def __init__(self) -> None:
-        self.book = SessionBook()
+        self.registry = SessionRegistry()
         self.happened: list[tuple[Any, ...]] = []
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator["Parts"]:
+    async def connected(self) -> AsyncIterator["RecordingSupervisor"]:
         yield self
 
     async def sessions(self, caller: Caller) -> list[SessionView]:
@@ -73,44 +73,44 @@ class Parts:
     def enter(self) -> None:
         principal = Principal.parse("agent:a")
         reach = Reach(hosts=("shop.test",))
-        self.book.enter(OwnedSession(VIEW, principal=principal, run="R", channel="api", reach=reach, approved=True))
+        self.registry.enter(OwnedSession(VIEW, principal=principal, run="R", channel="api", reach=reach, approved=True))
 
 
 @pytest.fixture
-def parts() -> Parts:
-    return Parts()
+def supervisor() -> RecordingSupervisor:
+    return RecordingSupervisor()
 
 
 @pytest.fixture
-def desk(parts: Parts) -> BrowserDesk:
-    return BrowserDesk(parts)  # type: ignore[arg-type]
+def service(supervisor: RecordingSupervisor) -> BrowserOperatorService:
+    return BrowserOperatorService(supervisor)  # type: ignore[arg-type]
 
 
 async def test_a_session_is_shown_with_its_run_and_its_fences_and_without_what_they_are_made_of(
-    desk: BrowserDesk, parts: Parts
+    service: BrowserOperatorService, supervisor: RecordingSupervisor
 ) -> None:
-    (foreign,) = await desk.sessions(BOSS)
+    (foreign,) = await service.sessions(BOSS)
     assert (foreign["run_id"], foreign["fences"]) == ("", []) and "fences_json" not in foreign
-    parts.enter()
-    (own,) = await desk.sessions(BOSS)
+    supervisor.enter()
+    (own,) = await service.sessions(BOSS)
     assert (own["run_id"], own["channel"], own["approved"]) == ("R", "api", True)
     assert [line["layer"] for line in own["fences"]] == ["browser flags", "browser hosts"]
 
 
 async def test_closing_a_call_s_session_is_on_record_after_all_that_happened_in_it(
-    desk: BrowserDesk, parts: Parts
+    service: BrowserOperatorService, supervisor: RecordingSupervisor
 ) -> None:
-    parts.enter()
-    told = await desk.close("S1", BOSS)
-    assert told["closed"] and told["saved"]
-    assert parts.happened == [("caught up", "S1"), ("closed", BOSS, "S1"), ("ended", "user:boss closed it", True)]
+    supervisor.enter()
+    detail = await service.close("S1", BOSS)
+    assert detail["closed"] and detail["saved"]
+    assert supervisor.happened == [("caught up", "S1"), ("closed", BOSS, "S1"), ("ended", "user:boss closed it", True)]
 
 
 async def test_a_profile_is_emptied_for_its_owner_and_recorded_for_the_operator(
-    desk: BrowserDesk, parts: Parts
+    service: BrowserOperatorService, supervisor: RecordingSupervisor
 ) -> None:
-    assert (await desk.reset_profile("P1", BOSS))["name"] == "work"
-    assert parts.happened == [("reset", "agent:a", "P1"), ("browser.profile_reset", BOSS, "agent:a")]
+    assert (await service.reset_profile("P1", BOSS))["name"] == "work"
+    assert supervisor.happened == [("reset", "agent:a", "P1"), ("browser.profile_reset", BOSS, "agent:a")]
     with pytest.raises(NoSuchProfile):
-        await desk.reset_profile("P2", BOSS)
-    assert len(parts.happened) == 2
+        await service.reset_profile("P2", BOSS)
+    assert len(supervisor.happened) == 2

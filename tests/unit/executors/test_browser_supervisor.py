@@ -12,7 +12,7 @@ from fakes.memory_browser import FENCES, MemoryBrowser
 from palyra.browser.domain.action import ActionOutcome, ChromiumObserveSnapshot, SnapshotForm
 from palyra.browser.domain.page_errors import DocumentGone
 from palyra.browser.domain.session_api import Caller, NoSuchSession, SessionAsk
-from palyra.browser.engine.isolation_layers import Fence
+from palyra.browser.engine.isolation_layers import IsolationLayer
 from palyra.browser.service import connection
 from palyra.browser.service.access import BrowserAway
 from palyra.browser.service.connection import BrowserLink, BrowserUnavailable
@@ -65,7 +65,7 @@ async def test_sessions_that_nobody_owns_any_more_are_closed_when_a_daemon_conne
     async with browsing(tmp_path) as (harness, browser):
         agent = await opened(harness)
         stray = await browser.create_session(Caller(principal="agent:late"), SessionAsk(hosts=("shop.test",)))
-        await harness.gateway.browser.parts._end_strangers(browser)  # type: ignore[arg-type]
+        await harness.gateway.browser.supervisor._end_strangers(browser)  # type: ignore[arg-type]
         assert list(browser.sessions_by_id) == [agent.session] and stray.session_id not in browser.sessions_by_id
 
 
@@ -129,7 +129,7 @@ async def test_a_fence_that_the_operator_waived_is_told_as_down() -> None:
     browser = MemoryBrowser()
     view = await browser.create_session(Caller(principal="agent:a"), SessionAsk(hosts=("a.test",)))
     waived = msgspec.structs.replace(view, fences_waived=(FENCES.lines[0].fence.value,))
-    assert FENCES.lines[0].fence is Fence.GUARD
+    assert FENCES.lines[0].fence is IsolationLayer.GUARD
     lines = results.receipt_of(waived, Reach(hosts=("a.test",)), ["b.test x"])
     assert "operator allows" in lines[0]["got"]
     assert lines[-1]["got"] == "1 refused: b.test x"
@@ -147,31 +147,31 @@ def test_every_tool_says_what_it_can_touch_and_take() -> None:
 async def test_a_session_is_found_by_its_owner_in_its_run_alone(tmp_path: Path) -> None:
     async with browsing(tmp_path) as (harness, _):
         agent = await opened(harness)
-        book = harness.gateway.browser.book
-        assert book.of("agent:bot", str(agent.run), agent.session).session_id == agent.session
+        registry = harness.gateway.browser.registry
+        assert registry.of("agent:bot", str(agent.run), agent.session).session_id == agent.session
         for principal, run in (("agent:eve", str(agent.run)), ("agent:bot", "other")):
             with pytest.raises(NoSuchSession):
-                book.of(principal, run, agent.session)
+                registry.of(principal, run, agent.session)
 
 
 async def test_a_session_whose_opening_cannot_be_recorded_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with browsing(tmp_path) as (harness, browser):
-        parts = harness.gateway.browser.parts
-        record = parts.record
+        supervisor = harness.gateway.browser.supervisor
+        record = supervisor.record
 
         async def full(session: Any, kind: str, **more: Any) -> None:
             if kind == "browser.session_opened":
                 raise DiskFull("the disk is too full to record new work")
             await record(session, kind, **more)
 
-        monkeypatch.setattr(parts, "record", full)
+        monkeypatch.setattr(supervisor, "record", full)
         agent = Agent(harness, await harness.open_run("agent:bot"))
         answer = await agent.call("browser.open", approve=True, hosts=["shop.test"])
         assert answer.error is not None and answer.error["code"] == "journal.disk_full"
         await eventually(lambda: harness.events(kind="browser.session_closed"))
-        assert not browser.sessions_by_id and not list(parts.book)
+        assert not browser.sessions_by_id and not list(supervisor.registry)
 
 
 async def test_a_session_whose_doings_cannot_be_recorded_ends_alone_and_says_why(
