@@ -134,7 +134,7 @@ MACHINES = (
         about="On the device. It begins in `asking` where the person there is asked, else in `running`.",
         states=request_state.WorkState,
         events=request_state.WorkEvent,
-        start=request_state.WorkState.ASKING,
+        start=request_state.WorkState.AWAITING_PERSON,
         transitions=request_state.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(

@@ -22,10 +22,11 @@ from palyra.skills.registry import lifecycle
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path("scripts") / "generate_diagrams.py"
-MACHINES = (
-    *(pinning, approval, lifecycle, device, identity_records, records, proof, records, link_state, request_state),
-    *(worker_lifecycle, lease, leases),
-    *(socks5, http1_proxy, http1_response, http1_body, tls_hello),
+TABLES = (
+    *(module.TRANSITIONS for module in (pinning, approval, lifecycle, device, identity_records)),
+    *(records.PAIRING_TRANSITIONS, proof.TRANSITIONS, records.REQUEST_TRANSITIONS),
+    *(module.TRANSITIONS for module in (link_state, request_state, worker_lifecycle, lease, leases)),
+    *(module.TRANSITIONS for module in (socks5, http1_proxy, http1_response, http1_body, tls_hello)),
 )
 PAGE = Path("docs") / "reference" / "state-machines.md"
 OVERVIEW = Path("docs") / "explanation" / "architecture.md"
@@ -45,11 +46,7 @@ def test_the_page_on_disk_is_fresh() -> None:
 
 def test_every_transition_is_drawn_and_no_other() -> None:
     drawn = [line.strip() for line in (ROOT / PAGE).read_text().splitlines() if "-->" in line and ":" in line]
-    assert drawn == [
-        f"{before} --> {after}: {event}"
-        for machine in MACHINES
-        for (before, event), after in machine.TRANSITIONS.items()
-    ]
+    assert drawn == [f"{before} --> {after}: {event}" for table in TABLES for (before, event), after in table.items()]
 
 
 def test_the_check_notices_an_edit_and_repairs_nothing(tmp_path: Path) -> None:

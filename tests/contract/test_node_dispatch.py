@@ -56,7 +56,7 @@ async def test_a_request_goes_to_its_device_and_the_result_comes_back(
 ) -> None:
     stream = await device.online()
     asked = harness.invoke(device, PRINT)
-    dispatch = await stream.hear("dispatch")
+    dispatch = await stream.receive("dispatch")
     assert (dispatch.capability, dispatch.input_json) == ("print", b'{"text":"hi"}')
     assert 0 < dispatch.timeout_ms <= PATIENCE * 1000 and dispatch.max_result_bytes == MAX_RESULT_BYTES
     await stream.say(accepted=wire.CapabilityAccepted(request_id=dispatch.request_id))
@@ -68,8 +68,8 @@ async def test_a_request_goes_to_its_device_and_the_result_comes_back(
     ended = harness.request(dispatch.request_id)
     assert ended is not None and ended.state is RequestState.SUCCEEDED and ended.input_json == ""
     assert len(ended.output_digest) == 64
-    (told,) = harness.events("node.request_ended")
-    assert (told["state"], told["error"], told["capability"]) == ("succeeded", None, "print")
+    (ended,) = harness.events("node.request_ended")
+    assert (ended["state"], ended["error"], ended["capability"]) == ("succeeded", None, "print")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ async def test_a_device_that_cannot_or_may_not_says_so(
 ) -> None:
     stream = await device.online()
     asked = harness.invoke(device, PRINT)
-    dispatch = await stream.hear("dispatch")
+    dispatch = await stream.receive("dispatch")
     await stream.say(mediation=wire.CapabilityMediation(request_id=dispatch.request_id))
     await stream.beat()
     waiting = harness.request(dispatch.request_id)
@@ -99,7 +99,7 @@ async def test_a_result_of_another_device_does_not_count(harness: NodeServerHarn
     other = await harness.pair("another")
     stream, _ = await device.online(), await other.online()
     asked = harness.invoke(device)
-    dispatch = await stream.hear("dispatch")
+    dispatch = await stream.receive("dispatch")
     refused = await refusal_of(other.report(dispatch.request_id, b'"forged"'))
     assert refused == (grpc.StatusCode.PERMISSION_DENIED, "nodes.result_wrong_device")
     # In the right device's name it gets no further.
@@ -119,7 +119,7 @@ async def test_another_device_cannot_accept_or_ask_for_somebody_elses_request(
     other = await harness.pair("another")
     stream, others = await device.online(), await other.online()
     asked = harness.invoke(device, PRINT)
-    dispatch = await stream.hear("dispatch")
+    dispatch = await stream.receive("dispatch")
     await others.say(accepted=wire.CapabilityAccepted(request_id=dispatch.request_id))
     await others.say(mediation=wire.CapabilityMediation(request_id=dispatch.request_id))
     await others.beat()
@@ -134,7 +134,7 @@ async def test_another_device_cannot_accept_or_ask_for_somebody_elses_request(
 async def test_the_first_result_is_the_only_one(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
     asked = harness.invoke(device)
-    dispatch = await stream.hear("dispatch")
+    dispatch = await stream.receive("dispatch")
     results = await asyncio.gather(
         *(device.report(dispatch.request_id, b"%d" % number) for number in range(5)), return_exceptions=True
     )
@@ -154,9 +154,9 @@ async def test_a_device_that_never_answers_is_waited_for_no_longer_than_asked(
 ) -> None:
     stream = await device.online()
     asked = harness.invoke(device, timeout_ms=300)
-    dispatch = await stream.hear("dispatch")
+    dispatch = await stream.receive("dispatch")
     assert (await error_of(asked)).code == "nodes.timed_out"
-    assert (await stream.hear("cancel")).request_id == dispatch.request_id
+    assert (await stream.receive("cancel")).request_id == dispatch.request_id
     assert not harness.dispatcher._lines[device.device_id].given, "a line that stays for weeks keeps nothing of it"
     refused = await refusal_of(device.report(dispatch.request_id))
     assert refused == (grpc.StatusCode.FAILED_PRECONDITION, "nodes.result_late")
@@ -171,7 +171,7 @@ async def test_a_result_after_the_deadline_is_late_though_nobody_looked_yet(tmp_
         device = await harness.pair()
         stream = await device.online()
         asked = harness.invoke(device)
-        dispatch = await stream.hear("dispatch")
+        dispatch = await stream.receive("dispatch")
         clock.ahead_ms = int(PATIENCE * 1000) + 1000
         refused = await refusal_of(device.report(dispatch.request_id))
         assert refused == (grpc.StatusCode.FAILED_PRECONDITION, "nodes.result_late")
@@ -184,7 +184,7 @@ async def test_a_result_after_the_deadline_is_late_though_nobody_looked_yet(tmp_
 async def test_a_result_that_is_too_large_ends_the_request(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
     asked = harness.invoke(device)
-    dispatch = await stream.hear("dispatch")
+    dispatch = await stream.receive("dispatch")
     large = b'"' + b"x" * (MAX_RESULT_BYTES - 1) + b'"'
     refused = await refusal_of(device.report(dispatch.request_id, large))
     assert refused == (grpc.StatusCode.OUT_OF_RANGE, "nodes.result_too_large")
@@ -196,7 +196,7 @@ async def test_a_result_that_is_too_large_ends_the_request(harness: NodeServerHa
 async def test_a_result_of_exactly_the_limit_fits(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
     asked = harness.invoke(device)
-    dispatch = await stream.hear("dispatch")
+    dispatch = await stream.receive("dispatch")
     most = b'"' + b"x" * (MAX_RESULT_BYTES - 2) + b'"'
     await device.report(dispatch.request_id, most)
     assert await asked == most
@@ -208,7 +208,7 @@ async def test_a_result_that_is_no_json_ends_the_request(
 ) -> None:
     stream = await device.online()
     asked = harness.invoke(device)
-    dispatch = await stream.hear("dispatch")
+    dispatch = await stream.receive("dispatch")
     refused = await refusal_of(device.report(dispatch.request_id, output))
     assert refused == (grpc.StatusCode.INVALID_ARGUMENT, "nodes.result_malformed")
     assert (await error_of(asked)).code == "nodes.result_malformed"
@@ -217,9 +217,9 @@ async def test_a_result_that_is_no_json_ends_the_request(
 async def test_a_call_that_is_stopped_stops_the_device(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
     asked = harness.invoke(device)
-    dispatch = await stream.hear("dispatch")
+    dispatch = await stream.receive("dispatch")
     asked.cancel()
-    assert (await stream.hear("cancel")).request_id == dispatch.request_id
+    assert (await stream.receive("cancel")).request_id == dispatch.request_id
     with pytest.raises(asyncio.CancelledError):
         await asked
     ended = harness.request(dispatch.request_id)
@@ -230,11 +230,11 @@ async def test_a_call_that_is_stopped_stops_the_device(harness: NodeServerHarnes
 async def test_a_withheld_capability_is_taken_from_what_runs(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
     asked, spared = harness.invoke(device, PRINT), harness.invoke(device, ECHO)
-    first, second = await stream.hear("dispatch"), await stream.hear("dispatch")
+    first, second = await stream.receive("dispatch"), await stream.receive("dispatch")
     by_name = {one.capability: one.request_id for one in (first, second)}
-    await harness.desk.set_withheld(device.device_id, "print", withheld=True, actor="user:o")
+    await harness.paired.set_withheld(device.device_id, "print", withheld=True, actor="user:o")
     assert (await error_of(asked)).code == "nodes.capability_withheld"
-    assert (await stream.hear("cancel")).request_id == by_name["print"]
+    assert (await stream.receive("cancel")).request_id == by_name["print"]
     await device.report(by_name["echo"])
     await spared
 
@@ -263,13 +263,13 @@ async def test_a_device_that_never_comes_is_offline(harness: NodeServerHarness, 
 async def test_what_was_sent_and_never_arrived_is_sent_again(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
     asked = harness.invoke(device, PRINT)
-    dispatch = await stream.hear("dispatch")
+    dispatch = await stream.receive("dispatch")
     await device.close()
     await eventually(lambda: not harness.registry.online())
     # The device says that it has nothing open, and never said that it had begun.
     device.connect()
     await device.register()
-    again = await device.stream().hear("dispatch")
+    again = await device.stream().receive("dispatch")
     assert again.request_id == dispatch.request_id and again.timeout_ms < dispatch.timeout_ms
     await device.report(again.request_id)
     await asked
@@ -283,14 +283,14 @@ async def test_what_was_begun_is_not_sent_again_unless_it_may_be_done_twice(
     stream = await device.online()
     once, twice = harness.invoke(device, PRINT), harness.invoke(device, ECHO)
     for _ in range(2):
-        dispatch = await stream.hear("dispatch")
+        dispatch = await stream.receive("dispatch")
         await stream.say(accepted=wire.CapabilityAccepted(request_id=dispatch.request_id))
     await stream.beat()
     await device.close()
     await eventually(lambda: not harness.registry.online())
     device.connect()
     await device.register()
-    again = await device.stream().hear("dispatch")
+    again = await device.stream().receive("dispatch")
     assert again.capability == "echo"
     assert (await error_of(once)).code == "nodes.request_lost"
     await device.report(again.request_id)
@@ -300,7 +300,7 @@ async def test_what_was_begun_is_not_sent_again_unless_it_may_be_done_twice(
 async def test_what_a_device_still_has_is_left_to_it(harness: NodeServerHarness, device: ByHand) -> None:
     stream = await device.online()
     asked = harness.invoke(device, PRINT)
-    dispatch = await stream.hear("dispatch")
+    dispatch = await stream.receive("dispatch")
     await device.close()
     await eventually(lambda: not harness.registry.online())
     device.connect()
@@ -336,7 +336,7 @@ async def test_a_daemon_that_comes_back_goes_on_with_what_is_in_time_and_with_no
         stream = await here.online()
         short, long = 60_000, 600_000
         sent = [first.invoke(here, PRINT, timeout_ms=time) for time in (short, long)]
-        dispatched = [await stream.hear("dispatch") for _ in range(2)]
+        dispatched = [await stream.receive("dispatch") for _ in range(2)]
         queued = [first.invoke(away, ECHO, timeout_ms=time, input_json=b"%d" % time) for time in (short, long)]
         await eventually(lambda: len(first.requests()) == 4)
         # Killed: nobody says goodbye, nothing is cancelled on the way out.
@@ -363,7 +363,7 @@ async def test_a_daemon_that_comes_back_goes_on_with_what_is_in_time_and_with_no
             away.connect()
             await away.register()
             stream = away.stream()
-            given = await stream.hear("dispatch")
+            given = await stream.receive("dispatch")
             assert given.input_json == b"%d" % long and given.timeout_ms <= long - 2 * short
             await away.report(given.request_id)
             await stream.beat()

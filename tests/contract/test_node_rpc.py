@@ -96,7 +96,7 @@ async def test_the_first_check_that_fails_is_the_refusal(harness: NodeServerHarn
     device.connect()
     await device.register()
     await harness.state.transact(lambda unit: unit.nodes.delete(device.device_id))
-    await eventually(lambda: not harness.desk.is_paired(device.device_id))
+    await eventually(lambda: not harness.paired.is_paired(device.device_id))
     for call in calls_of(device, "somebody else"):
         assert (await refusal_of(call)).code() is DENIED
     assert set(harness.refused) == {"nodes.unpaired_device"}
@@ -151,8 +151,8 @@ async def test_a_revoked_devices_stream_is_cut_though_it_says_nothing(
     other = await harness.pair("another")
     stream, spared = await device.online(), await other.online()
     asked = harness.invoke(device, PRINT)
-    request = await stream.hear("dispatch")
-    await harness.desk.revoke("a laptop", reason="lost", actor=ACTOR)
+    request = await stream.receive("dispatch")
+    await harness.paired.revoke("a laptop", reason="lost", actor=ACTOR)
     assert await stream.ended() is DENIED
     with pytest.raises(Exception) as failed:
         await asked
@@ -163,7 +163,7 @@ async def test_a_revoked_devices_stream_is_cut_though_it_says_nothing(
     assert await device.stream().ended() is UNAUTHENTICATED
     await spared.beat()
     assert harness.events("node.revoked")[0]["reason"] == "lost"
-    assert harness.desk.view(node_of(harness, device))["state"] == "revoked"
+    assert harness.paired.view(node_of(harness, device))["state"] == "revoked"
     await other.close()
 
 
@@ -207,27 +207,27 @@ async def test_registration_tells_what_holds_and_writes_once(harness: NodeServer
 async def test_withheld_stays_withheld_whatever_the_device_reports(harness: NodeServerHarness, device: ByHand) -> None:
     device.connect()
     await device.register(ECHO, PRINT)
-    await harness.desk.set_withheld("a laptop", "print", withheld=True, actor=ACTOR)
+    await harness.paired.set_withheld("a laptop", "print", withheld=True, actor=ACTOR)
     for inventory in ((ECHO, PRINT), (ECHO,), (PRINT,)):
         answer = await device.register(*inventory)
         assert list(answer.withheld_capabilities) == ["print"]
     assert [(one.name, one.withheld) for one in node_of(harness, device).capabilities] == [("print", True)]
-    await harness.desk.set_withheld("a laptop", "print", withheld=False, actor=ACTOR)
+    await harness.paired.set_withheld("a laptop", "print", withheld=False, actor=ACTOR)
     assert not node_of(harness, device).capabilities[0].withheld
 
 
 @pytest.mark.parametrize(
-    ("told", "code"),
+    ("fields", "code"),
     [
         ({"protocol_version": 2}, "nodes.unknown_protocol"),
         ({"open_ids": ("x",) * 1000}, "nodes.too_much_told"),
     ],
 )
 async def test_a_registration_that_makes_no_sense_is_refused(
-    harness: NodeServerHarness, device: ByHand, told: dict[str, Any], code: str
+    harness: NodeServerHarness, device: ByHand, fields: dict[str, Any], code: str
 ) -> None:
     device.connect()
-    error = await refusal_of(device.register(**told))
+    error = await refusal_of(device.register(**fields))
     assert code_of(error) == code
 
 
@@ -274,7 +274,7 @@ async def test_a_newer_certificate_takes_over_without_the_device_being_gone(
 ) -> None:
     first, old = device.issued, await device.online()
     waiting = harness.invoke(device, PRINT)
-    request = await old.hear("dispatch")
+    request = await old.receive("dispatch")
     device.adopt(await device.renew())
     device.connect()
     await device.register(open_ids=(request.request_id,))
@@ -282,7 +282,7 @@ async def test_a_newer_certificate_takes_over_without_the_device_being_gone(
     await old.beat()
     new = device.stream()
     await new.beat()
-    goodbye = await old.hear("goodbye")
+    goodbye = await old.receive("goodbye")
     assert goodbye.code == "nodes.replaced" and await old.ended() is grpc.StatusCode.OK
     assert harness.events("node.disconnected") == []
     assert [one["generation"] for one in harness.events("node.connected")] == [1, 2]
@@ -299,9 +299,9 @@ async def test_a_newer_certificate_takes_over_without_the_device_being_gone(
 async def test_of_two_streams_with_one_certificate_the_newer_wins(harness: NodeServerHarness, device: ByHand) -> None:
     first = await device.online()
     second = await device.online()
-    assert (await first.hear("goodbye")).code == "nodes.replaced"
+    assert (await first.receive("goodbye")).code == "nodes.replaced"
     asked = harness.invoke(device)
-    await device.report((await second.hear("dispatch")).request_id)
+    await device.report((await second.receive("dispatch")).request_id)
     await asked
     assert harness.events("node.disconnected") == [] and len(harness.registry) == 1
 
@@ -363,7 +363,7 @@ async def test_a_device_that_falls_silent_is_offline_and_comes_back(tmp_path: Pa
     async with asyncio.timeout(3 * PATIENCE), open_harness(tmp_path, heartbeat_timeout=0.5) as harness:
         device = await harness.pair()
         stream = await device.online()
-        assert (await stream.hear("goodbye")).code == "nodes.silent"
+        assert (await stream.receive("goodbye")).code == "nodes.silent"
         await eventually(lambda: harness.events("node.disconnected"))
         assert harness.events("node.disconnected")[0]["code"] == "nodes.silent" and not harness.registry.online()
         again = await device.online()
@@ -384,7 +384,7 @@ async def test_devices_hear_of_a_new_authority(harness: NodeServerHarness, devic
     stream = await device.online()
     await harness.identities.rotate_authority(actor=ACTOR)
     harness.dispatcher.announce(harness.identities.ca_bundle_pem())
-    news = await stream.hear("certificate_news")
+    news = await stream.receive("certificate_news")
     assert news.renew_now and news.ca_bundle_pem == harness.identities.ca_bundle_pem()
     # The listener shows the new authority's certificate at the next handshake, and takes both kinds of device.
     device.adopt(await device.renew())
@@ -396,7 +396,7 @@ async def test_many_devices_are_told_apart(harness: NodeServerHarness) -> None:
     streams = [await device.online() for device in devices]
     asked = [harness.invoke(device, input_json=b"%d" % number) for number, device in enumerate(devices)]
     for number, (device, stream) in enumerate(zip(devices, streams, strict=True)):
-        dispatch = await stream.hear("dispatch")
+        dispatch = await stream.receive("dispatch")
         assert dispatch.input_json == b"%d" % number
         await device.report(dispatch.request_id, b"%d" % number)
     assert [await one for one in asked] == [b"0", b"1", b"2", b"3"]

@@ -114,8 +114,8 @@ def test_words_stay_words_files_stay_inside_and_nobody_there_means_no(home: Plac
         for wrong in ({}, {"words": "-n"}, {"words": "a", "more": "b"}):
             refused = invoke(home, "command.say", **wrong)
             assert not refused["ok"]
-        door = invoke(home, "command.door")
-        assert door["error"]["code"] == "nodes.rejected", door
+        refused = invoke(home, "command.door")
+        assert refused["error"]["code"] == "nodes.rejected", refused
         assert not (away.state / "node" / "workspace" / "open").exists()
     finally:
         node.stop()
@@ -128,11 +128,11 @@ def test_the_person_at_the_device_says_yes_and_no(home: Place, away: Place) -> N
     try:
         node.says("connected")
         for number, typed in enumerate(("n\n", "y\n"), 1):
-            asking = threading.Thread(target=lambda: answers.append(invoke(home, "command.door")))
-            asking.start()
+            waiting = threading.Thread(target=lambda: answers.append(invoke(home, "command.door")))
+            waiting.start()
             node.says("[y/N]", number)
             node.types(typed)
-            asking.join(60)
+            waiting.join(60)
     finally:
         node.close()
     no, yes = answers

@@ -230,9 +230,9 @@ def test_a_damaged_state_file_falls_back_to_the_last_good_copy_and_says_so(
     with home.daemon():
         eventually_sync(lambda: node_state(home) == "online", seconds=60)
         echo(home)
-        told = home.palyra("journal", "tail", "--json", "-n", "1000").data["events"]
+        events = home.palyra("journal", "tail", "--json", "-n", "1000").data["events"]
         assert [
-            event["kind"] for event in told if event["kind"].startswith("nodes.state") or "recover" in event["kind"]
+            event["kind"] for event in events if event["kind"].startswith("nodes.state") or "recover" in event["kind"]
         ]
     node.stop()
 

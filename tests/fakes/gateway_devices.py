@@ -40,4 +40,4 @@ class GatewayDevices:
 async def answer_all(device: ByHand, stream: Any, output: bytes = b'{"said":"hi"}') -> None:
     """Until cancelled."""
     while True:
-        await device.report((await stream.hear("dispatch")).request_id, output)
+        await device.report((await stream.receive("dispatch")).request_id, output)

@@ -1,4 +1,4 @@
-"""A real node host beside a real daemon's side: its folder, its driver, and a person who answers as told."""
+"""A real node host beside a real daemon's side: its folder, its driver, and a person who answers as the test says."""
 
 import asyncio
 import random
@@ -20,19 +20,19 @@ from palyra.nodes.agent.settings import CommandPlan
 from palyra.secret import Secret
 
 
-class ToldPerson:
+class FakePerson:
     """Answers what the test says, when it says so."""
 
     def __init__(self, answer: bool | None = None) -> None:
         self.answer = answer
         self.asked: list[tuple[str, str]] = []
-        self.told: list[str] = []
-        self.was_asked = asyncio.Event()
+        self.lines: list[str] = []
+        self.question_came = asyncio.Event()
         self.taken_back = 0
 
     async def allows(self, capability: str, shown_input: str) -> bool:
         self.asked.append((capability, shown_input))
-        self.was_asked.set()
+        self.question_came.set()
         if self.answer is None:
             try:
                 await asyncio.Event().wait()
@@ -41,11 +41,11 @@ class ToldPerson:
         return bool(self.answer)
 
     def notify(self, title: str, text: str) -> bool:
-        self.told.append(f"{title}: {text}")
+        self.lines.append(f"{title}: {text}")
         return True
 
     def tell(self, text: str) -> None:
-        self.told.append(text)
+        self.lines.append(text)
 
 
 class SlowCommands:
@@ -85,12 +85,12 @@ class Host:
         harness: NodeServerHarness,
         root: Path,
         *,
-        person: ToldPerson | None = None,
+        person: FakePerson | None = None,
         commands: SlowCommands | None = None,
         plans: Mapping[str, CommandPlan] = COMMANDS,
     ) -> None:
         self.harness = harness
-        self.person = person or ToldPerson()
+        self.person = person or FakePerson()
         self.commands = commands or SlowCommands()
         self.folder = DeviceFolder(StateDir.open(root))
         self.plans = plans

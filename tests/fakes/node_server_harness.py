@@ -28,8 +28,8 @@ from palyra.identity.identity_manager import IdentityManager
 from palyra.identity.records import IssuedCertificate
 from palyra.identity.tables import SCHEMA as IDENTITY_SCHEMA
 from palyra.nodes.domain.records import CapabilityRequestRecord, DeviceCapabilityView, NodeRecord
-from palyra.nodes.server.dispatcher import Ask, Dispatcher
-from palyra.nodes.server.node_service import NodeDesk
+from palyra.nodes.server.dispatcher import CapabilityCall, Dispatcher
+from palyra.nodes.server.paired_devices import PairedDevices
 from palyra.nodes.server.rpc import NodeService
 from palyra.nodes.store import node_tables
 from palyra.nodes.store.file import NodeRuntimeState
@@ -110,7 +110,7 @@ class NodeServerHarness:
             max_result_bytes=MAX_RESULT_BYTES,
             heartbeat_timeout=self.heartbeat_timeout,
         )
-        self.desk = NodeDesk(
+        self.paired = PairedDevices(
             state=self.state,
             registry=self.registry,
             dispatcher=self.dispatcher,
@@ -121,14 +121,14 @@ class NodeServerHarness:
         self.gate = PeerGate(
             self.identities,
             fingerprint_of=fingerprint_of,
-            is_paired=self.desk.is_paired,
+            is_paired=self.paired.is_paired,
             record=self._record,
             clock=self.clock,
             on_refused=self.refused.append,
         )
         self.service = service = NodeService(
             gate=self.gate,
-            desk=self.desk,
+            paired=self.paired,
             dispatcher=self.dispatcher,
             registry=self.registry,
             execute=self._execute,
@@ -176,7 +176,7 @@ class NodeServerHarness:
         await self.state.transact(lambda unit: unit.nodes.put(node_record(id=device_id, kind=kind, name=name)))
         return ByHand(self, key, issued)
 
-    def ask(self, device: "ByHand", capability: DeviceCapabilityView = ECHO, **changes: Any) -> Ask:
+    def ask(self, device: "ByHand", capability: DeviceCapabilityView = ECHO, **changes: Any) -> CapabilityCall:
         fields = {
             "device_id": device.device_id,
             "capability": capability,
@@ -186,7 +186,7 @@ class NodeServerHarness:
             "principal": "agent:a",
             "call_id": "01CALL",
         }
-        return Ask(**{**fields, **changes})
+        return CapabilityCall(**{**fields, **changes})
 
     def invoke(
         self, device: "ByHand", capability: DeviceCapabilityView = ECHO, **changes: Any
@@ -296,11 +296,11 @@ class HandStream:
         await self.call.write(wire.NodeEvent(device_id=claimed, sequence=self.sequence, **event))
 
     async def beat(self, **changes: Any) -> Any:
-        """One heartbeat and its answer; commands that come before it are returned by ``hear`` no more."""
+        """One heartbeat and its answer; commands that come before it are returned by ``receive`` no more."""
         await self.say(heartbeat=wire.Heartbeat(), **changes)
-        return await self.hear("heartbeat_ack")
+        return await self.receive("heartbeat_ack")
 
-    async def hear(self, kind: str) -> Any:
+    async def receive(self, kind: str) -> Any:
         """The next command of this kind; an end of the stream is raised or, if it was in order, an AssertionError."""
         while True:
             command = await self.call.read()

@@ -21,7 +21,7 @@ from palyra.identity.settings import IdentitySettings
 from palyra.identity.tables import SCHEMA as IDENTITY_SCHEMA
 from palyra.identity.x509 import accepted_key
 from palyra.nodes.pairing.listener import BootstrapListener, ServedIdentity, create_bootstrap_app
-from palyra.nodes.pairing.service import Bell, Doorstep, NewCode, PairingDesk, PairingDoor
+from palyra.nodes.pairing.service import BootstrapService, DecisionSignal, NewCode, PairingEndpoint, PairingService
 from palyra.nodes.store import node_tables
 from palyra.nodes.store.file import NodeRuntimeState
 from palyra.secret import Secret
@@ -67,7 +67,7 @@ class PairingHarness:
             source=place.kind,
             actor="palyrad",
         )
-        self.bell: Any = None
+        self.decided: Any = None
         self.refusals: list[tuple[str, str]] = []
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -82,27 +82,27 @@ class PairingHarness:
             self.nodes: Any = node_tables.SqlNodeState(self.store, self.clock)
         else:
             self.nodes = await NodeRuntimeState.open(self.state_dir, self.store, self.clock)
-        self.bell = Bell()
+        self.decided = DecisionSignal()
         self.served = ServedIdentity(self.identity)
-        self.door = PairingDoor(
+        self.service = BootstrapService(
             state=self.nodes,
             issuer=self.identity,
             read_key=read_key,
             served=self.served.served,
             node_port=lambda: NODE_PORT,
             clock=self.clock,
-            bell=self.bell,
+            decided=self.decided,
             refused=lambda code, address: self.refusals.append((code, address)),
         )
-        self.desk = PairingDesk(
+        self.pairing = PairingService(
             state=self.nodes,
-            doorkeeper=self,
+            opener=self,
             random=os.urandom,
-            bell=self.bell,
+            decided=self.decided,
             learn=self.journal.redactor.register,
             ttl_seconds=600,
         )
-        self.listener = BootstrapListener(self.socket, create_bootstrap_app(self.door), self.served)
+        self.listener = BootstrapListener(self.socket, create_bootstrap_app(self.service), self.served)
         serving = asyncio.create_task(self.listener.serve())
         try:
             yield self
@@ -113,11 +113,11 @@ class PairingHarness:
             self.socket.close()
             self.store.close()
 
-    async def open(self) -> Doorstep:
-        return Doorstep((self.address,), self.served.served().ca_hash)
+    async def open(self) -> PairingEndpoint:
+        return PairingEndpoint((self.address,), self.served.served().ca_hash)
 
     async def code(self, method: str = "pin", kind: str = "node", **options: Any) -> tuple[NewCode, PairingCode]:
-        new = await self.desk.make_code(PairingMethod(method), DeviceKind(kind), actor=OPERATOR, **options)
+        new = await self.pairing.make_code(PairingMethod(method), DeviceKind(kind), actor=OPERATOR, **options)
         return new, parse_code(new.text.reveal())
 
     def events(self, kind: str = "") -> list[tuple[str, Any]]:

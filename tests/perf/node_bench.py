@@ -23,7 +23,7 @@ from benchmarks import bars
 
 PEER = "bare grpcio, same TLS"
 ROUNDS = 12
-ASKED = 250
+ROUNDS = 250
 
 
 class Bare:
@@ -71,7 +71,7 @@ async def serve(folder: Path) -> None:
         bare_port = bare.add_secure_port("127.0.0.1:0", credentials)
         await bare.start()
         assert isinstance(harness.listener, DeviceListener)
-        told = {
+        server = {
             "ours": harness.port,
             "bare": bare_port,
             "device_id": device.device_id,
@@ -79,7 +79,7 @@ async def serve(folder: Path) -> None:
             "certificate": device.issued.certificate_pem.decode(),
             "authorities": harness.identities.ca_bundle_pem().decode(),
         }
-        print(json.dumps(told), flush=True)
+        print(json.dumps(server), flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
         await bare.stop(None)
 
@@ -97,29 +97,29 @@ def run() -> list[dict[str, Any]]:
                 server.stdin.close()
 
 
-async def measure(told: dict[str, Any]) -> list[dict[str, Any]]:
-    async with line(told, "ours") as ours, line(told, "bare") as bare:
+async def measure(server: dict[str, Any]) -> list[dict[str, Any]]:
+    async with line(server, "ours") as ours, line(server, "bare") as bare:
         return [
             await compare("heartbeat on a device's stream", ours[0], bare[0], bars.NODE_STREAM),
             await compare("unary call of a device", ours[1], bare[1], bars.NODE_UNARY),
         ]
 
 
-Ask = Callable[[], Awaitable[None]]
+Call = Callable[[], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def line(told: dict[str, Any], which: str) -> AsyncIterator[tuple[Ask, Ask]]:
+async def line(server: dict[str, Any], which: str) -> AsyncIterator[tuple[Call, Call]]:
     """A heartbeat, and a unary call, on one connection."""
     from palyra.wire.node.v1 import node_pb2 as wire
     from palyra.wire.node.v1.node_pb2_grpc import NodeServiceStub
 
     credentials = grpc.ssl_channel_credentials(
-        told["authorities"].encode(), told["key"].encode(), told["certificate"].encode()
+        server["authorities"].encode(), server["key"].encode(), server["certificate"].encode()
     )
     options = (("grpc.ssl_target_name_override", "palyra"), ("grpc.use_local_subchannel_pool", 1))
-    device_id = told["device_id"]
-    async with grpc.aio.secure_channel(f"127.0.0.1:{told[which]}", credentials, options=options) as channel:
+    device_id = server["device_id"]
+    async with grpc.aio.secure_channel(f"127.0.0.1:{server[which]}", credentials, options=options) as channel:
         stub: Any = NodeServiceStub(channel)
         registration = wire.RegisterNodeRequest(
             device_id=device_id,
@@ -148,7 +148,7 @@ async def line(told: dict[str, Any], which: str) -> AsyncIterator[tuple[Ask, Ask
         stream.cancel()
 
 
-async def compare(name: str, ours: Ask, bare: Ask, bar: Any) -> dict[str, Any]:
+async def compare(name: str, ours: Call, bare: Call, bar: Any) -> dict[str, Any]:
     mine: list[float] = []
     theirs: list[float] = []
     ratios: list[float] = []
@@ -177,9 +177,9 @@ async def compare(name: str, ours: Ask, bare: Ask, bar: Any) -> dict[str, Any]:
     }
 
 
-async def _timed(ask: Ask) -> list[float]:
+async def _timed(ask: Call) -> list[float]:
     spans = []
-    for _ in range(ASKED):
+    for _ in range(ROUNDS):
         since = time.perf_counter()
         await ask()
         spans.append((time.perf_counter() - since) * 1e6)

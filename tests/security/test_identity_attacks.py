@@ -209,7 +209,7 @@ async def test_every_result_that_does_not_count_has_its_own_refusal(
     async def asked(timeout_ms: int = 30_000) -> tuple[str, "asyncio.Task[Any]"]:
         arguments = {"device": str.__str__(device.device_id), "capability": "print", "timeout_ms": timeout_ms}
         call = asyncio.create_task(called(besieged, arguments))
-        dispatched = await stream.hear("dispatch")
+        dispatched = await stream.receive("dispatch")
         return dispatched.request_id, call
 
     assert await refused(device.report("01ARZ3NDEKTSV4RRFFQ69G5FAV")) == "nodes.result_unknown"

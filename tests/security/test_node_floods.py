@@ -82,9 +82,9 @@ async def test_a_copied_certificate_and_its_device_are_slowed_down_and_an_operat
     assert len(harness.events("node.connected")) <= 2 * burst - turned_away + 2, "the journal is not filled"
     (contested,) = harness.events("node.contested")
     assert contested["device_id"] == device.device_id and contested["takeovers"] == CONTESTED
-    assert harness.desk.view(harness.desk.find(device.device_id))["contested"] is True
-    (told,) = [one for one in harness.events("node.peer_refused") if one["code"] == "nodes.too_often"]
-    assert told["device_id"] == device.device_id, "and once, however often it was"
+    assert harness.paired.view(harness.paired.find(device.device_id))["contested"] is True
+    (refused,) = [one for one in harness.events("node.peer_refused") if one["code"] == "nodes.too_often"]
+    assert refused["device_id"] == device.device_id, "and once, however often it was"
     await thief.close()
 
 
@@ -100,7 +100,7 @@ async def test_an_inventory_that_changes_without_end_does_not_fill_the_journal(
     assert await refused(device.register(ECHO)) == "nodes.too_often"
     assert len(harness.events("node.registered")) <= burst + 1
     # Who says what it said before is not kept out.
-    known = harness.desk.find(device.device_id).capabilities
+    known = harness.paired.find(device.device_id).capabilities
     await device.register(*known)
 
 
@@ -138,20 +138,20 @@ async def test_words_of_a_device_cannot_steer_a_terminal(harness: NodeServerHarn
         capabilities=[wire.Capability(name="echo", description="\u202egnp.exe\ufff9\x9b2J" + "y" * 100_000)],
     )
     await device.stub.RegisterNode(request, timeout=PATIENCE)
-    view = harness.desk.view(harness.desk.find(device.device_id))
+    view = harness.paired.view(harness.paired.find(device.device_id))
     (event,) = harness.events("node.registered")
-    told = (view["platform"], view["software_version"], view["capabilities"][0]["description"], event["platform"])
-    assert all(text.isprintable() and len(text) <= limits.MAX_DESCRIPTION_CHARS for text in told)
+    texts = (view["platform"], view["software_version"], view["capabilities"][0]["description"], event["platform"])
+    assert all(text.isprintable() and len(text) <= limits.MAX_DESCRIPTION_CHARS for text in texts)
 
 
 async def test_a_device_that_asks_without_end_is_stopped(harness: NodeServerHarness, device: ByHand) -> None:
     device.connect()
     ask = wire.ExecuteCapabilityRequest(device_id=device.device_id, capability="echo")
-    for _ in range(int(rate_limits.ASKED.burst)):
+    for _ in range(int(rate_limits.EXECUTIONS.burst)):
         await device.stub.ExecuteCapability(ask, timeout=PATIENCE)
     codes = [await _code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) for _ in range(10)]
     assert "nodes.too_often" in codes
-    assert len(harness.executed) < rate_limits.ASKED.burst + 10
+    assert len(harness.executed) < rate_limits.EXECUTIONS.burst + 10
 
 
 async def _code(call: Any) -> str:
@@ -184,7 +184,7 @@ async def test_what_runs_for_a_device_ends_with_it_and_it_hears_nothing_of_the_r
     codes = asyncio.gather(*(_code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) for _ in range(most + 1)))
     await asyncio.wait_for(begun.wait(), PATIENCE)
     await eventually(lambda: "nodes.too_many_requests" in harness.refused)
-    await harness.desk.revoke(device.device_id, reason="stolen", actor="user:operator")
+    await harness.paired.revoke(device.device_id, reason="stolen", actor="user:operator")
     await asyncio.wait_for(stopped.wait(), PATIENCE)
     assert sorted(await codes) == [*["nodes.device_gone"] * most, "nodes.too_many_requests"]
     assert await _code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) == "" and not harness.executed
@@ -222,7 +222,7 @@ async def test_a_result_that_no_message_can_carry_is_told_in_its_place(harness: 
     link = GrpcLink(f"127.0.0.1:{harness.port}", credentials)
     link._device_id = device.device_id
     call = harness.invoke(device, PRINT)
-    request_id = (await stream.hear("dispatch")).request_id
+    request_id = (await stream.receive("dispatch")).request_id
     await link.report(request_id, Outcome.succeeded(b'"' + b"x" * 2 * limits.MAX_MESSAGE_BYTES + b'"'))
     with pytest.raises(PalyraError, match="larger than a message") as caught:
         await call

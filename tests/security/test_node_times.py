@@ -48,14 +48,14 @@ async def test_an_authority_that_is_replaced_in_the_middle_of_a_pairing(
         if moment == "before begin":
             await peers.identity.rotate_authority(actor=OPERATOR)
         if moment == "between begin and finish":
-            finish = peers.door.finish
+            finish = peers.service.finish
 
             async def late(*given: Any) -> Any:
                 await peers.identity.rotate_authority(actor=OPERATOR)
-                monkeypatch.setattr(peers.door, "finish", finish)
+                monkeypatch.setattr(peers.service, "finish", finish)
                 return await finish(*given)
 
-            monkeypatch.setattr(peers.door, "finish", late)
+            monkeypatch.setattr(peers.service, "finish", late)
         if (method, moment) == ("qr", "before begin"):
             with pytest.raises(WrongServer):
                 await device.prove(code)
@@ -72,7 +72,7 @@ async def test_an_authority_that_is_replaced_in_the_middle_of_a_pairing(
             again = await device.prove(code)
             assert (again.pairing_id == proved.pairing_id) is (method == "pin")
             proved = again
-        await peers.desk.approve(proved.pairing_id, actor=OPERATOR)
+        await peers.pairing.approve(proved.pairing_id, actor=OPERATOR)
         answer = await device.ask(proved)
         assert answer.state == "completed" and answer.ca_bundle_pem == peers.identity.ca_bundle_pem()
 
@@ -132,14 +132,14 @@ async def test_pairing_on_a_disk_that_is_full_is_refused_and_goes_on_when_there_
         os.unlink(filler)
         peers.clock.forward(60)
         proved = await device.prove(code)
-        (request,) = await peers.desk.pairings()
+        (request,) = await peers.pairing.pairings()
         assert request.id == proved.pairing_id, "one device, one request"
         _fill(filler)
         try:
-            await peers.desk.approve(proved.pairing_id, actor=OPERATOR)
+            await peers.pairing.approve(proved.pairing_id, actor=OPERATOR)
         except PalyraError:
             os.unlink(filler)
-            await peers.desk.approve(proved.pairing_id, actor=OPERATOR)
+            await peers.pairing.approve(proved.pairing_id, actor=OPERATOR)
         filler.unlink(missing_ok=True)
         assert (await device.ask(proved)).state == "completed"
         assert len(peers.events("pairing.completed")) == 1

@@ -97,7 +97,7 @@ async def test_somebody_in_the_middle_who_relays_everything_gets_nowhere(harness
         async with relay.running() as address:
             with pytest.raises(WrongServer):
                 await Device(address).prove(code, servers=[address])
-    assert await harness.desk.pairings() == []
+    assert await harness.pairing.pairings() == []
     assert code.secret.reveal().encode() not in bytes(relay.received)
 
 
@@ -122,7 +122,7 @@ async def test_somebody_in_the_middle_who_also_shows_his_own_authority_spends_a_
             with pytest.raises(PalyraError) as outcome:
                 await Device(address).prove(code, servers=[address])
     assert refused(outcome.value) == "pairing.wrong_code"
-    assert await harness.desk.pairings() == []
+    assert await harness.pairing.pairings() == []
     assert len(harness.events("pairing.guess_failed")) == 1
 
 
@@ -134,7 +134,7 @@ async def test_a_false_daemon_that_guesses_learns_nothing_it_could_use(harness, 
         with pytest.raises(PalyraError) as outcome:
             await Device(mallory.address).prove(code)
         assert refused(outcome.value) == "pairing.wrong_code"
-        assert await mallory.desk.pairings() == []
+        assert await mallory.pairing.pairings() == []
     # The code is as good as before.
     assert await Device(harness.address).prove(code)
 
@@ -193,9 +193,9 @@ async def test_ten_thousand_guesses_get_five_tries(harness):
     assert len(harness.events("pairing.guess_failed")) <= MAX_WRONG_GUESSES
     assert codes <= {"pairing.wrong_code", "pairing.code_burned", "pairing.too_many_attempts"}
     assert "pairing.too_many_attempts" in codes
-    assert await harness.desk.pairings() == []
+    assert await harness.pairing.pairings() == []
     # Also from elsewhere, and with the right code: it is void.
-    harness.door._throttle = type(harness.door._throttle)()
+    harness.service._throttle = type(harness.service._throttle)()
     with pytest.raises(RemoteError) as outcome:
         await Device(harness.address).prove(code)
     assert outcome.value.remote_code == "pairing.code_burned"
@@ -210,7 +210,7 @@ async def test_guesses_from_many_addresses_at_once_are_five_in_all(harness):
     for number in range(40):
         harness.clock.forward(1)
         begin = wire.Begin(version=1, nameplate=code.nameplate, kind=DeviceKind.NODE)
-        hellos.append((await harness.door.begin(begin, f"198.51.100.{number}"), f"198.51.100.{number}"))
+        hellos.append((await harness.service.begin(begin, f"198.51.100.{number}"), f"198.51.100.{number}"))
 
     async def finish(hello, address):
         made_up = wire.Finish(
@@ -221,7 +221,7 @@ async def test_guesses_from_many_addresses_at_once_are_five_in_all(harness):
             facts=FACTS,
             leaf_hash=harness.served.served().leaf_hashes[0],
         )
-        await harness.door.finish(made_up, address)
+        await harness.service.finish(made_up, address)
 
     outcomes = await asyncio.gather(*(finish(*hello) for hello in hellos), return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {WrongProof}
@@ -250,7 +250,7 @@ async def test_a_code_works_once(harness):
     with pytest.raises(RemoteError) as outcome:
         await second.prove(code)
     assert outcome.value.remote_code == "pairing.code_used"
-    await harness.desk.approve(proved.pairing_id, actor=OPERATOR)
+    await harness.pairing.approve(proved.pairing_id, actor=OPERATOR)
     assert (await first.ask(proved)).state == "completed"
     with pytest.raises(RemoteError) as outcome:
         await second.prove(code)
@@ -267,7 +267,7 @@ async def test_of_two_claimants_at_once_one_gets_in_and_the_person_sees_that_the
         outcomes = await asyncio.gather(*(device.prove(code) for device in devices), return_exceptions=True)
         (winner,) = [outcome for outcome in outcomes if isinstance(outcome, ProvedPairing)]
         assert [refused(one) for one in outcomes if one is not winner] == ["pairing.code_used"] * 2
-        pairing = await harness.desk.pairing(winner.pairing_id)
+        pairing = await harness.pairing.pairing(winner.pairing_id)
         assert (pairing.refused_claims, pairing.comparison_code) == (2, winner.comparison_code)
         harness.clock.forward(60)
 
@@ -275,18 +275,18 @@ async def test_of_two_claimants_at_once_one_gets_in_and_the_person_sees_that_the
 async def test_a_recorded_finish_sent_again_is_nothing(harness):
     _, code = await harness.code("pin")
     sent = []
-    real = harness.door.finish
+    real = harness.service.finish
 
     async def recording(finish, address):
         sent.append(wire.encode(finish))
         return await real(finish, address)
 
-    harness.door.finish = recording
+    harness.service.finish = recording
     await Device(harness.address).prove(code)
-    harness.door.finish = real
+    harness.service.finish = real
     status, document = await post(harness.address, wire.FINISH, sent[0])
     assert (status, document["error"]["code"]) == (404, "pairing.session_gone")
-    assert len(await harness.desk.pairings()) == 1
+    assert len(await harness.pairing.pairings()) == 1
 
 
 @pytest.mark.promise("P-device-recovers")
@@ -296,13 +296,13 @@ async def test_a_lost_reply_is_asked_for_again_by_the_same_key_also_of_the_next_
     lost = await device.prove(code)
     again = await device.prove(code)
     assert (again.pairing_id, again.device_id) == (lost.pairing_id, lost.device_id)
-    assert again.comparison_code == (await harness.desk.pairing(lost.pairing_id)).comparison_code
+    assert again.comparison_code == (await harness.pairing.pairing(lost.pairing_id)).comparison_code
     other = PairingHarness(tmp_path / "daemon")
     async with other.running():
         device.server = other.address
         third = await device.prove(code)
         assert third.pairing_id == lost.pairing_id
-        await other.desk.approve(third.pairing_id, actor=OPERATOR)
+        await other.pairing.approve(third.pairing_id, actor=OPERATOR)
         answers = [await device.ask(third) for _ in range(2)]
     assert answers[0].certificate_pem == answers[1].certificate_pem
     assert len(harness.events("pairing.completed")) == 1
@@ -311,7 +311,7 @@ async def test_a_lost_reply_is_asked_for_again_by_the_same_key_also_of_the_next_
 async def test_another_device_cannot_fetch_the_answer(harness):
     _, code = await harness.code("pin")
     proved = await Device(harness.address).prove(code)
-    await harness.desk.approve(proved.pairing_id, actor=OPERATOR)
+    await harness.pairing.approve(proved.pairing_id, actor=OPERATOR)
     for change in ({"collect": bytes(32)}, {"pairing_id": "01ARZ3NDEKTSV4RRFFQ69G5FAV"}):
         with pytest.raises(RemoteError) as outcome:
             await Device(harness.address).ask(msgspec.structs.replace(proved, **change))
@@ -324,10 +324,10 @@ async def test_nobody_gets_a_certificate_without_a_persons_yes(harness):
     device = Device(harness.address)
     proved = await device.prove(code)
     assert (await device.ask(proved)).certificate_pem == b""
-    await harness.desk.reject(proved.pairing_id, actor=OPERATOR)
+    await harness.pairing.reject(proved.pairing_id, actor=OPERATOR)
     assert (await device.ask(proved)).certificate_pem == b""
     with pytest.raises(PalyraError):
-        await harness.desk.approve(proved.pairing_id, actor=OPERATOR)
+        await harness.pairing.approve(proved.pairing_id, actor=OPERATOR)
     assert harness.identity.devices() == []
 
 
@@ -338,7 +338,7 @@ async def test_the_certificate_is_for_the_key_that_proved_the_code(harness):
     _, code = await harness.code("pin")
     device = Device(harness.address)
     proved = await device.prove(code)
-    await harness.desk.approve(proved.pairing_id, actor=OPERATOR)
+    await harness.pairing.approve(proved.pairing_id, actor=OPERATOR)
     answer = await device.ask(proved)
     issued = x509.load_pem_x509_certificate(answer.certificate_pem).public_key()
     own = device.key.key.public_key()
@@ -359,7 +359,7 @@ async def test_a_request_for_more_than_a_certificate_is_refused(harness, extensi
     with pytest.raises(RemoteError) as outcome:
         await Device(harness.address).prove(code, csr_der=DeviceKey().csr(asked))
     assert outcome.value.remote_code.startswith("identity.csr")
-    assert await harness.desk.pairings() == []
+    assert await harness.pairing.pairings() == []
 
 
 async def test_giant_bodies_and_heads_are_cut_off(harness):

@@ -365,7 +365,7 @@ class BrowserProfileView(View, frozen=True, kw_only=True):
 class AcceptedProfilesView(View, frozen=True, kw_only=True):
     """Numbers of changes: the last that was heard of, the last of the older copy, and what it has now."""
 
-    heard: int = 0
+    last_known: int = msgspec.field(default=0, name="heard")
     found: int = 0
     generation: int = 0
 

@@ -93,16 +93,16 @@ class LocalWorkers:
     async def _join(self, kind: DeviceKind, module: str, home: StateDir, name: str, paired: bool) -> None:
         if paired:
             return
-        desk = (await self._gateway.nodes.opened()).pairing
-        made = await desk.make_code(PairingMethod.QR, kind, actor=ACTOR)
+        pairing = (await self._gateway.nodes.opened()).pairing
+        made = await pairing.make_code(PairingMethod.QR, kind, actor=ACTOR)
         child = await self._child(module, home, "join", "--code", "-", "--name", name, stdin=made.text.reveal())
         ended = asyncio.ensure_future(asyncio.to_thread(child.wait))
         try:
             async with asyncio.timeout(JOIN_SECONDS):
                 while not ended.done():
-                    for request in await desk.pairings(PairingState.PENDING_APPROVAL):
+                    for request in await pairing.pairings(PairingState.PENDING_APPROVAL):
                         if request.code_id == made.record.id and request.kind is kind:
-                            await desk.approve(request.id, actor=ACTOR, reason="started by this daemon")
+                            await pairing.approve(request.id, actor=ACTOR, reason="started by this daemon")
                     await asyncio.wait([ended], timeout=_LOOK_SECONDS)
         except TimeoutError:
             raise NotJoined(f"{name} did not join in time") from None

@@ -174,8 +174,8 @@ class NodeHost:
             clock=SystemClock(),
             draw=random.random,
         )
-        for told in self._folder.told:
-            person.tell(told)
+        for warning in self._folder.warnings:
+            person.tell(warning)
         person.tell(f"This is device {record.device_id}, {record.device_name}.")
         waiting = asyncio.create_task(_then(stopping, lambda: driver.stop("the host was stopped")))
         try:
@@ -197,7 +197,7 @@ def status_of(state_dir: StateDir) -> dict[str, Any]:
         "running": running,
         "name": record.device_name,
         "servers": list(record.servers),
-        "told": folder.told,
+        "told": folder.warnings,
     }
     if not record.paired:
         return {**render_outcome, "state": "pairing" if record.pairing else "not paired"}

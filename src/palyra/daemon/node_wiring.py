@@ -1,4 +1,4 @@
-"""Pairing as the daemon has it: the desk for people, the door for devices, and the listener between, joined here.
+"""Pairing as the daemon has it: the service for people, the one for devices, and the listener between, joined here.
 
 The listener opens with the first code, or at once if a code or a request from before is still open. Without a daemon
 (one command line) there is nobody to listen: codes are not made then, but requests can be decided.
@@ -26,9 +26,9 @@ from palyra.executors.node.executor import DeviceCalls, DevicesNeedDaemon, Devic
 from palyra.identity.device import DeviceId, DeviceKind, DeviceState
 from palyra.nodes.domain.records import NodeRecord
 from palyra.nodes.pairing.rules import NotListening
-from palyra.nodes.pairing.service import Bell, Doorstep, PairingDesk
-from palyra.nodes.server.dispatcher import Ask, Dispatcher
-from palyra.nodes.server.node_service import NodeDesk
+from palyra.nodes.pairing.service import DecisionSignal, PairingEndpoint, PairingService
+from palyra.nodes.server.dispatcher import CapabilityCall, Dispatcher
+from palyra.nodes.server.paired_devices import PairedDevices
 from palyra.nodes.settings import NodeSettings
 from palyra.nodes.store.file import NodeRuntimeState
 from palyra.nodes.store.node_tables import SqlNodeState
@@ -69,23 +69,23 @@ class PairingParts:
         self._bind = bind
         self._node_port = node_port
         self._refused = refused
-        self._bell = Bell()
+        self._decided = DecisionSignal()
         self._wanted = asyncio.Event()
-        self._doorstep: asyncio.Future[Callable[[], Doorstep]] | None = None
-        self.desk = PairingDesk(
+        self._endpoint: asyncio.Future[Callable[[], PairingEndpoint]] | None = None
+        self.pairing = PairingService(
             state=state,
-            doorkeeper=self,
+            opener=self,
             random=os.urandom,
-            bell=self._bell,
+            decided=self._decided,
             learn=learn,
             ttl_seconds=settings.code_seconds,
         )
 
-    async def open(self) -> Doorstep:
-        if self._doorstep is None or self._doorstep.cancelled():
+    async def open(self) -> PairingEndpoint:
+        if self._endpoint is None or self._endpoint.cancelled():
             raise NotListening("no daemon listens for devices here")
         self._wanted.set()
-        describe = await asyncio.shield(self._doorstep)
+        describe = await asyncio.shield(self._endpoint)
         return describe()
 
     def is_needed(self) -> bool:
@@ -104,47 +104,47 @@ class PairingParts:
         if self.is_needed():
             self._wanted.set()
         while True:
-            self._doorstep = doorstep = asyncio.get_running_loop().create_future()
+            self._endpoint = endpoint = asyncio.get_running_loop().create_future()
             try:
                 await self._wanted.wait()
-                await self._serve(doorstep)
+                await self._serve(endpoint)
             except (PalyraError, OSError) as error:
                 self._wanted.clear()
-                self._doorstep = None
+                self._endpoint = None
                 log.warning("devices cannot be paired: %s", error)
-                if not doorstep.done():
-                    doorstep.set_exception(_as_refusal(error))
+                if not endpoint.done():
+                    endpoint.set_exception(_as_refusal(error))
                     # Known as seen: at a start nobody waits for it.
-                    doorstep.exception()
+                    endpoint.exception()
             finally:
-                doorstep.cancel()
+                endpoint.cancel()
 
-    async def _serve(self, doorstep: "asyncio.Future[Callable[[], Doorstep]]") -> None:
+    async def _serve(self, endpoint: "asyncio.Future[Callable[[], PairingEndpoint]]") -> None:
         from palyra.nodes.pairing.listener import BootstrapListener, ServedIdentity, create_bootstrap_app
-        from palyra.nodes.pairing.service import PairingDoor
+        from palyra.nodes.pairing.service import BootstrapService
 
         await self._identity().open()
         served = ServedIdentity(self._identity())
-        door = PairingDoor(
+        service = BootstrapService(
             state=self._state,
             issuer=self._identity(),
             read_key=key_fingerprint,
             served=served.served,
             node_port=self._node_port,
             clock=self._clock,
-            bell=self._bell,
+            decided=self._decided,
             refused=self._refused,
         )
         with self._bind() as listener:
             bound = listener.getsockname()
             # Asked for every code: the authority may have been replaced since.
-            doorstep.set_result(lambda: self._describe(served, bound))
-            await BootstrapListener(listener, create_bootstrap_app(door), served).serve()
+            endpoint.set_result(lambda: self._describe(served, bound))
+            await BootstrapListener(listener, create_bootstrap_app(service), served).serve()
 
-    def _describe(self, served: "ServedIdentity", bound: tuple[str, int]) -> Doorstep:
+    def _describe(self, served: "ServedIdentity", bound: tuple[str, int]) -> PairingEndpoint:
         names = self._settings.advertise or (socket.gethostname() if bound[0] in _EVERYWHERE else bound[0],)
         addresses = (f"[{name}]:{bound[1]}" if ":" in name else f"{name}:{bound[1]}" for name in names)
-        return Doorstep(tuple(ServerAddress.parse(address) for address in addresses), served.served().ca_hash)
+        return PairingEndpoint(tuple(ServerAddress.parse(address) for address in addresses), served.served().ca_hash)
 
 
 def _as_refusal(error: PalyraError | OSError) -> PalyraError:
@@ -240,7 +240,7 @@ class NodeParts:
             heartbeat_timeout=settings.heartbeat_timeout_seconds,
             on_ended=self._metrics.node_request_ended,
         )
-        desk = NodeDesk(
+        paired = PairedDevices(
             state=state, registry=self.registry, dispatcher=dispatcher, identities=self._identity, clock=self._clock
         )
         parts = PairingParts(
@@ -253,7 +253,7 @@ class NodeParts:
             node_port=lambda: self._port,
             refused=lambda code, _address: self._metrics.node_refused(code),
         )
-        return OpenedNodes(state, dispatcher, desk, parts)
+        return OpenedNodes(state, dispatcher, paired, parts)
 
     def devices(self) -> "OpenedNodes":
         """What `node.invoke` works with: there only while a daemon runs."""
@@ -329,7 +329,7 @@ class NodeParts:
         )
         service = NodeService(
             gate=gate,
-            desk=opened.node_service,
+            paired=opened.node_service,
             dispatcher=opened.dispatcher,
             registry=self.registry,
             execute=self._calls,
@@ -372,18 +372,18 @@ class NodeParts:
                 told, signed = bundle, signs
 
     async def _reconcile(
-        self, identity: "IdentityManager", desk: NodeDesk, ended: "asyncio.Queue[tuple[DeviceId, str]]"
+        self, identity: "IdentityManager", paired: PairedDevices, ended: "asyncio.Queue[tuple[DeviceId, str]]"
     ) -> None:
         """A device that identity revoked is revoked in the record too, also after a crash between the two."""
         revoked = {one.device_id for one in identity.devices() if one.state is DeviceState.REVOKED}
-        for node in desk.nodes():
+        for node in paired.nodes():
             if node.revoked_ms is None and node.id in revoked:
-                await desk.note_revoked(node.id, reason="revoked before", actor=self._actor)
+                await paired.note_revoked(node.id, reason="revoked before", actor=self._actor)
         while True:
             device_id, code = await ended.get()
             try:
                 if code == "identity.revoked":
-                    await desk.note_revoked(device_id, reason=identity.device(device_id).reason, actor=self._actor)
+                    await paired.note_revoked(device_id, reason=identity.device(device_id).reason, actor=self._actor)
             except PalyraError as error:
                 # Workers have identities too, and no record among the nodes.
                 log.debug("nothing to note of %s: %s", device_id, error)
@@ -397,15 +397,15 @@ class NodeParts:
 class OpenedNodes:
     """The state of devices and the desks over it; also what `node.invoke` sees of them."""
 
-    def __init__(self, state: NodeState, dispatcher: Dispatcher, desk: NodeDesk, parts: PairingParts) -> None:
+    def __init__(self, state: NodeState, dispatcher: Dispatcher, paired: PairedDevices, parts: PairingParts) -> None:
         self.state = state
         self.dispatcher = dispatcher
-        self.node_service = desk
+        self.node_service = paired
         self.parts = parts
 
     @property
-    def pairing(self) -> PairingDesk:
-        return self.parts.desk
+    def pairing(self) -> PairingService:
+        return self.parts.pairing
 
     def nodes(self) -> list[NodeRecord]:
         return [node for node in self.node_service.nodes() if node.kind is DeviceKind.NODE]
@@ -413,8 +413,8 @@ class OpenedNodes:
     def online(self) -> list[str]:
         return self.node_service.online()
 
-    async def invoke(self, ask: Ask) -> bytes:
-        return await self.dispatcher.invoke(ask)
+    async def invoke(self, call: CapabilityCall) -> bytes:
+        return await self.dispatcher.invoke(call)
 
 
 def _telling(dispatcher: Dispatcher, ended: "asyncio.Queue[tuple[DeviceId, str]]") -> Callable[[DeviceId, str], None]:

@@ -91,8 +91,8 @@ class WorkerHost:
             agent = self._agent(HeldIdentity(self._folder, record), calls, measured, egress)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, agent.stop)
-            for told in self._folder.told:
-                self._say(told)
+            for warning in self._folder.warnings:
+                self._say(warning)
             self._say(f"This is worker {record.device_id}, {record.device_name}, build {measured.build_digest_sha256}.")
             if egress is None:
                 self._say("There is no egress proxy: programs get no network, and the attestation says so.")
@@ -157,7 +157,7 @@ def status_of(state_dir: StateDir) -> dict[str, Any]:
         "running": running,
         "name": record.device_name,
         "servers": list(record.servers),
-        "told": folder.told,
+        "told": folder.warnings,
     }
     if not record.paired:
         return {**shown, "state": "joining" if record.pairing else "not joined"}

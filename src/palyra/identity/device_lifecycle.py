@@ -86,7 +86,7 @@ class DeviceChange:
             return self._require_current(newest)
         reason = f"generation {presented} was presented after {device.generation} had been issued"
         evidence = {"presented": presented, "fingerprint": peer.fingerprint, "key_sha256": key, "reason": reason}
-        event = NewEvent(kind="identity.device_locked", actor=actor, payload={**_shown(device), **evidence})
+        event = NewEvent(kind="identity.device_locked", actor=actor, payload={**_describe(device), **evidence})
         self._end(device, DeviceEvent.LOCK, reason, event)
         return None
 
@@ -96,7 +96,7 @@ class DeviceChange:
             return
         used = msgspec.structs.replace(device, used_generation=peer.generation, changed_ms=self._now_ms)
         self._tables.put_device(used)
-        payload = {**_shown(device), "generation": peer.generation, "fingerprint": peer.fingerprint}
+        payload = {**_describe(device), "generation": peer.generation, "fingerprint": peer.fingerprint}
         actor = actor_of(peer.kind, peer.device_id)
         self._tx.append(NewEvent(kind="identity.certificate_used", actor=actor, payload=payload))
 
@@ -104,7 +104,7 @@ class DeviceChange:
         device = self._tables.device(device_id)
         if device is None:
             raise UnknownDevice(f"there is no device {device_id}", device_id=device_id)
-        event = NewEvent(kind="identity.device_revoked", actor=actor, payload={**_shown(device), "reason": reason})
+        event = NewEvent(kind="identity.device_revoked", actor=actor, payload={**_describe(device), "reason": reason})
         self._end(device, DeviceEvent.REVOKE, reason, event)
 
     def _first_again(self, device: DeviceRow, kind: DeviceKind, key: str) -> CertificateRow:
@@ -159,7 +159,7 @@ class DeviceChange:
         self._tables.add_certificate(row)
         self._tables.put_device(renewed)
         payload = {
-            **_shown(renewed),
+            **_describe(renewed),
             "fingerprint": row.fingerprint,
             "key_sha256": row.key_sha256,
             "authority_id": row.authority_id,
@@ -177,5 +177,5 @@ class DeviceChange:
             self._tx.append(entry)
 
 
-def _shown(device: DeviceRow) -> dict[str, str | int]:
+def _describe(device: DeviceRow) -> dict[str, str | int]:
     return {"device_id": device.device_id, "kind": device.kind.value, "generation": device.generation}

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from palyra.fleet.server.lease_service import OutputTails
     from palyra.fleet.store.port import FleetLedger
     from palyra.identity.identity_manager import IdentityManager
-    from palyra.nodes.pairing.service import PairingDesk
-    from palyra.nodes.server.node_service import NodeDesk
+    from palyra.nodes.pairing.service import PairingService
+    from palyra.nodes.server.paired_devices import PairedDevices
     from palyra.server.mcp.transports import McpTransport
     from palyra.skills.package.capabilities import Capabilities
     from palyra.skills.registry.registry import SkillRegistry
@@ -124,10 +124,10 @@ class ApiStore(Store, Protocol):
 
 class DeviceServices(Protocol):
     @property
-    def node_service(self) -> "NodeDesk": ...
+    def node_service(self) -> "PairedDevices": ...
 
     @property
-    def pairing(self) -> "PairingDesk": ...
+    def pairing(self) -> "PairingService": ...
 
 
 class Fleet(Protocol):

@@ -48,4 +48,4 @@ def test_profiles_are_listed_made_and_changed() -> None:
         assert (request.method, request.path) == (method, f"/v1/browser/profiles{path}")
     request, accepted = exchange(admin_operations.accept_browser_profiles(), {"heard": 9, "found": 5, "generation": 10})
     assert (request.method, request.path) == ("POST", "/v1/browser/profiles/accept")
-    assert (accepted.heard, accepted.found, accepted.generation) == (9, 5, 10)
+    assert (accepted.last_known, accepted.found, accepted.generation) == (9, 5, 10)

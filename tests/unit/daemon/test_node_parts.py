@@ -132,7 +132,7 @@ async def test_devices_are_told_of_a_new_authority(tmp_path: Path) -> None:
         device = await GatewayDevices(harness).pair()
         stream = await device.online()
         await harness.gateway.identity.rotate_authority(actor=ACTOR)
-        assert (await stream.hear("certificate_news")).renew_now
+        assert (await stream.receive("certificate_news")).renew_now
         await device.close()
 
 
@@ -140,7 +140,7 @@ async def test_a_stopping_daemon_says_goodbye(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         device = await GatewayDevices(harness).pair()
         stream = await device.online()
-    assert (await stream.hear("goodbye")).code == "daemon.stopping"
+    assert (await stream.receive("goodbye")).code == "daemon.stopping"
     await device.close()
 
 

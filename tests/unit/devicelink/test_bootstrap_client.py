@@ -27,13 +27,13 @@ async def test_a_device_proves_a_code_waits_and_gets_its_certificate(harness, me
     _, code = await harness.code(method)
     device = Device(harness.address)
     proved = await device.prove(code)
-    (waiting,) = await harness.desk.pairings()
+    (waiting,) = await harness.pairing.pairings()
     assert (waiting.comparison_code, waiting.facts.name) == (proved.comparison_code, "a laptop")
     assert (await device.ask(proved)).state == "pending_approval"
 
-    asking = asyncio.create_task(device.ask(proved, wait_ms=30_000))
-    await harness.desk.approve(proved.pairing_id, actor=OPERATOR, comparison_code=proved.comparison_code)
-    answer = await asking
+    waiting_device = asyncio.create_task(device.ask(proved, wait_ms=30_000))
+    await harness.pairing.approve(proved.pairing_id, actor=OPERATOR, comparison_code=proved.comparison_code)
+    answer = await waiting_device
     assert (answer.state, answer.generation, answer.node_port) == ("completed", 1, NODE_PORT)
     peer = harness.identity.identify(_fingerprint(answer.certificate_pem))
     assert (str(peer.device_id), peer.kind) == (proved.device_id, DeviceKind.NODE)
@@ -66,7 +66,7 @@ async def test_a_rejection_reaches_the_device_with_its_reason(harness):
     _, code = await harness.code()
     device = Device(harness.address)
     proved = await device.prove(code)
-    await harness.desk.reject(proved.pairing_id, actor=OPERATOR, reason="not mine")
+    await harness.pairing.reject(proved.pairing_id, actor=OPERATOR, reason="not mine")
     answer = await device.ask(proved)
     assert (answer.state, answer.reason, answer.certificate_pem) == ("rejected", "not mine", b"")
 

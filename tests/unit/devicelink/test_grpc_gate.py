@@ -24,13 +24,13 @@ class Aborted(Exception):
 class Context:
     def __init__(self, certificate: bytes | None = b"cert") -> None:
         self.certificate = certificate
-        self.told: tuple[Any, ...] = ()
+        self.answer: tuple[Any, ...] = ()
 
     def auth_context(self) -> dict[str, list[bytes]]:
         return {} if self.certificate is None else {"x509_pem_cert": [self.certificate]}
 
-    async def abort(self, *told: Any) -> None:
-        self.told = told
+    async def abort(self, *answer: Any) -> None:
+        self.answer = answer
         raise Aborted
 
 
@@ -82,7 +82,7 @@ async def test_a_refusal_says_one_word_outside_and_everything_inside_once_a_minu
         context = Context()
         with pytest.raises(Aborted):
             await harness.gate.admit(context, NODES, ME, "RegisterNode")
-        assert context.told == (Status.UNAUTHENTICATED, "unauthenticated")
+        assert context.answer == (Status.UNAUTHENTICATED, "unauthenticated")
     kind = RefusalKind("RegisterNode", "identity.revoked", ME, b"cert".hex())
     assert harness.recorded == [(kind, 1)] and harness.gate.refused == 10
     harness.clock.forward(61)
@@ -96,7 +96,7 @@ async def test_without_a_certificate_nothing_else_is_looked_at() -> None:
     context = Context(None)
     with pytest.raises(Aborted):
         await harness.gate.admit(context, NODES, ME, "m")
-    assert context.told[0] is Status.UNAUTHENTICATED and harness.recorded[0][0].code == "nodes.no_certificate"
+    assert context.answer[0] is Status.UNAUTHENTICATED and harness.recorded[0][0].code == "nodes.no_certificate"
 
 
 @pytest.mark.parametrize(
@@ -113,17 +113,17 @@ async def test_a_known_device_is_told_the_code(error: PalyraError, status: Any) 
     context = Context()
     with pytest.raises(Aborted):
         await abort_with(context, error)
-    assert context.told == (status, f"{error.code}: x", (("palyra-code", error.code),))
+    assert context.answer == (status, f"{error.code}: x", (("palyra-code", error.code),))
     with pytest.raises(Aborted):
         await abort_with(context, error, Status.OUT_OF_RANGE)
-    assert context.told == (Status.OUT_OF_RANGE, f"{error.code}: x", (("palyra-code", error.code),))
+    assert context.answer == (Status.OUT_OF_RANGE, f"{error.code}: x", (("palyra-code", error.code),))
 
 
 async def test_an_error_of_the_pipeline_keeps_its_own_code_and_a_cut_stream_is_told_nothing() -> None:
     context = Context()
     with pytest.raises(Aborted):
         await abort_with(context, RemoteError("x", remote_code="call.denied"))
-    assert context.told[1] == "call.denied: x"
+    assert context.answer[1] == "call.denied: x"
     with pytest.raises(Aborted):
         await turn_away(context)
-    assert context.told == (Status.PERMISSION_DENIED, "permission_denied")
+    assert context.answer == (Status.PERMISSION_DENIED, "permission_denied")

@@ -48,7 +48,7 @@ async def test_several_services_share_one_listener(harness: NodeServerHarness) -
 
 
 async def test_the_next_handshake_shows_the_newest_certificate(harness: NodeServerHarness) -> None:
-    def shown() -> str:
+    def handshake() -> str:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.set_alpn_protocols(["h2"])
@@ -60,14 +60,14 @@ async def test_the_next_handshake_shows_the_newest_certificate(harness: NodeServ
         ):
             return hashlib.sha256(tls.getpeercert(binary_form=True) or b"").hexdigest()
 
-    before = await asyncio.to_thread(shown)
+    before = await asyncio.to_thread(handshake)
     assert before == harness.identities.server_certificate().fingerprint
-    assert await asyncio.to_thread(shown) == before
+    assert await asyncio.to_thread(handshake) == before
     harness.identities.name_server(["other.example"])
-    after = await asyncio.to_thread(shown)
+    after = await asyncio.to_thread(handshake)
     assert after != before and after == harness.identities.server_certificate().fingerprint
     await harness.identities.rotate_authority(actor=ACTOR)
-    assert await asyncio.to_thread(shown) not in (before, after)
+    assert await asyncio.to_thread(handshake) not in (before, after)
 
 
 async def test_a_renewal_that_fails_does_not_end_the_listener(harness: NodeServerHarness) -> None:

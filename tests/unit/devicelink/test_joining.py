@@ -38,9 +38,9 @@ async def test_a_device_is_paired_once_and_a_kill_before_the_decision_loses_noth
         digits = await asyncio.wait_for(first.shown.get(), 30)
         killed.cancel()
         await asyncio.wait([killed])
-        (request,) = await harness.desk.pairings()
+        (request,) = await harness.pairing.pairings()
         assert request.comparison_code == digits
-        await harness.desk.approve(request.id, actor=OPERATOR)
+        await harness.pairing.approve(request.id, actor=OPERATOR)
         # The next life needs no code; with the code it finds the same request, by its key.
         record = await asyncio.wait_for(Joiner(tmp_path / "node").join(None, harness), 30)
         assert record.paired and record.device_id == request.device_id and record.generation == 1
@@ -57,8 +57,8 @@ async def test_a_no_leaves_nothing_behind(tmp_path: Path) -> None:
         joiner = Joiner(tmp_path / "node")
         waiting = joiner.join(code, harness)
         await asyncio.wait_for(joiner.shown.get(), 30)
-        (request,) = await harness.desk.pairings()
-        await harness.desk.reject(request.id, reason="no", actor=OPERATOR)
+        (request,) = await harness.pairing.pairings()
+        await harness.pairing.reject(request.id, reason="no", actor=OPERATOR)
         with pytest.raises(PairingNotGranted):
             await asyncio.wait_for(waiting, 30)
         assert joiner.folder.load() is None

@@ -38,9 +38,9 @@ def test_a_damaged_file_falls_back_to_its_last_good_copy_and_says_so(root: Path,
         whole = path.read_bytes()
         path.write_bytes({"truncated": whole[:-20], "garbage": b"\0" * 50, "empty": b""}[damage])
     folder = opened(root)
-    assert folder.load() == RECORD and len(folder.told) == 1 and "last good copy" in folder.told[0]
+    assert folder.load() == RECORD and len(folder.warnings) == 1 and "last good copy" in folder.warnings[0]
     again = opened(root)
-    assert again.load() == RECORD and again.told == [], "it was put right"
+    assert again.load() == RECORD and again.warnings == [], "it was put right"
 
 
 def test_with_no_good_copy_it_is_an_error_and_not_a_new_device(root: Path) -> None:

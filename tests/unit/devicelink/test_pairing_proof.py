@@ -200,14 +200,14 @@ def test_one_attempt_is_one_guess():
 
 STEPS = {
     "daemon": {
-        ProofEvent.SPEAK: lambda machine: machine.hello(),
-        ProofEvent.HEAR: lambda machine: machine.conclude(
+        ProofEvent.SEND: lambda machine: machine.hello(),
+        ProofEvent.RECEIVE: lambda machine: machine.conclude(
             DeviceAnswer(message=bytes(33), confirmation=bytes(32)), BOUND
         ),
     },
     "device": {
-        ProofEvent.SPEAK: lambda machine: machine.answer(DaemonProof(DaemonExchange(stretched())).hello(), BOUND),
-        ProofEvent.HEAR: lambda machine: machine.conclude(bytes(32)),
+        ProofEvent.SEND: lambda machine: machine.answer(DaemonProof(DaemonExchange(stretched())).hello(), BOUND),
+        ProofEvent.RECEIVE: lambda machine: machine.conclude(bytes(32)),
     },
 }
 
@@ -217,10 +217,10 @@ STEPS = {
 def test_every_step_in_every_state_is_in_the_table_or_refused(side, state, event):
     machine = both()[side == "daemon"]
     if state is not ProofState.FRESH:
-        STEPS[side][ProofEvent.SPEAK](machine)
+        STEPS[side][ProofEvent.SEND](machine)
     if state is ProofState.ENDED:
         with pytest.raises(WrongProof):
-            STEPS[side][ProofEvent.HEAR](machine)
+            STEPS[side][ProofEvent.RECEIVE](machine)
     assert machine.state is state
     if (state, event) not in TRANSITIONS:
         with pytest.raises(ProofOutOfOrder):

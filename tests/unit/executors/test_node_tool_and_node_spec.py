@@ -118,21 +118,21 @@ async def test_a_device_that_does_not_answer_and_a_call_that_is_stopped(tmp_path
         record = await harness.call(NAME, {"capability": "print", "timeout_ms": 200})
         assert record.error is not None and record.error["code"] == "nodes.timed_out"
         calling = asyncio.create_task(harness.call(NAME, {"capability": "print", "device": "laptop"}))
-        await stream.hear("dispatch")
-        dispatch = await stream.hear("dispatch")
+        await stream.receive("dispatch")
+        dispatch = await stream.receive("dispatch")
         running = harness.events(kind="call.started")[-1]
         assert running[1]["executor"] == "node"
         (call_id,) = harness.gateway.broker._running
         await harness.gateway.broker.cancel(call_id)
         assert (await calling).state is CallState.CANCELLED
-        while (await stream.hear("cancel")).request_id != dispatch.request_id:
+        while (await stream.receive("cancel")).request_id != dispatch.request_id:
             continue
 
 
 async def test_a_device_that_is_revoked_while_it_works_fails_the_call(tmp_path: Path) -> None:
     async with at_home(tmp_path, FREE) as (harness, device, stream):
         calling = asyncio.create_task(harness.call(NAME, {"capability": "print"}))
-        await stream.hear("dispatch")
+        await stream.receive("dispatch")
         nodes = (await harness.gateway.nodes.opened()).node_service
         await nodes.revoke("laptop", reason="lost", actor="user:o")
         record = await calling

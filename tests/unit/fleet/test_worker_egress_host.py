@@ -74,9 +74,9 @@ async def test_it_pairs_by_a_code_of_its_own_kind(tmp_path: Path) -> None:
         _, code = await harness.code("pin", "egress")
         joining = asyncio.create_task(host.join(code, [harness.address]))
         shown = await asyncio.wait_for(told.get(), 60)
-        (request,) = await harness.desk.pairings()
+        (request,) = await harness.pairing.pairings()
         assert request.comparison_code in shown
-        await harness.desk.approve(request.id, actor=OPERATOR)
+        await harness.pairing.approve(request.id, actor=OPERATOR)
         record = await asyncio.wait_for(joining, 60)
         assert record.paired and status_of(state)["egress_id"] == record.device_id
         names = x509.load_pem_x509_certificate(record.certificate_pem.encode()).extensions

@@ -34,8 +34,8 @@ class Generations(RuleBasedStateMachine):
         self.keys: list[int] = []
         self.used = 0
         self.state = "active"
-        self.told: list[tuple[str, str]] = []
-        self.managers[0].on_ended.append(lambda device_id, code: self.told.append((device_id, code)))
+        self.notified: list[tuple[str, str]] = []
+        self.managers[0].on_ended.append(lambda device_id, code: self.notified.append((device_id, code)))
 
     def teardown(self) -> None:
         self.runner.close()
@@ -166,8 +166,8 @@ class Generations(RuleBasedStateMachine):
                 else:
                     assert said == certificate.generation
         # Whoever did it, the end is told once.
-        assert [code for _, code in self.told] in ([], ["identity.locked"], ["identity.revoked"])
-        assert bool(self.told) == (self.state != "active")
+        assert [code for _, code in self.notified] in ([], ["identity.locked"], ["identity.revoked"])
+        assert bool(self.notified) == (self.state != "active")
 
 
 TestGenerations = Generations.TestCase

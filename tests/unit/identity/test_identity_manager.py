@@ -264,16 +264,16 @@ async def test_silent_streams_are_cut_by_the_tending(harness: IdentityHarness) -
 async def test_one_listener_that_fails_does_not_keep_the_others_from_hearing(
     harness: IdentityHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager, heard = harness.manager(), []
+    manager, ended = harness.manager(), []
 
     def fails(_device: str, _code: str) -> None:
         raise RuntimeError("a fault")
 
-    manager.on_ended += [fails, lambda device_id, _code: heard.append(device_id)]
+    manager.on_ended += [fails, lambda device_id, _code: ended.append(device_id)]
     made = await issued(manager)
     with caplog.at_level(logging.ERROR):
         await manager.revoke(made.device_id, reason="x", actor=ACTOR)
-    assert heard == [made.device_id] and "could not be told" in caplog.text
+    assert ended == [made.device_id] and "could not be told" in caplog.text
 
 
 async def test_the_watch_goes_on_after_a_failure(

@@ -1,4 +1,4 @@
-"""The application without TLS: what reaches the door, and what does not."""
+"""The application without TLS: what reaches the service, and what does not."""
 
 import asyncio
 import json
@@ -14,12 +14,12 @@ from palyra.nodes.pairing.rules import CodeBurned
 BEGIN = b'{"version":1,"nameplate":"123","kind":"node"}'
 
 
-class Door:
+class FakeService:
     def __init__(self, outcome):
-        self.outcome, self.heard = outcome, []
+        self.outcome, self.received = outcome, []
 
     async def begin(self, begin, address):
-        self.heard.append((begin, address))
+        self.received.append((begin, address))
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
@@ -48,45 +48,45 @@ async def ask(app, chunks, *, method="POST", path=wire.BEGIN, client=("192.0.2.9
 ANSWER = wire.Answer(state="pending_approval")
 
 
-async def test_a_message_reaches_the_door_with_the_address_it_came_from():
-    door = Door(ANSWER)
-    status, headers, document = await ask(create_bootstrap_app(door), [BEGIN[:10], BEGIN[10:]])
+async def test_a_message_reaches_the_service_with_the_address_it_came_from():
+    service = FakeService(ANSWER)
+    status, headers, document = await ask(create_bootstrap_app(service), [BEGIN[:10], BEGIN[10:]])
     assert (status, document["state"]) == (200, "pending_approval")
     assert headers[b"cache-control"] == b"no-store"
-    ((begin, address),) = door.heard
+    ((begin, address),) = service.received
     assert (begin.nameplate, address) == ("123", "192.0.2.9")
 
 
 async def test_a_refusal_has_the_shape_of_every_error():
-    status, headers, document = await ask(create_bootstrap_app(Door(CodeBurned("void"))), [BEGIN])
+    status, headers, document = await ask(create_bootstrap_app(FakeService(CodeBurned("void"))), [BEGIN])
     assert (status, document["ok"], document["error"]["code"]) == (403, False, "pairing.code_burned")
     assert b"connection" not in headers
 
 
 async def test_a_bug_is_not_shown(caplog):
-    status, _, document = await ask(create_bootstrap_app(Door(ZeroDivisionError("secret detail"))), [BEGIN])
+    status, _, document = await ask(create_bootstrap_app(FakeService(ZeroDivisionError("secret detail"))), [BEGIN])
     assert (status, document["error"]["code"]) == (500, "internal.bug")
     assert "secret detail" not in json.dumps(document) and "secret detail" in caplog.text
 
 
 @pytest.mark.promise("P-floods")
 async def test_a_body_is_read_up_to_its_bound_only():
-    door = Door(ANSWER)
+    service = FakeService(ANSWER)
     chunks = [b"x" * 1_000] * (MAX_PAIRING_BODY_BYTES // 1_000 + 50)
-    status, headers, document = await ask(create_bootstrap_app(door), chunks)
+    status, headers, document = await ask(create_bootstrap_app(service), chunks)
     assert (status, document["error"]["code"]) == (413, "pairing.body_too_large")
-    assert headers[b"connection"] == b"close" and door.heard == []
+    assert headers[b"connection"] == b"close" and service.received == []
 
 
 async def test_a_body_that_does_not_come_in_time_is_given_up(monkeypatch):
     monkeypatch.setattr(listener, "PAIRING_REQUEST_SECONDS", 0.05)
-    status, headers, document = await ask(create_bootstrap_app(Door(ANSWER)), [b"{"], more_will_come=True)
+    status, headers, document = await ask(create_bootstrap_app(FakeService(ANSWER)), [b"{"], more_will_come=True)
     assert (status, document["error"]["code"]) == (408, "pairing.too_slow")
     assert headers[b"connection"] == b"close"
 
 
 async def test_who_goes_away_gets_no_answer():
-    status, _, _ = await ask(create_bootstrap_app(Door(ANSWER)), [None])
+    status, _, _ = await ask(create_bootstrap_app(FakeService(ANSWER)), [None])
     assert status == 499
 
 
@@ -94,5 +94,5 @@ async def test_who_goes_away_gets_no_answer():
     ("method", "path"), [("GET", wire.BEGIN), ("POST", "/"), ("POST", wire.BEGIN + "/"), ("PUT", wire.WAIT)]
 )
 async def test_there_is_nothing_else(method, path):
-    status, _, document = await ask(create_bootstrap_app(Door(ANSWER)), [BEGIN], method=method, path=path)
+    status, _, document = await ask(create_bootstrap_app(FakeService(ANSWER)), [BEGIN], method=method, path=path)
     assert (status, document["error"]["code"]) == (404, "pairing.no_such_call")

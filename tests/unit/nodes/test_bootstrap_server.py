@@ -42,23 +42,23 @@ async def test_a_new_certificate_is_served_at_once_and_the_one_before_is_remembe
 
 async def test_a_device_pairs_across_a_change_of_certificate_and_of_authority(harness):
     _, code = await harness.code("pin")
-    begin = harness.door.begin
+    begin = harness.service.begin
 
     async def renewing(message, address):
         hello = await begin(message, address)
         harness.identity.name_server(("renewed.example",))
         return hello
 
-    harness.door.begin = renewing
+    harness.service.begin = renewing
     assert await Device(harness.address).prove(code)
     await harness.identity.rotate_authority(actor="user:o")
-    harness.door.begin = begin
+    harness.service.begin = begin
     _, code = await harness.code("qr")
     assert code.ca_hash == harness.identity.ca_hash()
     device = Device(harness.address)
     proved = await device.prove(code)
     # A device that pinned the old authority still gets its answer, as the new one is vouched for by it.
-    await harness.desk.approve(proved.pairing_id, actor="user:o")
+    await harness.pairing.approve(proved.pairing_id, actor="user:o")
     assert (await device.ask(proved)).state == "completed"
 
 

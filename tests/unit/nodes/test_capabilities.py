@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fakes.node_agent_harness import COMMANDS, SlowCommands, ToldPerson
+from fakes.node_agent_harness import COMMANDS, FakePerson, SlowCommands
 from palyra.nodes.agent.capabilities import Capabilities
 from palyra.nodes.agent.messages import Dispatch, Outcome, OutcomeKind
 
@@ -16,11 +16,11 @@ class Broken(SlowCommands):
         raise RuntimeError("a fault with /a/secret/path in it")
 
 
-def capabilities(tmp_path: Path, runner: Any = None, person: ToldPerson | None = None, **options: Any) -> Capabilities:
+def capabilities(tmp_path: Path, runner: Any = None, person: FakePerson | None = None, **options: Any) -> Capabilities:
     return Capabilities(
         commands=COMMANDS,
         runner=runner or SlowCommands(),
-        person=person or ToldPerson(),
+        person=person or FakePerson(),
         folder=tmp_path,
         software_version="1",
         **options,
@@ -81,9 +81,9 @@ async def test_a_notification_is_shown_where_it_can_be_and_else_said_to_be_unsup
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    person = ToldPerson()
+    person = FakePerson()
     shown = await perform(capabilities(tmp_path, person=person), "notify", {"text": "hi", "title": "T"})
-    assert shown.output_json == b'{"shown":"terminal"}' and person.told == ["T: hi"]
+    assert shown.output_json == b'{"shown":"terminal"}' and person.lines == ["T: hi"]
     desktop = capabilities(tmp_path, notify_command=("/bin/true",))
     assert (await perform(desktop, "notify", {"text": "hi"})).output_json == b'{"shown":"desktop"}'
     monkeypatch.setattr(person, "notify", lambda *_: False)

@@ -49,7 +49,7 @@ def test_a_note_that_cannot_be_read_keeps_its_request_from_being_done_again(root
     folder.write_note(note("R1", NoteState.BEGUN))
     (root / REQUEST_NOTES / "R1.json").write_bytes(content)
     again = opened(root)
-    assert [each.state for each in again.notes()] == [NoteState.SETTLED] and "R1" in again.told[0]
+    assert [each.state for each in again.notes()] == [NoteState.SETTLED] and "R1" in again.warnings[0]
 
 
 def test_settled_notes_are_kept_up_to_a_bound(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

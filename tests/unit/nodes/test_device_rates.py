@@ -21,7 +21,7 @@ def test_a_burst_then_one_at_a_time_and_each_device_by_itself() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limits, "MAX_DEVICES_TOLD_APART", 8)
+    monkeypatch.setattr(rate_limits, "MAX_TRACKED_DEVICES", 8)
     rates = DeviceRates(Rate(1.0, 0.1))
     for _ in range(100):
         rates.take(DeviceId.new(), 1.0)

@@ -16,7 +16,7 @@ from palyra.errors import PalyraError
 from palyra.identity.device import DeviceId
 from palyra.nodes.domain.records import RequestState
 from palyra.nodes.domain.requests import Refused, Succeeded
-from palyra.nodes.server.dispatcher import Ask, Cancel, CertificateNews, Command, Dispatch, Dispatcher
+from palyra.nodes.server.dispatcher import Cancel, CapabilityCall, CertificateNews, Command, Dispatch, Dispatcher
 from palyra.nodes.store.port import NodeState
 
 DEVICE = DeviceId.new()
@@ -64,14 +64,14 @@ class Room:
 
     def connect(self, generation: int = 1, device: DeviceId = DEVICE) -> tuple[Connected, NotedLine]:
         connected = Connected(
-            device_id=device, fingerprint="ab", generation=generation, since_ms=1, heard=self.clock.monotonic()
+            device_id=device, fingerprint="ab", generation=generation, since_ms=1, received_at=self.clock.monotonic()
         )
         line = NotedLine()
         self.dispatcher.attach(connected, line)
         return connected, line
 
     def ask(self, capability: Any = ECHO, timeout_ms: int = 30_000) -> "asyncio.Task[bytes]":
-        ask = Ask(
+        ask = CapabilityCall(
             device_id=DEVICE,
             capability=capability,
             input_json=b"{}",

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fakes.eventually import eventually
-from fakes.node_agent_harness import Host, SlowCommands, ToldPerson, online, running_host
+from fakes.node_agent_harness import FakePerson, Host, SlowCommands, online, running_host
 from fakes.node_server_harness import ECHO, MovedClock, NodeServerHarness, open_harness
 from palyra.devicelink import limits as device_limits
 from palyra.devicelink.agent.device_folder import DeviceRecord, NotPaired
@@ -20,7 +20,7 @@ from palyra.nodes.domain.records import DeviceCapabilityView
 
 PRESS = DeviceCapabilityView(name="command.press")
 POLL = DeviceCapabilityView(name="command.poll", idempotent=True)
-DOOR = DeviceCapabilityView(name="command.door", local_mediation=True)
+MEDIATED = DeviceCapabilityView(name="command.door", local_mediation=True)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def test_it_registers_what_it_offers_and_does_what_it_is_asked(
     device = await harness.pair()
     async with running_host(harness, tmp_path / "node", device) as host:
         assert await harness.invoke(device) == b'{"text":"hi"}'
-        node = harness.desk.find(device.device_id)
+        node = harness.paired.find(device.device_id)
         assert {one.name for one in node.capabilities} >= {"echo", "system.health", "command.press"}
         health = msgspec.json.decode(
             await harness.invoke(device, DeviceCapabilityView(name="system.health"), input_json=b"{}")
@@ -52,14 +52,14 @@ async def test_it_registers_what_it_offers_and_does_what_it_is_asked(
 
 async def test_a_person_decides_at_the_device(harness: NodeServerHarness, tmp_path: Path) -> None:
     device = await harness.pair()
-    async with running_host(harness, tmp_path / "node", device, person=ToldPerson(False)) as host:
+    async with running_host(harness, tmp_path / "node", device, person=FakePerson(False)) as host:
         with pytest.raises(PalyraError) as caught:
-            await harness.invoke(device, DOOR, input_json=b"{}")
+            await harness.invoke(device, MEDIATED, input_json=b"{}")
         assert caught.value.code == "nodes.rejected" and host.person.asked == [("command.door", "{}")]
         assert host.commands.run_words == []
         host.person.answer = True
         host.commands.go_on.set()
-        assert b'"exit_code":0' in await harness.invoke(device, DOOR, input_json=b"{}")
+        assert b'"exit_code":0' in await harness.invoke(device, MEDIATED, input_json=b"{}")
 
 
 async def test_an_unanswered_question_ends_with_its_time_and_is_taken_back(
@@ -68,7 +68,7 @@ async def test_an_unanswered_question_ends_with_its_time_and_is_taken_back(
     device = await harness.pair()
     async with running_host(harness, tmp_path / "node", device) as host:
         with pytest.raises(PalyraError) as caught:
-            await harness.invoke(device, DOOR, input_json=b"{}", timeout_ms=300)
+            await harness.invoke(device, MEDIATED, input_json=b"{}", timeout_ms=300)
         assert caught.value.code in ("nodes.timed_out", "nodes.device_failed")
         await eventually(lambda: host.person.taken_back == 1)
         assert host.commands.run_words == []
@@ -174,7 +174,7 @@ async def test_certificates_renew_through_five_lifetimes_and_the_device_is_never
 async def test_a_revoked_device_is_cut_and_stops_by_itself(harness: NodeServerHarness, tmp_path: Path) -> None:
     device = await harness.pair()
     async with running_host(harness, tmp_path / "node", device) as host:
-        await harness.desk.revoke(device.device_id, reason="lost", actor="user:operator")
+        await harness.paired.revoke(device.device_id, reason="lost", actor="user:operator")
         assert host.running is not None
         end = await asyncio.wait_for(asyncio.shield(host.running), 60)
         assert end.code == "nodes.host_refused" and host.folder.read_status()["state"] == "ended"
@@ -187,7 +187,7 @@ async def test_a_daemon_of_another_authority_is_never_spoken_to(harness: NodeSer
         host = Host(harness, tmp_path / "node")
         host.keep(device, port=other.port)
         host.start()
-        await eventually(lambda: sum("no connection" in each for each in host.person.told) >= 2)
+        await eventually(lambda: sum("no connection" in each for each in host.person.lines) >= 2)
         assert len(other.registry) == 0 and other.refused == []
         await host.kill()
 
@@ -198,7 +198,7 @@ async def test_stopping_says_goodbye(harness: NodeServerHarness, tmp_path: Path)
     host.keep(device)
     driver = host.start()
     await online(harness, device)
-    await eventually(lambda: "connected" in host.person.told)
+    await eventually(lambda: "connected" in host.person.lines)
     driver.stop("going home")
     assert host.running is not None
     end = await asyncio.wait_for(host.running, 30)

@@ -28,7 +28,7 @@ def link_of(harness: NodeServerHarness, device: ByHand, *, port: int = 0) -> Grp
     return GrpcLink(f"127.0.0.1:{port or harness.port}", credentials)
 
 
-def told(device: ByHand, **changes: object) -> Registration:
+def registration(device: ByHand, **changes: object) -> Registration:
     fields = {"display_name": "x", "platform": "p", "software_version": "1", "offers": (ECHO,)}
     return Registration(**{"device_id": device.device_id, **fields, **changes})  # type: ignore[arg-type]
 
@@ -36,7 +36,7 @@ def told(device: ByHand, **changes: object) -> Registration:
 async def test_a_registration_is_answered_with_what_the_device_must_know(harness: NodeServerHarness) -> None:
     device = await harness.pair()
     link = link_of(harness, device)
-    welcome, bundle = await link.register(told(device, open_request_ids=("01ARZ3NDEKTSV4RRFFQ69G5FAV",)))
+    welcome, bundle = await link.register(registration(device, open_request_ids=("01ARZ3NDEKTSV4RRFFQ69G5FAV",)))
     assert welcome.heartbeat_interval_ms == 1_000 and welcome.abandoned == ("01ARZ3NDEKTSV4RRFFQ69G5FAV",)
     assert bundle == harness.identities.ca_bundle_pem().decode()
     await link.close()
@@ -46,23 +46,23 @@ async def test_refusals_are_final_or_not_by_what_they_say(harness: NodeServerHar
     device = await harness.pair()
     link = link_of(harness, device)
     with pytest.raises(LinkLost) as caught:
-        await link.register(told(device, device_id="01ARZ3NDEKTSV4RRFFQ69G5FAV"))
+        await link.register(registration(device, device_id="01ARZ3NDEKTSV4RRFFQ69G5FAV"))
     assert caught.value.kind is LossKind.REFUSED
-    await link.register(told(device))
+    await link.register(registration(device))
     with pytest.raises(LinkLost) as caught:
         await link.report("01ARZ3NDEKTSV4RRFFQ69G5FAV", Outcome.succeeded(b"1"))
     assert caught.value.final and "nodes.result_unknown" in caught.value.why
     await link.close()
     with pytest.raises(LinkLost) as caught:
-        await link_of(harness, device, port=1).register(told(device))
+        await link_of(harness, device, port=1).register(registration(device))
     assert caught.value.kind is LossKind.UNREACHABLE and not caught.value.final
 
 
 async def test_a_superseded_link_s_results_may_go_over_the_next(harness: NodeServerHarness) -> None:
     device = await harness.pair()
     link = link_of(harness, device)
-    await link.register(told(device))
-    await harness.desk.revoke(device.device_id, reason="x", actor="user:operator")
+    await link.register(registration(device))
+    await harness.paired.revoke(device.device_id, reason="x", actor="user:operator")
     with pytest.raises(LinkLost) as caught:
         await link.report("01ARZ3NDEKTSV4RRFFQ69G5FAV", Outcome.failed("a.b", "c"))
     assert not caught.value.final and caught.value.kind is LossKind.REFUSED
@@ -73,5 +73,5 @@ async def test_leaving_ends_the_pairing(harness: NodeServerHarness) -> None:
     device = await harness.pair()
     link = link_of(harness, device)
     await link.end_pairing(device.device_id, "bye")
-    assert not harness.desk.is_paired(device.device_id)
+    assert not harness.paired.is_paired(device.device_id)
     await link.close()

@@ -5,19 +5,19 @@ import pytest
 from palyra.devicelink.limits import MAX_CAPABILITIES
 from palyra.nodes.domain.records import DeviceCapabilityView
 from palyra.nodes.domain.requests import Refused, Succeeded
-from palyra.nodes.server.rpc import TooMuchTold, _capabilities, _result
+from palyra.nodes.server.rpc import TooManyNamed, _capabilities, _result
 from palyra.wire.node.v1 import node_pb2 as wire
 
 
 def test_capabilities_are_read_up_to_their_bound() -> None:
-    told = wire.Capability(name="a", description="d", input_schema_json="{}", local_mediation=True, idempotent=True)
-    assert _capabilities([told]) == (
+    offer = wire.Capability(name="a", description="d", input_schema_json="{}", local_mediation=True, idempotent=True)
+    assert _capabilities([offer]) == (
         DeviceCapabilityView(
             name="a", description="d", input_schema_json="{}", local_mediation=True, idempotent=True, withheld=False
         ),
     )
-    with pytest.raises(TooMuchTold):
-        _capabilities([told] * (MAX_CAPABILITIES + 1))
+    with pytest.raises(TooManyNamed):
+        _capabilities([offer] * (MAX_CAPABILITIES + 1))
 
 
 def test_a_result_is_an_output_or_a_failure_and_nothing_at_all_is_a_failure() -> None:

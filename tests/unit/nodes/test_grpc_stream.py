@@ -39,7 +39,7 @@ class Context:
         self.written.append(message)
 
 
-async def hear(message: Any) -> str | None:
+async def on_message(message: Any) -> str | None:
     if isinstance(message, str) and message.startswith("end "):
         return message
     if message == "refuse":
@@ -49,7 +49,7 @@ async def hear(message: Any) -> str | None:
 
 async def run(context: Context, stream: DeviceStream) -> StreamEnd:
     async with asyncio.timeout(PATIENCE):
-        return await stream.run(hear)
+        return await stream.run(on_message)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_nobody_waits_for_a_goodbye_that_is_not_heard(monkeypatch: pytest.
 
 async def test_cancelled_it_leaves_no_task() -> None:
     context = Context()
-    running = asyncio.create_task(DeviceStream(context).run(hear))
+    running = asyncio.create_task(DeviceStream(context).run(on_message))
     await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait([running])

@@ -90,7 +90,7 @@ def test_a_result_that_could_not_be_sent_goes_with_the_next_heartbeat_and_a_refu
 
 def test_a_dispatch_on_a_link_that_is_being_replaced_counts() -> None:
     machine = online()
-    machine.told_of_authorities(1, True, at(1))
+    machine.authorities_changed(1, True, at(1))
     newer = HeldCertificate(generation=2, renew_at_ms=32 * HOUR, not_after_ms=40 * HOUR)
     assert machine.renewed(newer, at(2)) == [OpenLink(2, ())]
     machine.opened(2, WELCOME, at(3))

@@ -34,9 +34,9 @@ def test_a_look_refuses_every_change():
 
 
 def test_events_go_where_they_should():
-    heard = []
-    DocumentUnit(NodeDocument(), 5, heard.append).append(NewEvent(kind="a.b", actor="x"))
-    assert [event.kind for event in heard] == ["a.b"]
+    appended = []
+    DocumentUnit(NodeDocument(), 5, appended.append).append(NewEvent(kind="a.b", actor="x"))
+    assert [event.kind for event in appended] == ["a.b"]
 
 
 def test_the_outcome_is_within_bounds():

@@ -10,6 +10,7 @@ from palyra.nodes.agent.link_state import HostMisused, step
 from palyra.nodes.agent.messages import (
     AskPerson,
     Begin,
+    CancelQuestion,
     Dispatch,
     ForgetNote,
     Note,
@@ -21,15 +22,14 @@ from palyra.nodes.agent.messages import (
     SendAccepted,
     SendMediation,
     Stop,
-    StopAsking,
     WriteNote,
 )
-from palyra.nodes.agent.request_state import LATE, TRANSITIONS, WorkBook, WorkEvent, WorkState
+from palyra.nodes.agent.request_state import LATE, TRANSITIONS, RequestMachine, WorkEvent, WorkState
 
 ECHO = Offer(name="echo", description="", input_schema={}, idempotent=True)
 PRESS = Offer(name="press", description="", input_schema={})
-DOOR = Offer(name="door", description="", input_schema={}, local_mediation=True)
-OFFERED = {offer.name: offer for offer in (ECHO, PRESS, DOOR)}
+MEDIATED = Offer(name="door", description="", input_schema={}, local_mediation=True)
+OFFERED = {offer.name: offer for offer in (ECHO, PRESS, MEDIATED)}
 DONE = Outcome.succeeded(b"{}")
 
 
@@ -47,9 +47,9 @@ def written(state: NoteState, outcome: Outcome | None = None, capability: str = 
     return WriteNote(note(state, outcome, capability))
 
 
-def busy(book: WorkBook | None = None) -> Playbook:
+def busy(book: RequestMachine | None = None) -> Playbook:
     return (
-        Playbook(book or WorkBook(OFFERED))
+        Playbook(book or RequestMachine(OFFERED))
         >> (lambda book: book.dispatched(asked(), 0))
         << written(NoteState.BEGUN)
         << SendAccepted("R1")
@@ -75,7 +75,7 @@ def test_work_is_noted_before_it_begins_and_before_it_is_reported_and_settled_on
 @pytest.mark.parametrize("moment", ["running", "finished", "settled"])
 def test_a_request_that_comes_again_is_not_done_again(moment: str) -> None:
     play = busy()
-    book: WorkBook = play.machine
+    book: RequestMachine = play.machine
     if moment != "running":
         book.ended("R1", DONE, 1)
     if moment == "settled":
@@ -94,7 +94,7 @@ def test_a_result_that_was_not_taken_over_is_reported_again() -> None:
 
 
 def test_the_person_is_asked_first_and_a_no_is_final() -> None:
-    book = WorkBook(OFFERED)
+    book = RequestMachine(OFFERED)
     play = (
         Playbook(book)
         >> (lambda book: book.dispatched(asked(capability="door"), 0))
@@ -113,14 +113,14 @@ def test_the_person_is_asked_first_and_a_no_is_final() -> None:
 
 
 def test_a_yes_leaves_only_the_time_that_is_left() -> None:
-    book = WorkBook(OFFERED)
+    book = RequestMachine(OFFERED)
     book.dispatched(asked(capability="door"), 0)
     assert book.answered("R1", True, 400) == [Begin(asked(capability="door"), 600)]
 
 
-@pytest.mark.parametrize(("capability", "stopped"), [("press", Stop("R1")), ("door", StopAsking("R1"))])
+@pytest.mark.parametrize(("capability", "stopped"), [("press", Stop("R1")), ("door", CancelQuestion("R1"))])
 def test_time_that_is_over_stops_it_and_says_so(capability: str, stopped: object) -> None:
-    book = WorkBook(OFFERED)
+    book = RequestMachine(OFFERED)
     book.dispatched(asked(capability=capability), 0)
     assert book.next_wake_ms == 1_000 and book.tick(999) == []
     first, second = book.tick(1_000)
@@ -130,16 +130,16 @@ def test_time_that_is_over_stops_it_and_says_so(capability: str, stopped: object
     assert book.ended("R1", DONE, 1_001) == []
 
 
-@pytest.mark.parametrize(("capability", "stopped"), [("press", Stop("R1")), ("door", StopAsking("R1"))])
+@pytest.mark.parametrize(("capability", "stopped"), [("press", Stop("R1")), ("door", CancelQuestion("R1"))])
 def test_what_the_daemon_cancels_is_stopped_and_not_reported(capability: str, stopped: object) -> None:
-    book = WorkBook(OFFERED)
+    book = RequestMachine(OFFERED)
     book.dispatched(asked(capability=capability), 0)
     assert book.cancelled("R1") == [stopped, written(NoteState.SETTLED, capability=capability)]
     assert book.reports() == [] and book.cancelled("R1") == [] and book.abandoned(["R1", "R9"]) == []
 
 
 def test_after_a_kill_unfinished_work_has_failed_and_finished_work_is_handed_in() -> None:
-    interrupted = WorkBook(OFFERED, [note(NoteState.BEGUN)])
+    interrupted = RequestMachine(OFFERED, [note(NoteState.BEGUN)])
     (said,) = interrupted.begin(0)
     assert isinstance(said, WriteNote) and said.note.outcome is not None
     assert said.note.outcome.code == "nodes.host_interrupted"
@@ -147,24 +147,24 @@ def test_after_a_kill_unfinished_work_has_failed_and_finished_work_is_handed_in(
     # Dispatched again by a daemon that lost its memory: still not done again.
     assert interrupted.dispatched(asked(), 1) == [SendAccepted("R1")]
 
-    finished = WorkBook(OFFERED, [note(NoteState.FINISHED, DONE)])
+    finished = RequestMachine(OFFERED, [note(NoteState.FINISHED, DONE)])
     assert finished.begin(0) == [] and finished.open_ids == ("R1",)
     assert finished.reports() == [Report("R1", DONE)]
 
-    settled = WorkBook(OFFERED, [note(NoteState.SETTLED)])
+    settled = RequestMachine(OFFERED, [note(NoteState.SETTLED)])
     assert settled.begin(0) == [] and settled.open_ids == ()
     assert isinstance(settled.dispatched(asked(), 1)[0], Say)
 
 
 def test_after_a_kill_what_may_be_done_twice_is_done_again_when_it_is_sent_again() -> None:
-    book = WorkBook(OFFERED, [note(NoteState.BEGUN, capability="echo")])
+    book = RequestMachine(OFFERED, [note(NoteState.BEGUN, capability="echo")])
     assert book.begin(0) == [ForgetNote("R1")] and book.open_ids == ()
     assert book.dispatched(asked(capability="echo"), 1)[-1] == Begin(asked(capability="echo"), 1_000)
 
 
 @pytest.mark.promise("P-limits")
 def test_what_is_not_offered_and_what_is_too_much_is_answered_not_begun() -> None:
-    book = WorkBook(OFFERED)
+    book = RequestMachine(OFFERED)
     book.dispatched(asked(capability="rm"), 0)
     (report,) = book.reports()
     assert isinstance(report, Report) and report.outcome.code == "nodes.capability_not_offered"
@@ -180,7 +180,7 @@ def test_what_is_not_offered_and_what_is_too_much_is_answered_not_begun() -> Non
 
 
 def test_the_longest_work_is_bounded_whatever_the_daemon_says() -> None:
-    book = WorkBook(OFFERED)
+    book = RequestMachine(OFFERED)
     assert book.dispatched(asked(timeout_ms=2**60), 0)[-1] == Begin(asked(timeout_ms=2**60), limits.MAX_WORK_MS)
 
 
@@ -201,7 +201,7 @@ def test_a_report_under_way_is_awaited() -> None:
 
 @pytest.mark.promise("P-device-once")
 def test_finished_ids_are_remembered_up_to_a_bound() -> None:
-    book = WorkBook(OFFERED)
+    book = RequestMachine(OFFERED)
     for number in range(limits.MAX_REMEMBERED + 1):
         book.dispatched(asked(f"R{number}"), 0)
         book.cancelled(f"R{number}")

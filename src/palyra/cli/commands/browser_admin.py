@@ -222,7 +222,9 @@ def accept_profiles(invocation: Invocation) -> None:
         accepted = client.accept_browser_profiles()
     invocation.output.data(
         accepted.document,
-        lambda _: f"the profiles of change {accepted.found} are used; the last that was known was {accepted.heard}",
+        lambda _: (
+            f"the profiles of change {accepted.found} are used; the last that was known was {accepted.last_known}"
+        ),
     )
 
 

@@ -143,7 +143,7 @@ class PrivateFolder(Protocol):
 
 
 class PairingFolder:
-    """``kind`` names the files. ``told`` are things a person should know about what was found."""
+    """``kind`` names the files. ``warnings`` are things a person should know about what was found."""
 
     def __init__(self, folder: PrivateFolder, kind: str) -> None:
         self.folder = folder
@@ -152,7 +152,7 @@ class PairingFolder:
         self._status_file = STATUS_FILE.format(kind=kind)
         self._lock_file = LOCK_FILE.format(kind=kind)
         self._lock: int | None = None
-        self.told: list[str] = []
+        self.warnings: list[str] = []
 
     def lock(self) -> None:
         """One host at a time; the lock goes with the process."""
@@ -194,7 +194,7 @@ class PairingFolder:
             if backup is None:
                 raise
             found = read_record(backup)
-            self.told.append(f"{error.message}: the last good copy is used")
+            self.warnings.append(f"{error.message}: the last good copy is used")
             self.folder.write_atomic(self._device_file, backup)
             return found
 

@@ -35,19 +35,19 @@ _LENGTH_BYTES: Final = 4
 
 class ProofState(StrEnum):
     FRESH = "fresh"
-    SPOKEN = "spoken"
+    SENT = "sent"
     ENDED = "ended"
 
 
 class ProofEvent(StrEnum):
-    SPEAK = "speak"
-    HEAR = "hear"
+    SEND = "send"
+    RECEIVE = "receive"
 
 
 # Both sides speak once and hear once. A machine that heard something is over, whatever it heard.
 TRANSITIONS: Final[dict[tuple[ProofState, ProofEvent], ProofState]] = {
-    (ProofState.FRESH, ProofEvent.SPEAK): ProofState.SPOKEN,
-    (ProofState.SPOKEN, ProofEvent.HEAR): ProofState.ENDED,
+    (ProofState.FRESH, ProofEvent.SEND): ProofState.SENT,
+    (ProofState.SENT, ProofEvent.RECEIVE): ProofState.ENDED,
 }
 
 
@@ -121,13 +121,13 @@ class DaemonProof(_Machine):
     """The daemon's side of one attempt. One attempt is one guess."""
 
     def hello(self) -> bytes:
-        self._step(ProofEvent.SPEAK)
+        self._step(ProofEvent.SEND)
         self._message = self._exchange.start()
         return self._message
 
     def conclude(self, answer: DeviceAnswer, bound: Bound) -> tuple[bytes, Proved]:
         """The daemon's confirmation. Raises WrongProof, also for what is malformed: that was a guess as well."""
-        self._step(ProofEvent.HEAR)
+        self._step(ProofEvent.RECEIVE)
         try:
             key = self._exchange.finish(require_message(answer.message))
         except MalformedProof as error:
@@ -140,7 +140,7 @@ class DaemonProof(_Machine):
 
 class DeviceProof(_Machine):
     def answer(self, daemon_message: bytes, bound: Bound) -> DeviceAnswer:
-        self._step(ProofEvent.SPEAK)
+        self._step(ProofEvent.SEND)
         if len(bound.salt) != SALT_BYTES:
             raise MalformedProof("the daemon's salt is not one")
         message = self._exchange.start()
@@ -150,7 +150,7 @@ class DeviceProof(_Machine):
 
     def conclude(self, confirmation: bytes) -> Proved:
         """Raises WrongProof: whoever answered does not know the code, and nothing it said counts."""
-        self._step(ProofEvent.HEAR)
+        self._step(ProofEvent.RECEIVE)
         if not hmac.compare_digest(self._keys.daemon_confirmation, confirmation):
             raise WrongProof("the daemon did not prove that it knows the code")
         return self._keys.proved()

@@ -31,13 +31,13 @@ class StaleConnection(Denied):
 
 
 class Connected(msgspec.Struct, kw_only=True, eq=False):
-    """One stream of one device. ``heard`` moves with every message."""
+    """One stream of one device. ``received_at`` moves with every message."""
 
     device_id: DeviceId
     fingerprint: str
     generation: int
     since_ms: int
-    heard: float
+    received_at: float
     # How many requests the device said it works on, in its newest heartbeat.
     running: int = 0
     # How many connections with this same certificate took the place of one another, this one last, each soon after
@@ -70,15 +70,15 @@ class NodeRegistry:
     def counts(self, connected: Connected) -> bool:
         return self._by_device.get(connected.device_id) is connected
 
-    def heard(self, connected: Connected, now: float) -> None:
-        connected.heard = now
+    def note_message(self, connected: Connected, now: float) -> None:
+        connected.received_at = now
 
     def heartbeat(self, connected: Connected, running: int, now: float) -> None:
-        connected.heard = now
+        connected.received_at = now
         connected.running = running
 
     def silent(self, now: float, timeout: float) -> list[Connected]:
-        return [one for one in self._by_device.values() if now - one.heard > timeout]
+        return [one for one in self._by_device.values() if now - one.received_at > timeout]
 
     def get(self, device_id: str) -> Connected | None:
         return self._by_device.get(DeviceId(device_id))

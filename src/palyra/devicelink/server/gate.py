@@ -148,8 +148,8 @@ class PeerGate:
     async def refuse(self, context: Any, refusal: PalyraError, method: str, fingerprint: str = "") -> NoReturn:
         """Counts, records now and then, and ends the call with nothing but its status."""
         await self.note(refusal, method, fingerprint)
-        told = outward(refusal)
-        await context.abort(_STATUS[told], told.value)
+        answer = outward(refusal)
+        await context.abort(_STATUS[answer], answer.value)
         raise AssertionError("abort does not return")
 
     async def note(self, refusal: PalyraError, method: str, fingerprint: str = "") -> None:

@@ -10,7 +10,7 @@ from palyra.identity.device import DeviceId
 from palyra.ids import CallId, Principal, PrincipalKind
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS
 from palyra.nodes.domain import capability as capabilities
-from palyra.nodes.server.dispatcher import Ask
+from palyra.nodes.server.dispatcher import CapabilityCall
 from palyra.pipeline.broker import Pipeline, cancel_with_caller
 from palyra.pipeline.domain.call import CallRecord, CallState, ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.intake import CallRequest
@@ -46,7 +46,7 @@ class NodeTool:
         offered = capabilities.require_capability(node, arguments["capability"])
         given = canonical_json(arguments["input"])
         output = await devices.invoke(
-            Ask(
+            CapabilityCall(
                 device_id=DeviceId(node.id),
                 capability=offered,
                 input_json=given,

@@ -12,7 +12,7 @@ from palyra.policy.entities import Entity, EntityRef
 
 if TYPE_CHECKING:
     from palyra.nodes.domain.records import NodeRecord
-    from palyra.nodes.server.dispatcher import Ask
+    from palyra.nodes.server.dispatcher import CapabilityCall
 
 NAME: Final = "node.invoke"
 NODE_EXECUTOR: Final = "node"
@@ -69,7 +69,7 @@ class Devices(Protocol):
 
     def online(self) -> list[str]: ...
 
-    async def invoke(self, ask: "Ask") -> bytes: ...
+    async def invoke(self, call: "CapabilityCall") -> bytes: ...
 
 
 def node_invoke_spec(devices: Callable[[], Devices] | None) -> ToolSpec:
@@ -86,7 +86,7 @@ def node_invoke_spec(devices: Callable[[], Devices] | None) -> ToolSpec:
         metadata=ToolMetadata(capabilities=frozenset((ToolCapability.DEVICE,))),
         executor=NODE_EXECUTOR,
         complete=_as_typed if devices is None else lambda arguments: _completed(devices(), arguments),
-        touches=_touches if devices is None else lambda arguments: _touches_of(devices(), arguments),
+        touches=_list_accessed if devices is None else lambda arguments: _list_named(devices(), arguments),
         device=None if devices is None else lambda arguments: _device_of(devices(), arguments),
     )
 
@@ -109,11 +109,11 @@ def _completed(devices: Devices, arguments: dict[str, Any]) -> dict[str, Any]:
     return {**arguments, "device": str(node.id), "input": given}
 
 
-def _touches(arguments: Mapping[str, Any]) -> AccessedResources:
+def _list_accessed(arguments: Mapping[str, Any]) -> AccessedResources:
     return AccessedResources(devices=(arguments["device"],) if "device" in arguments else ())
 
 
-def _touches_of(devices: Devices, arguments: Mapping[str, Any]) -> AccessedResources:
+def _list_named(devices: Devices, arguments: Mapping[str, Any]) -> AccessedResources:
     """With the name as well: it is a person who reads it."""
     from palyra.nodes.domain.capability import find_device
 

@@ -23,6 +23,7 @@ from palyra.nodes.agent.messages import (
     AuthoritiesChanged,
     Begin,
     Cancelled,
+    CancelQuestion,
     CloseLink,
     Command,
     Dismissed,
@@ -30,7 +31,7 @@ from palyra.nodes.agent.messages import (
     Dispatched,
     End,
     ForgetNote,
-    Heard,
+    Incoming,
     LinkCredentials,
     LossKind,
     Now,
@@ -48,7 +49,6 @@ from palyra.nodes.agent.messages import (
     SendMediation,
     ShowState,
     Stop,
-    StopAsking,
     WriteNote,
 )
 from palyra.nodes.agent.note_folder import DeviceFolder
@@ -162,7 +162,7 @@ class HostDriver:
                     self._spawn(f"ask {dispatch.request_id}", self._ask(dispatch))
                 case Stop(request_id):
                     self._cancel(f"work {request_id}")
-                case StopAsking(request_id):
+                case CancelQuestion(request_id):
                     self._cancel(f"ask {request_id}")
                 case Report(request_id, outcome):
                     self._spawn(f"report {request_id}", self._report(request_id, outcome))
@@ -205,7 +205,7 @@ class HostDriver:
             key_pem=record.key_pem, certificate_pem=record.certificate_pem, ca_bundle_pem=record.ca_bundle_pem
         )
         link = GrpcLink(record.servers[number % len(record.servers)], credentials)
-        told = Registration(
+        registration = Registration(
             device_id=record.device_id,
             display_name=record.device_name,
             platform=self._facts.platform,
@@ -214,14 +214,14 @@ class HostDriver:
             open_request_ids=open_ids,
         )
         try:
-            welcome, bundle = await link.register(told)
+            welcome, bundle = await link.register(registration)
             await self._trust(bundle)
             if welcome.max_result_bytes:
                 self._max_result_bytes = welcome.max_result_bytes
             self._links[number] = link
             await link.stream(
                 lambda: self._tell(lambda machine, now: machine.opened(number, welcome, now)),
-                lambda heard: self._hear(number, heard),
+                lambda incoming: self._on_message(number, incoming),
             )
         except LinkLost as lost:
             kind, why = lost.kind, lost.why
@@ -231,11 +231,11 @@ class HostDriver:
             with contextlib.suppress(asyncio.CancelledError):
                 await link.close()
 
-    async def _hear(self, number: int, heard: Heard) -> None:
+    async def _on_message(self, number: int, incoming: Incoming) -> None:
         """A daemon that talks faster than this device acts fills its own line, and no memory here."""
-        if isinstance(heard, AuthoritiesChanged):
-            await self._trust(heard.ca_bundle_pem)
-        meaning = _meaning(number, heard)
+        if isinstance(incoming, AuthoritiesChanged):
+            await self._trust(incoming.ca_bundle_pem)
+        meaning = _meaning(number, incoming)
         await self._room.acquire()
 
         def happened(machine: HostMachine, now: Now) -> list[Command]:
@@ -322,8 +322,8 @@ class HostDriver:
         return {"state": state, "since_ms": self._clock.now_ms(), "device_id": self._record.device_id}
 
 
-def _meaning(number: int, heard: Heard) -> Happened:
-    match heard:
+def _meaning(number: int, incoming: Incoming) -> Happened:
+    match incoming:
         case Acknowledged():
             return lambda machine, now: machine.acknowledged(number, now)
         case Dispatched(dispatch):
@@ -331,7 +331,7 @@ def _meaning(number: int, heard: Heard) -> Happened:
         case Cancelled(request_id):
             return lambda machine, now: machine.cancelled(number, request_id, now)
         case AuthoritiesChanged(_, renew_now):
-            return lambda machine, now: machine.told_of_authorities(number, renew_now, now)
+            return lambda machine, now: machine.authorities_changed(number, renew_now, now)
         case Dismissed(code):
             return lambda machine, now: machine.dismissed(code, now)
 

@@ -18,7 +18,7 @@ from palyra.nodes.agent.messages import (
     Dismissed,
     Dispatch,
     Dispatched,
-    Heard,
+    Incoming,
     LinkCredentials,
     LossKind,
     Offer,
@@ -87,17 +87,17 @@ class GrpcLink:
         self._sequence = 0
         self._waiting: asyncio.Queue[wire.NodeEvent | None] = asyncio.Queue()
 
-    async def register(self, told: Registration) -> tuple[Welcome, str]:
+    async def register(self, registration: Registration) -> tuple[Welcome, str]:
         """What the daemon answered, and the authorities to trust from now on."""
-        self._device_id = told.device_id
+        self._device_id = registration.device_id
         request = wire.RegisterNodeRequest(
-            device_id=told.device_id,
+            device_id=registration.device_id,
             protocol_version=PROTOCOL_VERSION,
-            display_name=told.display_name,
-            platform=told.platform,
-            software_version=told.software_version,
-            capabilities=[_capability(offer) for offer in told.offers],
-            open_request_ids=told.open_request_ids,
+            display_name=registration.display_name,
+            platform=registration.platform,
+            software_version=registration.software_version,
+            capabilities=[_capability(offer) for offer in registration.offers],
+            open_request_ids=registration.open_request_ids,
         )
         answer = await self._call(self._stub.RegisterNode, request, limits.OPEN_SECONDS)
         welcome = Welcome(
@@ -108,9 +108,9 @@ class GrpcLink:
         )
         return welcome, answer.ca_bundle_pem.decode("ascii", "replace")
 
-    async def stream(self, on_open: Callable[[], None], on_heard: Callable[[Heard], Awaitable[None]]) -> None:
+    async def stream(self, on_open: Callable[[], None], on_message: Callable[[Incoming], Awaitable[None]]) -> None:
         """Until the stream ends, which raises ``LinkLost``. ``on_open`` is called when the daemon first answered. The
-        next message is read once ``on_heard`` has taken this one."""
+        next message is read once ``on_message`` has taken this one."""
         self.heartbeat(0)
         call = self._stub.StreamNodeEvents(_Outgoing(self._waiting))
         is_open = False
@@ -121,9 +121,9 @@ class GrpcLink:
                         is_open = True
                         opening.reschedule(None)
                         on_open()
-                    heard = _heard(command)
-                    if heard is not None:
-                        await on_heard(heard)
+                    incoming = _read_command(command)
+                    if incoming is not None:
+                        await on_message(incoming)
         except grpc.aio.AioRpcError as error:
             raise _lost(error) from None
         except TimeoutError:
@@ -220,8 +220,8 @@ def _lost(error: grpc.aio.AioRpcError) -> LinkLost:
     code = error.code()
     kind = LossKind.REFUSED if code in _REFUSALS else LossKind.UNREACHABLE
     why = f"{code.name.lower()}: {(error.details() or '')[:200]}"
-    told = any(key == CODE_KEY for key, _ in error.trailing_metadata() or ())
-    too_large = code is grpc.StatusCode.RESOURCE_EXHAUSTED and not told and "larger than max" in why
+    has_code = any(key == CODE_KEY for key, _ in error.trailing_metadata() or ())
+    too_large = code is grpc.StatusCode.RESOURCE_EXHAUSTED and not has_code and "larger than max" in why
     return LinkLost(kind, why, final=code not in _UNSENT, too_large=too_large)
 
 
@@ -235,7 +235,7 @@ def _capability(offer: Offer) -> wire.Capability:
     )
 
 
-def _heard(command: Any) -> Heard | None:
+def _read_command(command: Any) -> Incoming | None:
     match command.WhichOneof("command"):
         case "heartbeat_ack":
             return Acknowledged(command.heartbeat_ack.sequence)

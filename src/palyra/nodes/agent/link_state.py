@@ -110,7 +110,7 @@ TRANSITIONS: Final[dict[tuple[LinkState, LinkEvent], LinkState]] = {
 }
 
 
-class LinkKeeper:
+class LinkMachine:
     """``current`` is the link that everything is sent on; ``draw`` gives chance from 0 to 1."""
 
     def __init__(self, certificate: HeldCertificate, draw: Callable[[], float]) -> None:
@@ -134,7 +134,7 @@ class LinkKeeper:
         self._used = 0
         self._interval_ms = 0
         self._beat_at_ms = 0
-        self._heard_at_ms = 0
+        self._received_at_ms = 0
 
     @property
     def online(self) -> bool:
@@ -179,16 +179,16 @@ class LinkKeeper:
         self._backoff = Backoff()
         self._refusals = 0
         self._interval_ms = max(welcome.heartbeat_interval_ms, limits.SHORTEST_HEARTBEAT_MS)
-        self._heard_at_ms = now.mono_ms
+        self._received_at_ms = now.mono_ms
         self._beat_at_ms = now.mono_ms + self._interval_ms
         if before is not None:
             return [RetireLink(before), Say("the new certificate is in use")]
         return [ShowState("online"), Say("connected")]
 
-    def heard(self, link: int, now: Now) -> None:
+    def note_message(self, link: int, now: Now) -> None:
         """Anything that comes down the stream shows that it lives."""
         if link == self.current:
-            self._heard_at_ms = now.mono_ms
+            self._received_at_ms = now.mono_ms
 
     def lost(self, link: int, kind: LossKind, why: str, now: Now) -> list[Command]:
         if link == self.current:
@@ -283,7 +283,7 @@ class LinkKeeper:
 
     @property
     def _silent_at_ms(self) -> int:
-        return self._heard_at_ms + limits.SILENT_INTERVALS * self._interval_ms
+        return self._received_at_ms + limits.SILENT_INTERVALS * self._interval_ms
 
     def _renewal_at_ms(self, now: Now) -> int:
         if self.state is not LinkState.ONLINE:

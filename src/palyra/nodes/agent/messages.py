@@ -213,7 +213,7 @@ class AskPerson(msgspec.Struct, frozen=True):
     timeout_ms: int
 
 
-class StopAsking(msgspec.Struct, frozen=True):
+class CancelQuestion(msgspec.Struct, frozen=True):
     request_id: str
 
 
@@ -262,7 +262,7 @@ Command = (
     | WriteNote
     | ForgetNote
     | AskPerson
-    | StopAsking
+    | CancelQuestion
     | Begin
     | Stop
     | Report
@@ -320,7 +320,7 @@ class Dismissed(msgspec.Struct, frozen=True):
     code: str
 
 
-Heard = Acknowledged | Dispatched | Cancelled | AuthoritiesChanged | Dismissed
+Incoming = Acknowledged | Dispatched | Cancelled | AuthoritiesChanged | Dismissed
 
 
 def is_request_id(text: str) -> bool:

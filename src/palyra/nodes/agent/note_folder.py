@@ -37,7 +37,7 @@ class DeviceFolder(PairingFolder):
             except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
                 # A note that cannot be read may be of work that had an effect: it is kept from being done again.
                 request_id = name.removesuffix(".json")
-                self.told.append(f"the note of request {request_id} cannot be read: it will not be done again")
+                self.warnings.append(f"the note of request {request_id} cannot be read: it will not be done again")
                 note = Note(request_id=request_id, capability="", state=NoteState.SETTLED)
             found.append(note)
             if note.state is NoteState.SETTLED:

@@ -11,10 +11,11 @@ import msgspec
 
 from palyra.devicelink.agent.device_folder import HeldCertificate
 from palyra.nodes import limits
-from palyra.nodes.agent.link_state import LinkKeeper, LinkState, MachineEvent, MachineState, step
+from palyra.nodes.agent.link_state import LinkMachine, LinkState, MachineEvent, MachineState, step
 from palyra.nodes.agent.messages import (
     AskPerson,
     Begin,
+    CancelQuestion,
     CloseLink,
     Command,
     DeviceBusy,
@@ -38,14 +39,13 @@ from palyra.nodes.agent.messages import (
     SendMediation,
     ShowState,
     Stop,
-    StopAsking,
     Welcome,
     WriteNote,
 )
 
 
 class WorkState(MachineState):
-    ASKING = "asking"
+    AWAITING_PERSON = "awaiting_person"
     RUNNING = "running"
     FINISHED = "finished"
     SETTLING = "settling"
@@ -66,10 +66,10 @@ class WorkEvent(MachineEvent):
 _S = WorkState
 _E = WorkEvent
 TRANSITIONS: Final[dict[tuple[WorkState, WorkEvent], WorkState]] = {
-    (_S.ASKING, _E.ALLOWED): _S.RUNNING,
-    (_S.ASKING, _E.DECLINED): _S.FINISHED,
-    (_S.ASKING, _E.EXPIRED): _S.FINISHED,
-    (_S.ASKING, _E.CANCELLED): _S.SETTLED,
+    (_S.AWAITING_PERSON, _E.ALLOWED): _S.RUNNING,
+    (_S.AWAITING_PERSON, _E.DECLINED): _S.FINISHED,
+    (_S.AWAITING_PERSON, _E.EXPIRED): _S.FINISHED,
+    (_S.AWAITING_PERSON, _E.CANCELLED): _S.SETTLED,
     (_S.RUNNING, _E.ENDED): _S.FINISHED,
     (_S.RUNNING, _E.EXPIRED): _S.FINISHED,
     (_S.RUNNING, _E.CANCELLED): _S.SETTLED,
@@ -102,7 +102,7 @@ class _Request(msgspec.Struct, kw_only=True):
     outcome: Outcome | None = None
 
 
-class WorkBook:
+class RequestMachine:
     """``offered`` by name; ``notes`` are what an earlier life of this device left behind."""
 
     def __init__(self, offered: Mapping[str, Offer], notes: Iterable[Note] = ()) -> None:
@@ -140,7 +140,9 @@ class WorkBook:
 
     @property
     def running(self) -> int:
-        return sum(request.state in (WorkState.ASKING, WorkState.RUNNING) for request in self._requests.values())
+        return sum(
+            request.state in (WorkState.AWAITING_PERSON, WorkState.RUNNING) for request in self._requests.values()
+        )
 
     @property
     def open_ids(self) -> tuple[str, ...]:
@@ -168,7 +170,7 @@ class WorkBook:
         request = _Request(
             request_id=dispatch.request_id,
             capability=dispatch.capability,
-            state=WorkState.ASKING if asks else WorkState.RUNNING,
+            state=WorkState.AWAITING_PERSON if asks else WorkState.RUNNING,
             deadline_ms=now_ms + timeout_ms,
             dispatch=dispatch,
         )
@@ -285,8 +287,8 @@ def _finished(request_id: str, capability: str, outcome: Outcome) -> Note:
 
 
 def _stopping(state: WorkState, request_id: str) -> list[Command]:
-    if state is WorkState.ASKING:
-        return [StopAsking(request_id)]
+    if state is WorkState.AWAITING_PERSON:
+        return [CancelQuestion(request_id)]
     return [Stop(request_id)] if state is WorkState.RUNNING else []
 
 
@@ -305,8 +307,8 @@ class HostMachine:
         *,
         draw: Callable[[], float],
     ) -> None:
-        self._links = LinkKeeper(certificate, draw)
-        self._work = WorkBook(offered, notes)
+        self._links = LinkMachine(certificate, draw)
+        self._work = RequestMachine(offered, notes)
 
     @property
     def ended(self) -> bool:
@@ -346,22 +348,22 @@ class HostMachine:
         return self._links.lost(link, kind, why, now)
 
     def acknowledged(self, link: int, now: Now) -> list[Command]:
-        self._links.heard(link, now)
+        self._links.note_message(link, now)
         return []
 
     def dispatched(self, link: int, dispatch: Dispatch, now: Now) -> list[Command]:
         """On whichever link it came: one that is being replaced may still bring some."""
         if self.ended:
             return []
-        self._links.heard(link, now)
+        self._links.note_message(link, now)
         return self._sendable(self._work.dispatched(dispatch, now.mono_ms))
 
     def cancelled(self, link: int, request_id: str, now: Now) -> list[Command]:
-        self._links.heard(link, now)
+        self._links.note_message(link, now)
         return self._work.cancelled(request_id)
 
-    def told_of_authorities(self, link: int, renew_now: bool, now: Now) -> list[Command]:
-        self._links.heard(link, now)
+    def authorities_changed(self, link: int, renew_now: bool, now: Now) -> list[Command]:
+        self._links.note_message(link, now)
         if renew_now:
             self._links.renew_now()
         return self.tick(now)

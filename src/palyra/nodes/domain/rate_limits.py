@@ -126,9 +126,9 @@ CONNECTIONS: Final = Rate(30.0, 0.1)
 # Inventories change with a device's settings, by hand.
 NEWS: Final = Rate(20.0, 0.1)
 # Every one is a call on record, and may be a question to a person.
-ASKED: Final = Rate(60.0, 1.0)
+EXECUTIONS: Final = Rate(60.0, 1.0)
 # Told apart at once: all the devices there may be, with room for those that were revoked.
-MAX_DEVICES_TOLD_APART: Final = 4_096
+MAX_TRACKED_DEVICES: Final = 4_096
 
 
 class TooOften(LimitExceeded):
@@ -147,7 +147,7 @@ class DeviceRates:
         """Takes one, or raises TooOften."""
         bucket = self._buckets.setdefault(device_id, Bucket())
         self._buckets.move_to_end(device_id)
-        if len(self._buckets) > MAX_DEVICES_TOLD_APART:
+        if len(self._buckets) > MAX_TRACKED_DEVICES:
             self._buckets.popitem(last=False)
         wait = bucket.take(now, burst=self._rate.burst, rate=self._rate.per_second)
         if wait:

@@ -40,7 +40,7 @@ from palyra.devicelink.pairing import messages as wire
 from palyra.devicelink.pairing.proof import certificate_hash, certificates_in
 from palyra.errors import InternalError, InvalidInput, LimitExceeded, PalyraError
 from palyra.nodes.domain.rate_limits import network_of
-from palyra.nodes.pairing.service import PairingDoor, Served
+from palyra.nodes.pairing.service import BootstrapService, Served
 from palyra.secret import Secret
 
 _LOG = logging.getLogger("palyra.nodes")
@@ -65,15 +65,15 @@ class NoSuchPairingCall(InvalidInput):
     http_status = 404
 
 
-def create_bootstrap_app(door: PairingDoor) -> ASGIApp:
+def create_bootstrap_app(service: BootstrapService) -> ASGIApp:
     async def begin(request: Request) -> msgspec.Struct:
-        return await door.begin(wire.decode(await _body(request), wire.Begin), _address(request))
+        return await service.begin(wire.decode(await _body(request), wire.Begin), _address(request))
 
     async def finish(request: Request) -> msgspec.Struct:
-        return await door.finish(wire.decode(await _body(request), wire.Finish), _address(request))
+        return await service.finish(wire.decode(await _body(request), wire.Finish), _address(request))
 
     async def wait(request: Request) -> msgspec.Struct:
-        return await door.wait(wire.decode(await _body(request), wire.Wait), _address(request))
+        return await service.wait(wire.decode(await _body(request), wire.Wait), _address(request))
 
     async def other(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

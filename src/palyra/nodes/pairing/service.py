@@ -63,13 +63,13 @@ class _Session(NamedTuple):
     ends: float
 
 
-class Bell:
+class DecisionSignal:
     """Wakes whoever waits for a decision. A hint: the state is the truth."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         self._event.set()
         self._event = asyncio.Event()
 
@@ -81,7 +81,7 @@ class Bell:
             return
 
 
-class PairingDoor:
+class BootstrapService:
     def __init__(
         self,
         *,
@@ -91,7 +91,7 @@ class PairingDoor:
         served: Callable[[], Served],
         node_port: Callable[[], int],
         clock: Clock,
-        bell: Bell,
+        decided: DecisionSignal,
         refused: Callable[[str, str], None] = lambda code, address: None,
     ) -> None:
         """``read_key`` is the fingerprint of the key in a CSR; it refuses a CSR that asks for more than a certificate.
@@ -102,7 +102,7 @@ class PairingDoor:
         self._served = served
         self._node_port = node_port
         self._clock = clock
-        self._bell = bell
+        self._decided = decided
         self._refused = refused
         self._throttle = GuessThrottle()
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
@@ -190,7 +190,7 @@ class PairingDoor:
             left = deadline - self._clock.monotonic()
             if left <= 0:
                 return Answer(state=PairingState.PENDING_APPROVAL.value, device_id=pairing.device_id)
-            await self._bell.wait(min(left, PAIRING_LOOK_SECONDS))
+            await self._decided.wait(min(left, PAIRING_LOOK_SECONDS))
 
     async def _look(self, wait: Wait, address: str) -> DevicePairingRequestRecord:
         if self._state.read(rules.any_due):
@@ -232,15 +232,15 @@ class PairingDoor:
 # console all come here.
 
 
-class Doorstep(NamedTuple):
+class PairingEndpoint(NamedTuple):
     """Where devices come to pair, the best address first, and the hash of the authority they will see there."""
 
     addresses: tuple[ServerAddress, ...]
     ca_hash: str
 
 
-class Doorkeeper(Protocol):
-    async def open(self) -> Doorstep:
+class EndpointOpener(Protocol):
+    async def open(self) -> PairingEndpoint:
         """Listens for devices from now on, if it did not. Raises NotListening where that cannot be."""
 
 
@@ -253,22 +253,22 @@ class NewCode(NamedTuple):
     ca_hash: str
 
 
-class PairingDesk:
+class PairingService:
     def __init__(
         self,
         *,
         state: NodeState,
-        doorkeeper: Doorkeeper,
+        opener: EndpointOpener,
         random: Callable[[int], bytes],
-        bell: Bell,
+        decided: DecisionSignal,
         learn: Callable[[Secret], None],
         ttl_seconds: int,
     ) -> None:
         """``learn`` makes a code known to the redactor before anything could write it down."""
         self._state = state
-        self._doorkeeper = doorkeeper
+        self._opener = opener
         self._random = random
-        self._bell = bell
+        self._decided = decided
         self._learn = learn
         self._ttl_seconds = ttl_seconds
 
@@ -276,8 +276,8 @@ class PairingDesk:
         self, method: PairingMethod, kind: DeviceKind, *, actor: str, ttl_seconds: int | None = None
     ) -> NewCode:
         ttl = rules.checked_ttl(self._ttl_seconds if ttl_seconds is None else ttl_seconds)
-        doorstep = await self._doorkeeper.open()
-        code = new_code(method, "", self._random, kind=kind, addresses=doorstep.addresses, ca_hash=doorstep.ca_hash)
+        endpoint = await self._opener.open()
+        code = new_code(method, "", self._random, kind=kind, addresses=endpoint.addresses, ca_hash=endpoint.ca_hash)
         self._learn(code.secret)
         stretched = await asyncio.to_thread(stretch, code.secret, self._random(SALT_BYTES))
         record = await self._state.transact(
@@ -293,7 +293,7 @@ class PairingDesk:
         )
         text = msgspec.structs.replace(code, nameplate=record.nameplate).text()
         self._learn(text)
-        return NewCode(record, text, doorstep.addresses, doorstep.ca_hash)
+        return NewCode(record, text, endpoint.addresses, endpoint.ca_hash)
 
     async def codes(self) -> Sequence[DevicePairingCodeRecord]:
         """Those in force."""
@@ -333,5 +333,5 @@ class PairingDesk:
                 unit, pairing_id, event, actor=actor, comparison_code=comparison_code, reason=reason
             )
         )
-        self._bell.ring()
+        self._decided.notify()
         return decided

@@ -76,7 +76,7 @@ class Line(Protocol):
         """Closes at once, for a device that may not be here."""
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class CapabilityCall(msgspec.Struct, frozen=True, kw_only=True):
     """``input_json`` is canonical; its digest is what was decided on."""
 
     device_id: DeviceId
@@ -122,37 +122,37 @@ class Dispatcher:
         self._gone: set[DeviceId] = set()
         # Devices that may have open requests; None before the state was first read. Devices whose request is on its
         # way to the disk, one entry for each.
-        self._asked: set[DeviceId] | None = None
+        self._devices_with_requests: set[DeviceId] | None = None
         self._entering: list[DeviceId] = []
         self._wake = asyncio.Event()
 
-    async def invoke(self, ask: Ask) -> bytes:
+    async def invoke(self, call: CapabilityCall) -> bytes:
         """The output of the device, as JSON. Raises how else the request ended; cancelling it cancels the request."""
         now = self._clock.now_ms()
         request = CapabilityRequestRecord(
             id=str(RequestId.new()),
-            device_id=ask.device_id,
-            capability=ask.capability.name,
+            device_id=call.device_id,
+            capability=call.capability.name,
             state=RequestState.QUEUED,
-            principal=ask.principal,
-            call_id=ask.call_id,
-            input_digest=ask.input_digest,
-            idempotent=ask.capability.idempotent,
+            principal=call.principal,
+            call_id=call.call_id,
+            input_digest=call.input_digest,
+            idempotent=call.capability.idempotent,
             created_ms=now,
-            deadline_ms=now + ask.timeout_ms,
+            deadline_ms=now + call.timeout_ms,
             instance_id=self._instance,
-            input_json=ask.input_json.decode(),
+            input_json=call.input_json.decode(),
         )
         outcome: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[request.id] = outcome
         try:
-            connected = ask.device_id in self._lines
+            connected = call.device_id in self._lines
             entered = await self._enter(request, connected)
             if connected:
                 self._give(entered)
-            elif ask.device_id in self._lines:
+            elif call.device_id in self._lines:
                 # It came while the request was being written.
-                await self._give_waiting(ask.device_id)
+                await self._give_waiting(call.device_id)
             left = (request.deadline_ms - self._clock.now_ms()) / MS_PER_SECOND
             try:
                 async with asyncio.timeout(left):
@@ -176,8 +176,8 @@ class Dispatcher:
             return await self._state.transact(lambda unit: request_changes.enter(unit, request, connected=connected))
         finally:
             self._entering.remove(device_id)
-            if self._asked is not None:
-                self._asked.add(device_id)
+            if self._devices_with_requests is not None:
+                self._devices_with_requests.add(device_id)
 
     async def _late(self, settled: Settled, outcome: "asyncio.Future[bytes]") -> bytes:
         if settled.error is not None:
@@ -240,10 +240,10 @@ class Dispatcher:
     def _may_have_open(self, device_id: DeviceId) -> bool:
         """Whether there may be requests of the device to look for. Requests are made in this process, or were left by
         one before it; so what was true once is remembered until it is found to be over."""
-        if self._asked is None or device_id in self._asked:
+        if self._devices_with_requests is None or device_id in self._devices_with_requests:
             found = self._state.read(lambda unit: {one.device_id for one in unit.requests.list() if one.open()})
-            self._asked = {DeviceId(one) for one in found} | {DeviceId(one) for one in self._entering}
-        return device_id in self._asked
+            self._devices_with_requests = {DeviceId(one) for one in found} | {DeviceId(one) for one in self._entering}
+        return device_id in self._devices_with_requests
 
     def attach(self, connected: Connected, line: Line) -> bool:
         """Whether the device was online already, with a line that this one replaces."""

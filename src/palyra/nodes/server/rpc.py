@@ -16,7 +16,7 @@ from palyra.devicelink.server.peer_checks import CapabilityCalls
 from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError
 from palyra.identity.device import DeviceId, DeviceKind, actor_of
 from palyra.identity.records import PeerIdentity
-from palyra.nodes.domain.rate_limits import ASKED, CONNECTIONS, DeviceRates, TooOften
+from palyra.nodes.domain.rate_limits import CONNECTIONS, EXECUTIONS, DeviceRates, TooOften
 from palyra.nodes.domain.records import DeviceCapabilityView
 from palyra.nodes.domain.requests import (
     DeviceGone,
@@ -30,7 +30,7 @@ from palyra.nodes.domain.requests import (
     TooManyRequests,
 )
 from palyra.nodes.server.dispatcher import Dispatcher
-from palyra.nodes.server.node_service import NodeDesk, Registration
+from palyra.nodes.server.paired_devices import PairedDevices, Registration
 from palyra.nodes.server.stream import DeviceStream, StreamEnd
 from palyra.wire.node.v1 import node_pb2
 from palyra.wire.node.v1.node_pb2_grpc import NodeServiceServicer
@@ -62,7 +62,7 @@ class NotRegistered(InvalidInput):
     hint = "RegisterNode comes before the stream, after every connection"
 
 
-class TooMuchTold(LimitExceeded):
+class TooManyNamed(LimitExceeded):
     code = "nodes.too_much_told"
     hint = "name the requests and capabilities that there are, and no more"
 
@@ -72,7 +72,7 @@ class NodeService(NodeServiceServicer):
         self,
         *,
         gate: PeerGate,
-        desk: NodeDesk,
+        paired: PairedDevices,
         dispatcher: Dispatcher,
         registry: NodeRegistry,
         execute: CapabilityCalls,
@@ -80,14 +80,14 @@ class NodeService(NodeServiceServicer):
         heartbeat_seconds: float,
     ) -> None:
         self._gate = gate
-        self._desk = desk
+        self._paired = paired
         self._dispatcher = dispatcher
         self._registry = registry
         self._execute = execute
         self._clock = clock
         self._heartbeat_ms = max(1, round(heartbeat_seconds * 1000))
         self._connections = DeviceRates(CONNECTIONS)
-        self._asking = DeviceRates(ASKED)
+        self._execution_rates = DeviceRates(EXECUTIONS)
         # What is being done for devices that asked: ends with the device.
         self._executing: dict[DeviceId, set[asyncio.Task[tuple[str, bytes]]]] = {}
         # The certificate that each device registered with last, in this process.
@@ -99,13 +99,13 @@ class NodeService(NodeServiceServicer):
             if request.protocol_version != limits.PROTOCOL_VERSION:
                 raise UnknownProtocol(f"protocol version {request.protocol_version} is not known here")
             if len(request.open_request_ids) > limits.MAX_OPEN_REQUEST_IDS:
-                raise TooMuchTold(f"more than {limits.MAX_OPEN_REQUEST_IDS} open requests were named")
-            told = Registration(
+                raise TooManyNamed(f"more than {limits.MAX_OPEN_REQUEST_IDS} open requests were named")
+            registration = Registration(
                 platform=request.platform,
                 software_version=request.software_version,
                 capabilities=_capabilities(request.capabilities),
             )
-            node = await self._desk.register(peer.device_id, told)
+            node = await self._paired.register(peer.device_id, registration)
             abandoned = await self._dispatcher.reunite(peer.device_id, tuple(request.open_request_ids))
         except PalyraError as error:
             await self._decline(context, error, _REGISTER, peer)
@@ -138,7 +138,7 @@ class NodeService(NodeServiceServicer):
             fingerprint=fingerprint,
             generation=peer.generation,
             since_ms=self._clock.now_ms(),
-            heard=self._clock.monotonic(),
+            received_at=self._clock.monotonic(),
         )
         try:
             replaced = self._dispatcher.attach(connected, stream)
@@ -148,7 +148,7 @@ class NodeService(NodeServiceServicer):
         try:
             # The newer certificate counts only now, so that the older one's stream was not refused meanwhile.
             await self._gate.identities.used(peer)
-            await self._desk.connected(
+            await self._paired.connected(
                 peer.device_id,
                 generation=peer.generation,
                 address=context.peer(),
@@ -157,11 +157,11 @@ class NodeService(NodeServiceServicer):
             )
             await context.send_initial_metadata(())
             await self._dispatcher.resume(peer.device_id)
-            ending = await stream.run(self._hearing(stream, connected))
+            ending = await stream.run(self._message_handler(stream, connected))
         finally:
             if self._dispatcher.detach(connected):
                 seconds = (self._clock.now_ms() - connected.since_ms) / 1000
-                await asyncio.shield(self._desk.disconnected(peer.device_id, ending.code, seconds))
+                await asyncio.shield(self._paired.disconnected(peer.device_id, ending.code, seconds))
         if isinstance(ending.refusal, Denied):
             await self._gate.refuse(context, ending.refusal, _STREAM, fingerprint)
         if ending.refusal is not None:
@@ -169,11 +169,11 @@ class NodeService(NodeServiceServicer):
         if ending.cut:
             await turn_away(context)
 
-    def _hearing(self, stream: DeviceStream, connected: Connected) -> Any:
+    def _message_handler(self, stream: DeviceStream, connected: Connected) -> Any:
         check, registry, clock = self._gate.check, self._registry, self._clock
         fingerprint, device_id = connected.fingerprint, connected.device_id
 
-        async def hear(message: Any) -> str | None:
+        async def on_message(message: Any) -> str | None:
             check(fingerprint, NODES, message.device_id)
             match message.WhichOneof("event"):
                 case "heartbeat":
@@ -188,14 +188,14 @@ class NodeService(NodeServiceServicer):
                     await self._capabilities_changed(connected, message.capabilities_changed)
                 case "leaving":
                     return connections.LEFT
-            registry.heard(connected, clock.monotonic())
+            registry.note_message(connected, clock.monotonic())
             return None
 
-        return hear
+        return on_message
 
     async def _capabilities_changed(self, connected: Connected, message: Any) -> None:
-        told = Registration(platform="", software_version="", capabilities=_capabilities(message.capabilities))
-        await self._desk.register(connected.device_id, told)
+        registration = Registration(platform="", software_version="", capabilities=_capabilities(message.capabilities))
+        await self._paired.register(connected.device_id, registration)
 
     async def ReportCapabilityResult(self, request: Any, context: Any) -> Any:  # noqa: N802
         peer = await self._gate.admit(context, NODES, request.device_id, _RESULT)
@@ -222,7 +222,7 @@ class NodeService(NodeServiceServicer):
         peer = await self._gate.admit(context, NODES, request.device_id, _LEAVE)
         try:
             reason = request.reason or "the device left"
-            await self._desk.revoke(peer.device_id, reason=reason, actor=actor_of(peer.kind, peer.device_id))
+            await self._paired.revoke(peer.device_id, reason=reason, actor=actor_of(peer.kind, peer.device_id))
         except PalyraError as error:
             await abort_with(context, error)
         return node_pb2.RevokeDevicePairingResponse()
@@ -230,7 +230,7 @@ class NodeService(NodeServiceServicer):
     async def ExecuteCapability(self, request: Any, context: Any) -> Any:  # noqa: N802
         peer: PeerIdentity = await self._gate.admit(context, NODES, request.device_id, _EXECUTE)
         try:
-            self._asking.take(peer.device_id, self._clock.monotonic())
+            self._execution_rates.take(peer.device_id, self._clock.monotonic())
             call_id, output = await self._while_let_in(
                 peer,
                 self._execute(
@@ -278,7 +278,7 @@ class NodeService(NodeServiceServicer):
 
 def _capabilities(messages: Any) -> tuple[DeviceCapabilityView, ...]:
     if len(messages) > MAX_CAPABILITIES:
-        raise TooMuchTold(f"a device may have {MAX_CAPABILITIES} capabilities")
+        raise TooManyNamed(f"a device may have {MAX_CAPABILITIES} capabilities")
     return tuple(
         DeviceCapabilityView(
             name=one.name,

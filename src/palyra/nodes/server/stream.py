@@ -16,7 +16,7 @@ from palyra.wire.node.v1 import node_pb2
 
 NODE_TOO_SLOW = "nodes.too_slow"
 # Says what to do with a message, or that the stream is over: then it returns why.
-Hear = Callable[[Any], Awaitable[str | None]]
+OnMessage = Callable[[Any], Awaitable[str | None]]
 
 
 class StreamEnd(msgspec.Struct, frozen=True):
@@ -60,9 +60,9 @@ class DeviceStream:
     async def acknowledge(self, sequence: int) -> None:
         await self._write(node_pb2.NodeCommand(heartbeat_ack=node_pb2.HeartbeatAck(sequence=sequence)))
 
-    async def run(self, hear: Hear) -> StreamEnd:
+    async def run(self, on_message: OnMessage) -> StreamEnd:
         """Until the device ends it, a message is refused, or somebody here ends it. Cancelled with its call."""
-        reading = asyncio.create_task(self._read(hear), name="device stream up")
+        reading = asyncio.create_task(self._read(on_message), name="device stream up")
         writing = asyncio.create_task(self._drain(), name="device stream down")
         try:
             await asyncio.wait((reading, writing, self._over), return_when=asyncio.FIRST_COMPLETED)
@@ -78,12 +78,12 @@ class DeviceStream:
             await self._say_goodbye(ending)
         return ending
 
-    async def _read(self, hear: Hear) -> str:
+    async def _read(self, on_message: OnMessage) -> str:
         while True:
             message = await self._context.read()
             if message is grpc.aio.EOF:
                 return connections.CLOSED
-            ended = await hear(message)
+            ended = await on_message(message)
             if ended is not None:
                 return ended
 

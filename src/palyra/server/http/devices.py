@@ -38,7 +38,7 @@ from palyra.server.http.views import (
 if TYPE_CHECKING:
     from palyra.identity.identity_manager import IdentityManager
     from palyra.identity.records import AuthorityView, DeviceIdentity
-    from palyra.nodes.pairing.service import PairingDesk
+    from palyra.nodes.pairing.service import PairingService
 
 
 class AuthorityRotationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -225,7 +225,7 @@ async def decide_pairing(service: ApiService, request: Request) -> Response:
     return answer(await apply_pairing_decision(pairing, pairing_id, body, caller.actor))
 
 
-async def admit_pairing_decision(service: ApiService, caller: Caller, pairing_id: str) -> "PairingDesk":
+async def admit_pairing_decision(service: ApiService, caller: Caller, pairing_id: str) -> "PairingService":
     """Refuse a caller who may not decide this request."""
     # Before the request is read: a caller who may see no requests must not learn which exist.
     service.require_operator(caller, "device.pair", kind="any")
@@ -235,7 +235,7 @@ async def admit_pairing_decision(service: ApiService, caller: Caller, pairing_id
 
 
 async def apply_pairing_decision(
-    pairing: "PairingDesk", pairing_id: str, body: PairingDecisionBody, actor: str
+    pairing: "PairingService", pairing_id: str, body: PairingDecisionBody, actor: str
 ) -> PairingData:
     reason = body.reason or ""
     if body.decision == "approve":
@@ -244,7 +244,7 @@ async def apply_pairing_decision(
     return pairing_view(await pairing.reject(pairing_id, actor=actor, reason=reason))
 
 
-async def _pairing(service: ApiService) -> "PairingDesk":
+async def _pairing(service: ApiService) -> "PairingService":
     return (await service.nodes()).pairing
 
 

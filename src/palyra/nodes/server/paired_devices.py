@@ -30,7 +30,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[DeviceCapabilityView, ...]
 
 
-class NodeDesk:
+class PairedDevices:
     def __init__(
         self,
         *,
@@ -68,24 +68,24 @@ class NodeDesk:
             self._read_at = now
         return self._paired.get(device_id)
 
-    async def register(self, device_id: DeviceId, told: Registration) -> NodeRecord:
+    async def register(self, device_id: DeviceId, registration: Registration) -> NodeRecord:
         """Writes only what is new: a device that reconnects and says the same changes nothing."""
         before = self._recent(device_id)
-        if before is None or before.registered_ms is None or not _says_the_same(before, told):
+        if before is None or before.registered_ms is None or not _says_the_same(before, registration):
             # Taken before the news is looked at: to judge it costs more than to send it.
             self._news.take(device_id, self._clock.monotonic())
-        if before is not None and before.registered_ms is not None and _registered(before, told, 0) == before:
+        if before is not None and before.registered_ms is not None and _registered(before, registration, 0) == before:
             return before
         try:
-            return await self._state.transact(lambda unit: self._register(unit, device_id, told))
+            return await self._state.transact(lambda unit: self._register(unit, device_id, registration))
         finally:
             self._forget()
 
-    def _register(self, unit: NodeUnit, device_id: DeviceId, told: Registration) -> NodeRecord:
+    def _register(self, unit: NodeUnit, device_id: DeviceId, registration: Registration) -> NodeRecord:
         before = unit.nodes.get(device_id)
         if before is None:
             raise capabilities.UnknownDevice("the device is not paired", device=device_id)
-        node = _registered(before, told, unit.now_ms)
+        node = _registered(before, registration, unit.now_ms)
         unit.nodes.put(node)
         unit.append(
             _event(
@@ -105,8 +105,8 @@ class NodeDesk:
         self, device_id: DeviceId, *, generation: int, address: str, replaced: bool, takeovers: int = 0
     ) -> None:
         def work(unit: NodeUnit) -> None:
-            told: dict[str, Any] = {"generation": generation, "address": address, "replaced": replaced}
-            unit.append(_event("node.connected", *_names(unit, device_id), actor=_device(device_id), **told))
+            payload: dict[str, Any] = {"generation": generation, "address": address, "replaced": replaced}
+            unit.append(_event("node.connected", *_names(unit, device_id), actor=_device(device_id), **payload))
             if takeovers == CONTESTED:
                 about: dict[str, Any] = {"generation": generation, "address": address, "takeovers": takeovers}
                 unit.append(_event("node.contested", *_names(unit, device_id), actor=_device(device_id), **about))
@@ -115,8 +115,8 @@ class NodeDesk:
 
     async def disconnected(self, device_id: DeviceId, code: str, seconds: float) -> None:
         def work(unit: NodeUnit) -> None:
-            told: dict[str, Any] = {"code": code, "connected_seconds": round(seconds, 3)}
-            unit.append(_event("node.disconnected", *_names(unit, device_id), actor=_device(device_id), **told))
+            payload: dict[str, Any] = {"code": code, "connected_seconds": round(seconds, 3)}
+            unit.append(_event("node.disconnected", *_names(unit, device_id), actor=_device(device_id), **payload))
 
         await self._state.transact(work)
 
@@ -191,25 +191,25 @@ class NodeDesk:
         return next((node for node in nodes if node.id == asked), None) or find_device(nodes, asked)
 
 
-def _registered(node: NodeRecord, told: Registration, now_ms: int) -> NodeRecord:
+def _registered(node: NodeRecord, registration: Registration, now_ms: int) -> NodeRecord:
     """The record after a registration. The name is the one that was approved: a device cannot take another's."""
     return msgspec.structs.replace(
         node,
-        platform=readable(told.platform, MAX_PLATFORM_CHARS) or node.platform,
-        software_version=readable(told.software_version, MAX_VERSION_CHARS) or node.software_version,
-        capabilities=accept_inventory(told.capabilities, node.withheld, node.capabilities),
+        platform=readable(registration.platform, MAX_PLATFORM_CHARS) or node.platform,
+        software_version=readable(registration.software_version, MAX_VERSION_CHARS) or node.software_version,
+        capabilities=accept_inventory(registration.capabilities, node.withheld, node.capabilities),
         registered_ms=now_ms or node.registered_ms,
     )
 
 
-def _says_the_same(node: NodeRecord, told: Registration) -> bool:
+def _says_the_same(node: NodeRecord, registration: Registration) -> bool:
     """Word for word, and so at no cost."""
     known = {one.name: msgspec.structs.replace(one, withheld=False) for one in node.capabilities}
     return (
-        told.platform in ("", node.platform)
-        and told.software_version in ("", node.software_version)
-        and len(told.capabilities) == len(known)
-        and all(known.get(one.name) == one for one in told.capabilities)
+        registration.platform in ("", node.platform)
+        and registration.software_version in ("", node.software_version)
+        and len(registration.capabilities) == len(known)
+        and all(known.get(one.name) == one for one in registration.capabilities)
     )
 
 

@@ -22,13 +22,13 @@ def harness(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NodeStat
     opened.close()
 
 
-def asked(**changes: object) -> object:
+def request(**changes: object) -> object:
     return request_record(device_id=DEVICE, deadline_ms=FAR, input_json="{}", **changes)
 
 
 async def test_a_request_is_queued_or_sent_at_once_and_sent_in_its_order(harness: NodeStateHarness) -> None:
     state = await harness.state()
-    first, second, third = (asked() for _ in range(3))
+    first, second, third = (request() for _ in range(3))
     for one, connected in ((first, False), (second, False), (third, True)):
         await state.transact(lambda unit, r=one, c=connected: request_changes.enter(unit, r, connected=c))
     given = await state.transact(lambda unit: request_changes.send_waiting(unit, DEVICE, ()))
@@ -37,8 +37,8 @@ async def test_a_request_is_queued_or_sent_at_once_and_sent_in_its_order(harness
     assert await state.transact(lambda unit: request_changes.send_waiting(unit, DEVICE, ())) == []
     again = await state.transact(lambda unit: request_changes.send_waiting(unit, DEVICE, [third.id]))  # type: ignore[attr-defined]
     assert [one.id for one in again] == [third.id]  # type: ignore[attr-defined]
-    told = [payload["again"] for _, payload in harness.events("node.request_dispatched")]
-    assert sorted(told) == [False, False, False, True]
+    resent = [payload["again"] for _, payload in harness.events("node.request_dispatched")]
+    assert sorted(resent) == [False, False, False, True]
 
 
 async def test_open_requests_are_bounded_in_number_and_in_bytes(harness: NodeStateHarness) -> None:
@@ -73,7 +73,7 @@ async def test_open_requests_are_bounded_in_number_and_in_bytes(harness: NodeSta
 
 async def test_results_and_ends(harness: NodeStateHarness) -> None:
     state = await harness.state()
-    records = [asked(idempotent=False) for _ in range(6)]
+    records = [request(idempotent=False) for _ in range(6)]
     for one in records:
         await state.transact(lambda unit, r=one: request_changes.enter(unit, r, connected=True))
     ids = [one.id for one in records]  # type: ignore[attr-defined]
@@ -130,7 +130,7 @@ async def test_overdue_requests_time_out_unless_somebody_here_waits(harness: Nod
 
 async def test_a_withheld_capability_and_a_lost_request_fail(harness: NodeStateHarness) -> None:
     state = await harness.state()
-    one, other = asked(capability="print", idempotent=False), asked(capability="echo")
+    one, other = request(capability="print", idempotent=False), request(capability="echo")
     for record in (one, other):
         await state.transact(lambda unit, r=record: request_changes.enter(unit, r, connected=True))
     error = TooManyRequests("any")
