@@ -30,6 +30,7 @@ from palyra.fleet.domain.lease import LeaseState, WorkerLease
 from palyra.fleet.domain.worker import WorkerLifecycleState as State
 from palyra.fleet.domain.worker import WorkerRecord
 from palyra.fleet.egress.handover_client import ProxyOfWorker
+from palyra.fleet.egress.leases import LeaseRef
 from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.outcome import ProcessOutcome
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
@@ -74,14 +75,14 @@ class Harness:
         self.path = where or base / "egress.sock"
         self.home = base / "proxy"
         self.process = process or ProxyProcess(fleet.install(device), policy, self.path)
-        self.way = ProxyOfWorker(self.path)
+        self.proxy = ProxyOfWorker(self.path)
         (base / "workspace").mkdir()
         (base / "scratch").mkdir()
         self.runner = ProcessRunner(RunnerSettings(scratch=str(base / "scratch")))
 
     async def attested(self) -> WorkerRecord:
         worker = await self.fleet.connect()
-        egress_id, signed = await self.way.binding(WORKER, worker.nonce)
+        egress_id, signed = await self.proxy.binding(WORKER, worker.nonce)
         assert egress_id == self.device.device_id
         return await self.fleet.attest(worker, self.device, signed)
 
@@ -90,24 +91,24 @@ class Harness:
         (self.base / "workspace" / "script.py").write_text(script)
         profile = SandboxProfile(
             workspace_root=str(self.base / "workspace"),
-            allowed_egress_hosts=await self.way.hosts(lease.lease_id, lease.fence),
+            allowed_egress_hosts=await self.proxy.hosts(lease.lease_id, lease.fence),
             allow_interpreters=True,
             limits=SandboxLimits(timeout_ms=60_000),
         )
         return await self.runner.run_constrained_process(
             profile,
             ProcessCommand(command="/usr/bin/python3", args=("-I", "script.py")),
-            door=self.way.door(lease.lease_id, lease.fence),
+            door=self.proxy.network(lease.lease_id, lease.fence),
         )
 
     def restart(self) -> None:
-        self.way.close()
+        self.proxy.close()
         self.process.stop()
         self.process = ProxyProcess(self.home, self.policy, self.path)
-        self.way = ProxyOfWorker(self.path)
+        self.proxy = ProxyOfWorker(self.path)
 
     async def close(self) -> None:
-        self.way.close()
+        self.proxy.close()
         await self.runner.close()
         self.process.stop()
 
@@ -150,12 +151,12 @@ async def test_a_forbidden_host_quarantines_the_worker_though_it_says_nothing(
     # A restart of the daemon, or a fresh attestation, does not undo it: a person does.
     again = await harness.fleet.connect()
     assert again.state is State.QUARANTINED
-    _, signed = await harness.way.binding(WORKER, again.nonce)
+    _, signed = await harness.proxy.binding(WORKER, again.nonce)
     with pytest.raises(PalyraError):
         await harness.fleet.attest(again, harness.device, signed)
     await harness.fleet.ledger.decide(commands.ReleaseWorker(actor="user:operator", worker_id=WORKER))
     released = await harness.fleet.connect()
-    _, signed = await harness.way.binding(WORKER, released.nonce)
+    _, signed = await harness.proxy.binding(WORKER, released.nonce)
     assert (await harness.fleet.attest(released, harness.device, signed)).state is State.AVAILABLE
 
 
@@ -178,7 +179,7 @@ with socket.create_connection(("127.0.0.1", {DOOR_PROXY_PORT}), 10) as c:
 async def test_a_violation_seen_while_the_daemon_is_away_is_reported_later(harness: Harness) -> None:
     await harness.attested()
     lease = await harness.fleet.lease(harness.device, (HOST,))
-    await harness.way.hosts(lease.lease_id, lease.fence)
+    await harness.proxy.hosts(lease.lease_id, lease.fence)
     await harness.fleet.stop_listening()
     await harness.run(lease, FETCH.format(host="evil.test"))
     # The proxy is killed as well: what it saw is on disk.
@@ -199,7 +200,7 @@ async def test_a_clean_report_of_the_worker_does_not_outweigh_what_its_proxy_saw
     """The worker signs that the call went well and left nothing behind: once before its proxy was heard, once after."""
     worker = await harness.attested()
     lease = await harness.fleet.lease(harness.device, (HOST,))
-    assert await harness.way.hosts(lease.lease_id, lease.fence) == (HOST,)
+    assert await harness.proxy.hosts(lease.lease_id, lease.fence) == (HOST,)
     if received_first == "worker":
         await harness.fleet.stop_listening()
     await harness.run(lease, FETCH.format(host="evil.test"))
@@ -221,18 +222,18 @@ async def test_a_clean_report_of_the_worker_does_not_outweigh_what_its_proxy_saw
 async def test_what_the_daemon_did_not_grant_is_refused(harness: Harness) -> None:
     await harness.attested()
     lease = await harness.fleet.lease(harness.device, (HOST,))
-    await harness.way.hosts(lease.lease_id, lease.fence)
+    await harness.proxy.hosts(lease.lease_id, lease.fence)
     for lease_id, fence, code in (
         (f"{77:026d}", 1, "worker_egress.not_granted"),
         (lease.lease_id, lease.fence + 1, "worker_egress.stale_fence"),
     ):
         with pytest.raises(RemoteError) as refused:
-            await harness.way.hosts(lease_id, fence)
+            await harness.proxy.hosts(lease_id, fence)
         assert refused.value.remote_code == code
-    # Granted beyond the proxy's own policy: the narrower of the two holds, and the whole lease gets no door.
+    # A grant beyond the proxy's own policy: the narrower of the two holds, and the whole lease gets no door.
     wide = await harness.fleet.lease(harness.device, (HOST, "other.test"))
     with pytest.raises(RemoteError) as beyond:
-        await harness.way.hosts(wide.lease_id, wide.fence)
+        await harness.proxy.hosts(wide.lease_id, wide.fence)
     assert beyond.value.remote_code == "worker_egress.beyond_policy"
 
 
@@ -251,7 +252,7 @@ async def test_a_profile_with_more_hosts_than_were_granted_reaches_no_more(harne
     outcome = await harness.runner.run_constrained_process(
         profile,
         ProcessCommand(command="/usr/bin/python3", args=("-I", "script.py")),
-        door=harness.way.door(lease.lease_id, lease.fence),
+        door=harness.proxy.network(lease.lease_id, lease.fence),
     )
     assert outcome.exit_code != 0 and len(host.arrived()) == before
     await harness.fleet.quarantined()
@@ -274,11 +275,11 @@ with socket.create_connection(("{HOST}", 443), 20) as c:
 """
     running = asyncio.create_task(harness.run(lease, script))
     await eventually(lambda: (harness.base / "workspace" / "connected").exists())
-    harness.fleet.desk.end(lease.lease_id)
+    harness.fleet.grants.end(lease.lease_id)
     outcome = await running
     assert b"connected" in outcome.stdout and b"ended" in outcome.stdout, outcome.stderr
     with pytest.raises(RemoteError) as over:
-        await harness.way.hosts(lease.lease_id, lease.fence)
+        await harness.proxy.hosts(lease.lease_id, lease.fence)
     assert over.value.remote_code == "worker_egress.lease_over"
     # It came in the middle of honest work: nobody is blamed for it.
     assert harness.fleet.ledger.worker(WORKER).state is State.BUSY
@@ -286,7 +287,7 @@ with socket.create_connection(("{HOST}", 443), 20) as c:
 
 async def test_a_binding_answers_one_challenge_of_one_worker(harness: Harness) -> None:
     worker = await harness.fleet.connect()
-    _, signed = await harness.way.binding(WORKER, worker.nonce)
+    _, signed = await harness.proxy.binding(WORKER, worker.nonce)
     assert (await harness.fleet.attest(worker, harness.device, signed)).state is State.AVAILABLE
     again = await harness.fleet.connect()
     with pytest.raises(PalyraError) as replayed:
@@ -296,7 +297,7 @@ async def test_a_binding_answers_one_challenge_of_one_worker(harness: Harness) -
     # For another worker the proxy signs nothing, after a restart neither.
     for _ in range(2):
         with pytest.raises(RemoteError) as other:
-            await harness.way.binding(OTHER, again.nonce)
+            await harness.proxy.binding(OTHER, again.nonce)
         assert other.value.remote_code == "worker_egress.other_worker"
         harness.restart()
 
@@ -304,14 +305,14 @@ async def test_a_binding_answers_one_challenge_of_one_worker(harness: Harness) -
 async def test_a_socket_of_the_workers_own_network_is_no_door(harness: Harness) -> None:
     await harness.attested()
     lease = await harness.fleet.lease(harness.device, (HOST,))
-    await harness.way.hosts(lease.lease_id, lease.fence)
-    network = harness.way.door(lease.lease_id, lease.fence)
+    await harness.proxy.hosts(lease.lease_id, lease.fence)
+    client, ref = await harness.proxy.connected(), LeaseRef(lease.lease_id, lease.fence)
     with listening() as open_to_all, pytest.raises(RemoteError) as refused:
-        await network._proxy.open(network._ref, [("proxy", open_to_all)])
+        await client.open(ref, [("proxy", open_to_all)])
     assert refused.value.remote_code == "worker_egress.bad_socket"
     left, right = socket.socketpair()
     with left, right, pytest.raises(RemoteError) as refused:
-        await network._proxy.open(network._ref, [("proxy", left)])
+        await client.open(ref, [("proxy", left)])
     assert refused.value.remote_code == "worker_egress.bad_socket"
     # The lease is unharmed.
     assert (await harness.run(lease, FETCH.format(host=HOST))).exit_code == 0
@@ -408,7 +409,7 @@ async def test_one_process_of_the_worker_at_a_time(harness: Harness) -> None:
     with pytest.raises(RemoteError) as refused:
         await second.binding(WORKER, "n")
     assert refused.value.remote_code == "worker_egress.another_connected"
-    harness.way.close()
+    harness.proxy.close()
     third = ProxyOfWorker(harness.path)
 
     async def is_let_in() -> bool:

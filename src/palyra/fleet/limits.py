@@ -106,13 +106,13 @@ MAX_IMAGE_FILE_BYTES: Final = 64 * KIB
 # Every bound of a worker's egress proxy, with its reason.
 
 # One message on the doors' socket; lists of hosts are its longest part.
-MAX_DOOR_MESSAGE_BYTES: Final = 64 * KIB
+MAX_HANDOVER_MESSAGE_BYTES: Final = 64 * KIB
 # The sockets of one sandbox: 64 ports, two for names, one for programs that ask for a proxy.
-MAX_DOOR_SOCKETS: Final = 67
+MAX_LISTENER_SOCKETS: Final = 67
 # Questions of one worker that are being answered; leases wait for their grant here.
-MAX_ASKED_AT_ONCE: Final = 1_024
+MAX_REQUESTS_AT_ONCE: Final = 1_024
 # Connections that wait to be looked at; all but one are turned away.
-DOOR_BACKLOG: Final = 16
+HANDOVER_BACKLOG: Final = 16
 
 # Leases that a proxy keeps: more than a worker can have at once, ended ones included.
 MAX_LEASES_KEPT: Final = 4_096
@@ -145,8 +145,8 @@ OFFERED_AGAIN_SECONDS: Final = 5.0
 MAX_POLICY_BYTES: Final = 256 * KIB
 MAX_POLICY_HOSTS: Final = 4_096
 
-# Of the link to the daemon.
-EGRESS_OPEN_SECONDS: Final = 15.0
+# One message of orders from the daemon.
+MAX_ORDERS_MESSAGE_BYTES: Final = 4 * MIB
 # What the daemon holds for one proxy that does not read.
 MAX_ORDERS_WAITING: Final = 8_192
 # How often the daemon looks whether the identity that follows is still good.
@@ -193,4 +193,4 @@ MAX_STORED_BYTES: Final = 8 * 1_024 * MIB
 KEPT_ARTIFACT_SECONDS: Final = 600.0
 # Between two rounds of pruning the ledger and the artifacts.
 PRUNE_SECONDS: Final = 60.0
-MAX_DIGESTS_ASKED: Final = 1_024
+MAX_DIGESTS_PER_REQUEST: Final = 1_024

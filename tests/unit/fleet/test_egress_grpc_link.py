@@ -1,4 +1,4 @@
-"""The proxy's link over real TLS: what is heard is bounded, and how it is lost is told apart."""
+"""The proxy's link over real TLS: what is received is bounded, and how it is lost is on_receipt apart."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,8 +10,9 @@ import pytest
 from fakes.egress_fleet import EgressFleet, egress_fleet
 from fakes.fleet_peers import WORKER
 from fakes.node_server_harness import ByHand
+from palyra.devicelink.agent.identity import Credentials
 from palyra.fleet.egress.leases import DaemonLinkLost, LeaseGrant, Orders
-from palyra.fleet.egress.link import DaemonLink, EgressCredentials, LinkRefused
+from palyra.fleet.egress.link import DaemonLink, LinkRefused
 from palyra.fleet.egress.policy import WorkerEgressPolicy
 from palyra.fleet.egress.violations import Spooled, Violation
 from palyra.secret import Secret
@@ -24,13 +25,12 @@ async def fleet(tmp_path: Path) -> AsyncIterator[EgressFleet]:
 
 
 def link(fleet: EgressFleet, device: ByHand) -> DaemonLink:
-    credentials = EgressCredentials(
-        device_id=str(device.device_id),
+    credentials = Credentials(
         key_pem=Secret(device.key.pem().decode()),
         certificate_pem=device.issued.certificate_pem.decode(),
         ca_bundle_pem=fleet.nodes.identities.ca_bundle_pem().decode(),
     )
-    return DaemonLink(f"127.0.0.1:{fleet.port}", credentials)
+    return DaemonLink(f"127.0.0.1:{fleet.port}", str(device.device_id), credentials)
 
 
 async def one(*reports: Spooled) -> AsyncIterator[Spooled]:
@@ -43,10 +43,10 @@ async def test_a_grant_that_is_not_sound_is_not_heard(fleet: EgressFleet) -> Non
     for lease_id, timeout_ms in ((f"{1:026d}", 5), ("../../x", 5), (f"{2:026d}", 0)):
         grant = LeaseGrant(worker_id="w", lease_id=lease_id, fence=1, timeout_ms=timeout_ms, hosts=("a.example",))
         fleet.grants.grant(str(device.device_id), grant)
-    heard: asyncio.Queue[Orders] = asyncio.Queue()
+    received: asyncio.Queue[Orders] = asyncio.Queue()
     line = link(fleet, device)
-    following = asyncio.create_task(line.follow(heard.put_nowait))
-    whole = await asyncio.wait_for(heard.get(), 60)
+    following = asyncio.create_task(line.follow(received.put_nowait))
+    whole = await asyncio.wait_for(received.get(), 60)
     assert whole.whole and [each.lease_id for each in whole.granted] == [f"{1:026d}"]
     await fleet.stop_listening()
     with pytest.raises(DaemonLinkLost) as lost:
@@ -60,9 +60,9 @@ async def test_receipts_come_with_their_codes_and_a_refused_proxy_is_told_so(fle
     line = link(fleet, device)
     answers: list[tuple[int, str]] = []
     seen = Violation(worker_id=WORKER, lease_id=f"{7:026d}", code="egress.host_not_allowed", host="x.test", seen_ms=1)
-    told: Any = lambda sequence, code: answers.append((sequence, code))  # noqa: E731
+    on_receipt: Any = lambda sequence, code: answers.append((sequence, code))  # noqa: E731
     with pytest.raises(DaemonLinkLost):
-        await line.report(one(Spooled(sequence=5, violation=seen)), told)
+        await line.report(one(Spooled(sequence=5, violation=seen)), on_receipt)
     # No worker of this name is known: the daemon says so.
     assert answers == [(5, "worker.unknown")]
     renewed = await line.renew(device.key.csr(), device.issued.generation)
@@ -77,15 +77,15 @@ async def test_receipts_come_with_their_codes_and_a_refused_proxy_is_told_so(fle
 
 async def test_whoever_cancels_is_obeyed_and_a_closed_link_is_lost(fleet: EgressFleet) -> None:
     line = link(fleet, await fleet.pair())
-    heard = asyncio.Event()
-    following = asyncio.create_task(line.follow(lambda _: heard.set()))
-    await asyncio.wait_for(heard.wait(), 60)
+    received = asyncio.Event()
+    following = asyncio.create_task(line.follow(lambda _: received.set()))
+    await asyncio.wait_for(received.wait(), 60)
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following
-    heard.clear()
-    again = asyncio.create_task(line.follow(lambda _: heard.set()))
-    await asyncio.wait_for(heard.wait(), 60)
+    received.clear()
+    again = asyncio.create_task(line.follow(lambda _: received.set()))
+    await asyncio.wait_for(received.wait(), 60)
     await line.close()
     with pytest.raises(DaemonLinkLost):
         await asyncio.wait_for(again, 60)

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fakes.fleet_peers import EGRESS, POLICY, FleetPeers, numbered
 from fakes.journal_harness import JournalHarness, StillClock
 from fakes.memory_fleet import MemoryFleet
-from palyra.fleet.agent.lease_registry import FINAL_ANSWERS
+from palyra.fleet.agent.lease_machine import FINAL_ANSWERS
 from palyra.fleet.domain import commands
 from palyra.fleet.domain.lease import LeaseState
 from palyra.fleet.domain.manager import WorkerFleetManager, due

@@ -14,9 +14,9 @@ from fakes.fleet_peers import POLICY, WORKER, FleetPeers
 from fakes.journal_harness import StillClock
 from fakes.lease_offers import OFFER
 from fakes.memory_fleet import MemoryFleet
-from palyra.fleet.agent import lease_registry as book_commands
+from palyra.fleet.agent import lease_machine
 from palyra.fleet.agent.lease import NoRoom
-from palyra.fleet.agent.lease_registry import LeaseBook, LeaseStage
+from palyra.fleet.agent.lease_machine import LeaseMachine, LeaseStage
 from palyra.fleet.agent.messages import Owed
 from palyra.fleet.domain import commands
 from palyra.fleet.domain.manager import WorkerFleetManager, due
@@ -37,7 +37,7 @@ class Life:
         self.harness = FleetPeers()
         self.ledger = MemoryFleet(self.clock, WorkerFleetManager(POLICY))
         # The worker: its book, the leases that are noted on its disk, and its workspaces.
-        self.book = LeaseBook(2)
+        self.book = LeaseMachine(2)
         self.leases: dict[str, Any] = {}
         self.noted: set[str] = set()
         self.workspaces: set[str] = set()
@@ -134,13 +134,13 @@ class Life:
     def carry_out(self, these: Any, about: Any = None) -> None:
         for command in these:
             match command:
-                case book_commands.Decline(lease_id, _, _):
+                case lease_machine.Decline(lease_id, _, _):
                     self.say("declined", lease_id)
-                case book_commands.Tell(lease_id) if self.attested:
+                case lease_machine.Tell(lease_id) if self.attested:
                     self.say("settlement", (lease_id, self.clock.now))
-                case book_commands.Disclaim() if self.attested:
+                case lease_machine.Disclaim() if self.attested:
                     self.say("disclaimer", (about, self.clock.now))
-                case book_commands.Forget(lease_id):
+                case lease_machine.Forget(lease_id):
                     self.noted.discard(lease_id)
 
     def running(self) -> list[str]:

@@ -10,11 +10,11 @@ from palyra.fleet.egress.leases import (
     TRANSITIONS,
     AccessEvent,
     AccessState,
-    DoorStands,
     LeaseAccess,
     LeaseGrant,
     LeaseOver,
-    NoDoor,
+    ListenerExists,
+    NoListener,
     after,
 )
 
@@ -38,9 +38,9 @@ def test_nothing_leads_back_from_the_end() -> None:
 
 
 def test_one_door_at_a_time() -> None:
-    with pytest.raises(DoorStands):
+    with pytest.raises(ListenerExists):
         after(AccessState.SERVING, AccessEvent.OPEN)
-    with pytest.raises(NoDoor):
+    with pytest.raises(NoListener):
         after(AccessState.GRANTED, AccessEvent.CLOSE)
 
 

@@ -58,7 +58,7 @@ class NoProxy:
     async def hosts(self, lease_id: str, fence: int) -> tuple[str, ...]:
         return ()
 
-    def door(self, lease_id: str, fence: int) -> Any:
+    def network(self, lease_id: str, fence: int) -> Any:
         raise AssertionError("no lease runs")
 
 

@@ -1,4 +1,4 @@
-"""A worker's proxy as keeper of doors: for leases it was told of, within grant and policy, until their end."""
+"""A worker's proxy and its listeners: for leases that the daemon granted, within grant and policy, until their end."""
 
 import asyncio
 import contextlib
@@ -21,12 +21,12 @@ from palyra.fleet.domain.attestation import BINDING_STATEMENT_TYPE, EgressBindin
 from palyra.fleet.domain.signed_statement import SignedStatement, open_statement
 from palyra.fleet.egress.leases import (
     BeyondPolicy,
-    DoorStands,
     LeaseGrant,
     LeaseNotGranted,
     LeaseOver,
     LeaseRef,
-    NoDoor,
+    ListenerExists,
+    NoListener,
     Orders,
     OtherWorker,
 )
@@ -69,7 +69,7 @@ class Harness:
     def grant(self, ref: LeaseRef = REF, **changes: Any) -> None:
         fields: dict[str, Any] = {"hosts": (self.host,), "max_bytes": 500, "timeout_ms": 60_000, **changes}
         grant = LeaseGrant(worker_id="w1", lease_id=ref.lease_id, fence=ref.fence, **fields)
-        self.egress.heard(Orders(granted=(grant,)))
+        self.egress.apply(Orders(granted=(grant,)))
 
     async def open(self, ref: LeaseRef = REF) -> tuple[str, int]:
         listening = socket.create_server(("127.0.0.1", 0))
@@ -137,12 +137,12 @@ async def test_a_door_lets_through_what_was_granted_and_nothing_else(tmp_path: P
 
 async def test_a_lease_waits_a_while_for_the_daemons_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with made(tmp_path) as harness:
-        asking = asyncio.create_task(harness.egress.granted(REF))
+        waiting = asyncio.create_task(harness.egress.granted(REF))
         await asyncio.sleep(0)
-        harness.egress.heard(Orders())
-        assert not asking.done()
+        harness.egress.apply(Orders())
+        assert not waiting.done()
         harness.grant()
-        assert (await asking).hosts == (harness.host,)
+        assert (await waiting).hosts == (harness.host,)
         monkeypatch.setattr(limits, "GRANT_WAIT_SECONDS", 0.01)
         with pytest.raises(LeaseNotGranted):
             await harness.egress.granted(LeaseRef(f"{8:026d}", 1))
@@ -163,10 +163,10 @@ async def test_the_narrower_of_grant_and_policy_holds(tmp_path: Path) -> None:
 async def test_one_door_of_a_lease_and_none_that_was_not_opened(tmp_path: Path) -> None:
     async with made(tmp_path) as harness:
         harness.grant()
-        with pytest.raises(NoDoor):
+        with pytest.raises(NoListener):
             await harness.egress.close(REF)
         await harness.open()
-        with pytest.raises(DoorStands):
+        with pytest.raises(ListenerExists):
             await harness.open()
         await harness.egress.close(REF)
         at = await harness.open()
@@ -185,13 +185,13 @@ async def test_after_its_end_a_lease_reaches_nothing_and_later_that_is_a_violati
         assert b"200" in await harness.connect(at, harness.host)
         match how:
             case "ended":
-                harness.egress.heard(Orders(ended=(REF,)))
+                harness.egress.apply(Orders(ended=(REF,)))
             case "whole":
-                harness.egress.heard(Orders(whole=True))
+                harness.egress.apply(Orders(whole=True))
             case "deadline":
                 harness.clock.ahead_ms += 60_000
                 sweeping = asyncio.create_task(harness.egress.sweep())
-                await eventually(lambda: harness.egress.book.of(REF.lease_id).is_over)
+                await eventually(lambda: harness.egress.registry.find(REF.lease_id).is_over)
                 sweeping.cancel()
         assert b"403" in await harness.connect(at, harness.host)
         with pytest.raises(LeaseOver):
@@ -213,7 +213,7 @@ async def test_an_open_tunnel_is_cut_when_its_lease_ends(tmp_path: Path) -> None
         reader, writer = await asyncio.open_connection(*at)
         writer.write(f"CONNECT {harness.host} HTTP/1.1\r\nHost: {harness.host}\r\n\r\n".encode())
         await asyncio.wait_for(reader.readuntil(b"ready\n"), 20)
-        harness.egress.heard(Orders(ended=(REF,)))
+        harness.egress.apply(Orders(ended=(REF,)))
         with contextlib.suppress(ConnectionResetError):
             assert await asyncio.wait_for(reader.read(), 20) == b""
         writer.close()

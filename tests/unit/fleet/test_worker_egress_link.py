@@ -57,7 +57,7 @@ class Linked:
 
     async def knows(self, number: int, *, over: bool = False) -> None:
         def is_known() -> bool:
-            found = self.egress.book.of(f"{number:026d}")
+            found = self.egress.registry.find(f"{number:026d}")
             return found is not None and found.is_over is over
 
         await eventually(is_known)
@@ -89,7 +89,7 @@ async def test_a_daemon_that_comes_back_says_which_leases_are_left(tmp_path: Pat
         # While it is away nothing changes here.
         harness.fleet.grants.end(grant(1).lease_id)
         harness.fleet.grants.grant(egress_id, grant(4))
-        assert not harness.egress.book.of(grant(1).lease_id).is_over  # type: ignore[union-attr]
+        assert not harness.egress.registry.find(grant(1).lease_id).is_over  # type: ignore[union-attr]
         await harness.fleet.listen()
         await harness.knows(4)
         await harness.knows(1, over=True)
@@ -133,7 +133,7 @@ async def test_a_proxy_that_was_revoked_keeps_trying_and_opens_nothing_new(tmp_p
         await harness.fleet.nodes.identities.revoke(harness.device.device_id, reason="test", actor="user:operator")
         await eventually(lambda: not harness.link.online.is_set())
         assert not harness.fleet.grants.grant(str(harness.device.device_id), grant(6))
-        assert harness.egress.book.of(grant(6).lease_id) is None
+        assert harness.egress.registry.find(grant(6).lease_id) is None
 
 
 async def test_without_a_pairing_there_is_no_link(tmp_path: Path) -> None:

@@ -31,13 +31,13 @@ async def test_a_report_is_offered_until_it_is_acknowledged(spool: ViolationSpoo
     reports.hold(grant(), BAD)
     for _ in range(2):
         # Two connections, of which the first was lost before an answer came.
-        offered = reports.waiting()
+        offered = reports.unacknowledged()
         first = await anext(offered)
         assert first.violation.host == "evil.test"
         await offered.aclose()
-    offered = reports.waiting()
+    offered = reports.unacknowledged()
     await anext(offered)
-    reports.answered(first.sequence, "")
+    reports.on_receipt(first.sequence, "")
     later = asyncio.ensure_future(anext(offered))
     await asyncio.sleep(0)
     reports.hold(grant("l2"), BAD)
@@ -50,7 +50,7 @@ async def test_a_report_is_offered_until_it_is_acknowledged(spool: ViolationSpoo
 async def test_what_the_daemon_did_not_believe_is_not_told_for_ever(spool: ViolationSpool, code: str) -> None:
     reports = ViolationReports(spool, SystemClock())
     reports.hold(grant(), BAD)
-    reports.answered(spool.waiting()[0].sequence, code)
+    reports.on_receipt(spool.waiting()[0].sequence, code)
     assert len(spool) == 0
 
 
@@ -60,9 +60,9 @@ async def test_what_the_daemon_could_not_take_is_offered_again(
     monkeypatch.setattr(limits, "OFFERED_AGAIN_SECONDS", 0.01)
     reports = ViolationReports(spool, SystemClock())
     reports.hold(grant(), BAD)
-    offered = reports.waiting()
+    offered = reports.unacknowledged()
     first = await anext(offered)
-    reports.answered(first.sequence, "journal.full")
+    reports.on_receipt(first.sequence, "journal.full")
     assert await asyncio.wait_for(anext(offered), 20) == first and len(spool) == 1
     await offered.aclose()
 

@@ -208,8 +208,8 @@ class _LeasedProcess:
         hosts = () if egress is None else await egress.hosts(offer.lease_id, offer.fence)
         settings = msgspec.structs.replace(self._settings, egress="strict", allowed_hosts=hosts)
         profile = _keep_protected(compile_profile(plan, settings, self._protected, watched=True))
-        door = egress.door(offer.lease_id, offer.fence) if egress is not None and hosts else None
-        done = await self._tools.perform(plan, profile, door)
+        network = egress.network(offer.lease_id, offer.fence) if egress is not None and hosts else None
+        done = await self._tools.perform(plan, profile, network)
         return ExecutorOutcome(result=done.result, receipt=done.receipt, error=done.error)
 
 

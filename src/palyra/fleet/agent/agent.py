@@ -1,7 +1,7 @@
 """The worker's agent: stays connected, takes leases, and tells of each until the daemon has answered.
 
-What is decided is in ``LeaseBook``; here its commands are carried out, and what happens is told to it. Leases outlive
-connections: they run on, and are told of on whichever connection comes next.
+``LeaseMachine`` decides about leases; the agent carries out its commands. Leases outlive connections: their ends are
+reported on the next connection.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from palyra.clock import MS_PER_SECOND, Clock
 from palyra.devicelink.agent.backoff import Backoff
 from palyra.errors import PalyraError
 from palyra.fleet import limits
-from palyra.fleet.agent import lease_registry as book_commands
+from palyra.fleet.agent import lease_machine
 from palyra.fleet.agent import link as wire_values
 from palyra.fleet.agent import messages as said
 from palyra.fleet.agent.attesting import WorkerFacts
 from palyra.fleet.agent.lease import Interrupted, LeaseNote, LeaseOffer, WorkerCertificateEnded, WorkerRefused
-from palyra.fleet.agent.lease_registry import LeaseBook, LeaseStage
+from palyra.fleet.agent.lease_machine import LeaseMachine, LeaseStage
 from palyra.fleet.agent.lease_runner import LeaseRunner
 from palyra.fleet.agent.link import LossKind, WorkerLink
 from palyra.fleet.agent.messages import EgressOfLease, LeasedCalls, Tells, WorkerIdentity
@@ -97,7 +97,7 @@ class WorkerAgent:
         self._runner = LeaseRunner(
             scratches=scratches, calls=calls, clock=clock, connected=self._connected, proof_of=self._proof_line
         )
-        self._book = LeaseBook(facts.slots, require=calls.require_offered)
+        self._book = LeaseMachine(facts.slots, require=calls.require_offered)
         # Leases that have ended, until the daemon has answered.
         self._ended: dict[str, LeaseNote] = {}
         self._session: Session | None = None
@@ -145,7 +145,7 @@ class WorkerAgent:
             self._ended[note.lease_id] = note
         for name in await asyncio.to_thread(self._scratches.names):
             await asyncio.to_thread(self._scratches.remove, name)
-        self._book = LeaseBook(self._facts.slots, self._ended.values(), require=self._calls.require_offered)
+        self._book = LeaseMachine(self._facts.slots, self._ended.values(), require=self._calls.require_offered)
 
     async def _stay_connected(self) -> End:
         backoff, refusals, tries = Backoff(), 0, 0
@@ -232,23 +232,23 @@ class WorkerAgent:
             case said.Owed():
                 self._owed(heard)
 
-    def _carry_out(self, commands: Iterable[book_commands.Command]) -> None:
+    def _carry_out(self, commands: Iterable[lease_machine.Command]) -> None:
         for command in commands:
             match command:
-                case book_commands.Accept(offer):
+                case lease_machine.Accept(offer):
                     self._begin(self._live(offer), f"lease {offer.lease_id}")
-                case book_commands.Decline(lease_id, fence, refusal):
+                case lease_machine.Decline(lease_id, fence, refusal):
                     self._decline(lease_id, fence, refusal)
-                case book_commands.Stop(lease_id, reason):
+                case lease_machine.Stop(lease_id, reason):
                     self._tells.say(f"lease {lease_id} is stopped: {reason}")
                     self._runner.stop(lease_id)
-                case book_commands.Tell(lease_id):
+                case lease_machine.Tell(lease_id):
                     self._tell(lease_id)
-                case book_commands.Restate(lease_id, code, message):
+                case lease_machine.Restate(lease_id, code, message):
                     self._restate(lease_id, code, message)
-                case book_commands.Disclaim(owed):
+                case lease_machine.Disclaim(owed):
                     self._begin(self._disclaim(owed), f"look for {owed.lease_id}")
-                case book_commands.Forget(lease_id):
+                case lease_machine.Forget(lease_id):
                     self._ended.pop(lease_id, None)
                     self._notes.forget(lease_id)
         self._note_change()

@@ -10,6 +10,7 @@ from palyra.errors import PalyraError
 from palyra.fleet.agent.lease import LeaseOffer
 from palyra.fleet.domain.lease import LeaseOutcome
 from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.sandbox.network.call_network import NetworkDoor
 
 
 class Welcomed(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,12 +186,6 @@ class Tells(Protocol):
     def state(self, state: str, **facts: Any) -> None: ...
 
 
-class LeaseDoor(Protocol):
-    """Serves the sockets of one lease's sandbox. The same shape as the sandbox's own ``NetworkDoor``."""
-
-    async def opened(self, sockets: Any) -> Any: ...
-
-
 class EgressOfLease(Protocol):
     """The worker's way out: a proxy in a process and under an identity of its own.
 
@@ -204,4 +199,4 @@ class EgressOfLease(Protocol):
     async def hosts(self, lease_id: str, fence: int) -> tuple[str, ...]:
         """The rules of what the lease may reach; none where it may reach nothing."""
 
-    def door(self, lease_id: str, fence: int) -> LeaseDoor: ...
+    def network(self, lease_id: str, fence: int) -> NetworkDoor: ...

@@ -1,7 +1,7 @@
-"""What a worker and its egress proxy say to each other on the doors' socket.
+"""Messages between a worker and its egress proxy, each one packet of JSON on a unix socket.
 
-One message is one packet, JSON; the sockets of a door come with the packet that asks for it, in the order of ``kinds``.
-A worker names a lease and gets what the daemon granted it; there is no message by which it could ask for more.
+The sockets of a listener come with the packet that opens it, in the order of ``kinds``. A worker names a lease and
+gets what the daemon granted it; no message lets a worker ask for more.
 """
 
 import asyncio
@@ -13,48 +13,48 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from palyra.fleet import limits
-from palyra.fleet.egress.leases import BadDoorMessage, BadDoorSocket
+from palyra.fleet.egress.leases import BadHandoverMessage, BadListenerSocket
 
 PROTOCOL_VERSION: Final = 1
 Kind = Literal["proxy", "transparent", "dns_udp", "dns_tcp"]
 _Text = Annotated[str, msgspec.Meta(max_length=limits.MAX_FIELD_CHARS)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
-_Kinds = Annotated[tuple[Kind, ...], msgspec.Meta(min_length=1, max_length=limits.MAX_DOOR_SOCKETS)]
+_Kinds = Annotated[tuple[Kind, ...], msgspec.Meta(min_length=1, max_length=limits.MAX_LISTENER_SOCKETS)]
 
 
-class _Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="ask"):
-    """``id`` is repeated in the answer."""
+class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="ask"):
+    """``id`` is repeated in the reply."""
 
     id: _Number
 
 
-class AskBinding(_Asked, frozen=True, kw_only=True, tag="bind"):
+class BindingRequest(_Request, frozen=True, kw_only=True, tag="bind"):
     worker_id: _Text
     nonce: _Text
 
 
-class AskGrant(_Asked, frozen=True, kw_only=True, tag="grant"):
-    """What the lease may reach; waits a while for the daemon's word."""
+class GrantRequest(_Request, frozen=True, kw_only=True, tag="grant"):
+    """Asks for the grant of a lease. The proxy waits a while for the daemon to send it."""
 
     lease_id: _Text
     fence: _Number
 
 
-class AskDoor(_Asked, frozen=True, kw_only=True, tag="open"):
+class OpenRequest(_Request, frozen=True, kw_only=True, tag="open"):
     lease_id: _Text
     fence: _Number
     kinds: _Kinds
 
 
-class AskClose(_Asked, frozen=True, kw_only=True, tag="close"):
+class CloseRequest(_Request, frozen=True, kw_only=True, tag="close"):
     lease_id: _Text
     fence: _Number
 
 
-Asked = AskBinding | AskGrant | AskDoor | AskClose
+HandoverRequest = BindingRequest | GrantRequest | OpenRequest | CloseRequest
 
 
-class Bound(msgspec.Struct, frozen=True, kw_only=True):
+class BindingReply(msgspec.Struct, frozen=True, kw_only=True):
     """``payload`` and ``signature`` are the signed binding, in hex."""
 
     egress_id: str
@@ -63,15 +63,15 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     signature: str
 
 
-class Granted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left for the lease: ``max_bytes`` without what its earlier doors moved."""
+class GrantReply(msgspec.Struct, frozen=True, kw_only=True):
+    """``max_bytes`` is what the lease has left after its earlier listeners."""
 
     hosts: tuple[str, ...]
     max_bytes: int
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What went through a door."""
+class UsageReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The traffic of one listener."""
 
     connections: int = 0
     bytes_up: int = 0
@@ -81,73 +81,68 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[dict[str, Any], ...] = ()
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     message: str
     hint: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of the fields, or none of them for a door that was opened. ``id`` 0 is about the connection itself."""
+class HandoverReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One field is set; none when a listener was opened. ``id`` 0 is about the connection itself."""
 
     id: int
-    problem: Problem | None = None
-    bound: Bound | None = None
-    granted: Granted | None = None
-    usage: Usage | None = None
+    problem: ErrorReply | None = None
+    bound: BindingReply | None = None
+    granted: GrantReply | None = None
+    usage: UsageReply | None = None
 
 
-_asked = msgspec.json.Decoder(Asked)
-_answer = msgspec.json.Decoder(Answer)
+encode: Final = msgspec.json.Encoder().encode
+_decode_request: Final = msgspec.json.Decoder(HandoverRequest).decode
+_decode_reply: Final = msgspec.json.Decoder(HandoverReply).decode
 
 
-def read_asked(packet: bytes) -> Asked:
+def read_request(packet: bytes) -> HandoverRequest:
     try:
-        asked: Asked = _asked.decode(packet)
+        request: HandoverRequest = _decode_request(packet)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadDoorMessage(f"not a message of version {PROTOCOL_VERSION}: {error}") from error
-    return asked
+        raise BadHandoverMessage(f"not a message of version {PROTOCOL_VERSION}: {error}") from error
+    return request
 
 
-def read_answer(packet: bytes) -> Answer:
+def read_reply(packet: bytes) -> HandoverReply:
     try:
-        return _answer.decode(packet)
+        return _decode_reply(packet)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadDoorMessage(f"not an answer of version {PROTOCOL_VERSION}: {error}") from error
+        raise BadHandoverMessage(f"not a reply of version {PROTOCOL_VERSION}: {error}") from error
 
-
-def written(message: Asked | Answer) -> bytes:
-    return msgspec.json.encode(message)
-
-
-# Packets with descriptors on a unix socket, for an event loop; and what a received socket really is.
 
 _CREDENTIALS: Final = struct.Struct("3i")
-# From asm-generic/socket.h: a number for the network that a socket is in. It needs no power over that network.
+# From asm-generic/socket.h: the number of the network that a socket is in. Reading it needs no right over that network.
 _SO_NETNS_COOKIE: Final = 71
 _COOKIE: Final = struct.Struct("Q")
 
 
 def peer_of(connection: socket.socket) -> tuple[int, int]:
-    """The process and the user at the other end, as the kernel noted them when it connected."""
+    """Return the process and the user at the other end, as the kernel recorded them at the connection."""
     size = _CREDENTIALS.size
     pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return pid, uid
 
 
 def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """One packet and its descriptors, which are the caller's to close. Nothing at all is the end."""
+    """Return one packet and its descriptors, which the caller closes. An empty packet is the end."""
     packet, descriptors, flags, _ = socket.recv_fds(
-        connection, limits.MAX_DOOR_MESSAGE_BYTES, limits.MAX_DOOR_SOCKETS, socket.MSG_CMSG_CLOEXEC
+        connection, limits.MAX_HANDOVER_MESSAGE_BYTES, limits.MAX_LISTENER_SOCKETS, socket.MSG_CMSG_CLOEXEC
     )
     if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
         close_all(descriptors)
-        raise BadDoorSocket("a packet was too long, or had too many descriptors")
+        raise BadListenerSocket("a packet was too long, or had too many descriptors")
     return packet, descriptors
 
 
 async def send(connection: socket.socket, packet: bytes, descriptors: list[int] | None = None) -> None:
-    """Waits while the other end does not read."""
+    """Wait while the other end does not read."""
     loop = asyncio.get_running_loop()
     while True:
         try:
@@ -176,25 +171,25 @@ def own_network() -> int:
         return network_cookie(one)
 
 
-def door_socket(descriptor: int, kind: Kind, forbidden_network: int) -> socket.socket:
-    """The socket of a descriptor, which it owns from then on, if it is what a door of this kind needs."""
+def take_listener_socket(descriptor: int, kind: Kind, forbidden_network: int) -> socket.socket:
+    """Return the socket of a descriptor if a listener of this kind can use it. It owns the descriptor from then on."""
     try:
         opened = socket.socket(fileno=descriptor)
     except OSError as error:
         os.close(descriptor)
-        raise BadDoorSocket(f"a descriptor is no socket: {error.strerror}") from None
+        raise BadListenerSocket(f"a descriptor is not a socket: {error.strerror}") from None
     try:
         udp = kind == "dns_udp"
         if opened.family != socket.AF_INET or opened.type != (socket.SOCK_DGRAM if udp else socket.SOCK_STREAM):
-            raise BadDoorSocket(f"a socket is not of the kind {kind}")
+            raise BadListenerSocket(f"a socket is not of the kind {kind}")
         if not udp and not opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            raise BadDoorSocket(f"a socket of the kind {kind} does not listen")
+            raise BadListenerSocket(f"a socket of the kind {kind} does not listen")
         if network_cookie(opened) == forbidden_network:
-            raise BadDoorSocket("a socket is in this machine's own network, not in a sandbox's")
+            raise BadListenerSocket("a socket is in this machine's own network, not in a sandbox's")
         opened.setblocking(False)
     except OSError as error:
         opened.close()
-        raise BadDoorSocket(f"a socket cannot be looked at: {error.strerror}") from error
+        raise BadListenerSocket(f"a socket cannot be inspected: {error.strerror}") from error
     except BaseException:
         opened.close()
         raise

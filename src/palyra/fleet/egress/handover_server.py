@@ -1,6 +1,6 @@
-"""The socket at which the worker hands over the doors of its sandboxes. One worker process at a time, of one user.
+"""The socket at which a worker hands over the listeners of its sandboxes. One process of the worker connects at a time.
 
-The doors belong to the connection: when it ends, however it ends, they are closed.
+The listeners belong to the connection: they are closed when it ends, whatever the reason.
 """
 
 import asyncio
@@ -14,56 +14,56 @@ from typing import Protocol
 from palyra.errors import Failed, PalyraError
 from palyra.fleet import limits
 from palyra.fleet.egress.handover_protocol import (
-    Answer,
-    AskBinding,
-    AskClose,
-    AskDoor,
-    Asked,
-    AskGrant,
-    Bound,
-    Granted,
+    BindingReply,
+    BindingRequest,
+    CloseRequest,
+    ErrorReply,
+    GrantReply,
+    GrantRequest,
+    HandoverReply,
+    HandoverRequest,
     Kind,
-    Problem,
-    Usage,
+    OpenRequest,
+    UsageReply,
     close_all,
-    door_socket,
+    encode,
     own_network,
     peer_of,
-    read_asked,
+    read_request,
     receive,
     send,
-    written,
+    take_listener_socket,
 )
-from palyra.fleet.egress.leases import AnotherConnected, BadDoorSocket, LeaseRef, WrongUser
+from palyra.fleet.egress.leases import AnotherConnected, BadListenerSocket, LeaseRef, WrongUser
 
 log = logging.getLogger("palyra.egress")
 
 
-class DoorsUnserved(Failed):
+class ListenerFailed(Failed):
     code = "worker_egress.door_failed"
     hint = "the proxy's own log says more"
 
 
-class DoorKeeper(Protocol):
-    """Who decides and serves."""
+class HandoverHandler(Protocol):
+    """Decides requests and serves listeners."""
 
-    async def bind(self, worker_id: str, nonce: str) -> Bound: ...
+    async def bind(self, worker_id: str, nonce: str) -> BindingReply: ...
 
-    async def granted(self, ref: LeaseRef) -> Granted: ...
+    async def granted(self, ref: LeaseRef) -> GrantReply: ...
 
     async def open(self, ref: LeaseRef, sockets: list[tuple[Kind, socket.socket]]) -> None:
-        """The sockets are the keeper's from now on, also when it raises."""
+        """Take over the sockets, also when this raises."""
 
-    async def close(self, ref: LeaseRef) -> Usage: ...
+    async def close(self, ref: LeaseRef) -> UsageReply: ...
 
     async def close_all(self) -> None:
-        """The worker's process is gone."""
+        """Close every listener: the worker's process is gone."""
 
 
-class DoorServer:
-    def __init__(self, keeper: DoorKeeper, *, uids: frozenset[int], foreign_network_only: bool = True) -> None:
-        """``uids`` may connect. ``foreign_network_only`` refuses sockets of the network that this process is in."""
-        self._keeper = keeper
+class HandoverServer:
+    def __init__(self, handler: HandoverHandler, *, uids: frozenset[int], foreign_network_only: bool = True) -> None:
+        """Let only ``uids`` connect. ``foreign_network_only`` refuses sockets of this process's own network."""
+        self._handler = handler
         self._uids = uids
         self._own_network = own_network() if foreign_network_only else -1
         self._listening: socket.socket | None = None
@@ -71,14 +71,14 @@ class DoorServer:
         self.turned_away = 0
 
     def listen(self, path: Path) -> None:
-        """Where other users may connect too they are told apart by the kernel's word, not by the file's mode."""
+        """Listen on a unix socket. If other users may connect, the kernel's peer credentials tell them apart."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening.setblocking(False)
         listening.bind(str(path))
         os.chmod(path, 0o600 if self._uids == {os.geteuid()} else 0o666)
-        listening.listen(limits.DOOR_BACKLOG)
+        listening.listen(limits.HANDOVER_BACKLOG)
         self._listening = listening
         asyncio.get_running_loop().add_reader(listening.fileno(), self._accept)
 
@@ -107,13 +107,13 @@ class DoorServer:
             self._turn_away(connection, AnotherConnected("a process of the worker is connected already"), pid)
         else:
             self._serving = asyncio.create_task(self._serve(connection), name="the worker's connection")
-            self._serving.add_done_callback(_look)
+            self._serving.add_done_callback(_log_failure)
 
     def _turn_away(self, connection: socket.socket, why: PalyraError, pid: int) -> None:
         self.turned_away += 1
         log.warning("process %d was turned away: %s", pid, why.message)
         with contextlib.suppress(OSError):
-            connection.send(written(Answer(id=0, problem=_problem(why))), socket.MSG_NOSIGNAL)
+            connection.send(encode(HandoverReply(id=0, problem=_to_reply(why))), socket.MSG_NOSIGNAL)
         connection.close()
 
     async def _serve(self, connection: socket.socket) -> None:
@@ -126,11 +126,11 @@ class DoorServer:
             while True:
                 await readable.wait()
                 readable.clear()
-                while (received := _received(connection)) is not None:
+                while (received := _receive(connection)) is not None:
                     packet, descriptors = received
                     if not packet:
                         return
-                    if len(answering) >= limits.MAX_ASKED_AT_ONCE:
+                    if len(answering) >= limits.MAX_REQUESTS_AT_ONCE:
                         close_all(descriptors)
                         return
                     task = loop.create_task(self._answer(connection, sending, packet, descriptors))
@@ -143,47 +143,47 @@ class DoorServer:
             if answering:
                 await asyncio.wait(tuple(answering))
             connection.close()
-            await self._keeper.close_all()
+            await self._handler.close_all()
 
     async def _answer(
         self, connection: socket.socket, sending: asyncio.Lock, packet: bytes, descriptors: list[int]
     ) -> None:
         number = 0
         try:
-            asked = read_asked(packet)
-            number = asked.id
-            answer = await self._answered(asked, descriptors)
+            request = read_request(packet)
+            number = request.id
+            reply = await self._handle(request, descriptors)
         except PalyraError as error:
-            answer = Answer(id=number, problem=_problem(error))
+            reply = HandoverReply(id=number, problem=_to_reply(error))
         except OSError as error:
-            failed = DoorsUnserved(f"the door could not be served: {error.strerror}")
-            answer = Answer(id=number, problem=_problem(failed))
+            failed = ListenerFailed(f"the listener could not be served: {error.strerror}")
+            reply = HandoverReply(id=number, problem=_to_reply(failed))
         finally:
             close_all(descriptors)
         with contextlib.suppress(OSError):
             async with sending:
-                await send(connection, written(answer))
+                await send(connection, encode(reply))
 
-    async def _answered(self, asked: Asked, descriptors: list[int]) -> Answer:
-        match asked:
-            case AskBinding():
-                return Answer(id=asked.id, bound=await self._keeper.bind(asked.worker_id, asked.nonce))
-            case AskGrant():
-                return Answer(id=asked.id, granted=await self._keeper.granted(LeaseRef(asked.lease_id, asked.fence)))
-            case AskDoor():
-                sockets = self._sockets(asked.kinds, descriptors)
-                await self._keeper.open(LeaseRef(asked.lease_id, asked.fence), sockets)
-                return Answer(id=asked.id)
-            case AskClose():
-                return Answer(id=asked.id, usage=await self._keeper.close(LeaseRef(asked.lease_id, asked.fence)))
+    async def _handle(self, request: HandoverRequest, descriptors: list[int]) -> HandoverReply:
+        handler = self._handler
+        match request:
+            case BindingRequest(id=number, worker_id=worker_id, nonce=nonce):
+                return HandoverReply(id=number, bound=await handler.bind(worker_id, nonce))
+            case GrantRequest(id=number, lease_id=lease_id, fence=fence):
+                return HandoverReply(id=number, granted=await handler.granted(LeaseRef(lease_id, fence)))
+            case OpenRequest(id=number, lease_id=lease_id, fence=fence):
+                await handler.open(LeaseRef(lease_id, fence), self._take_sockets(request.kinds, descriptors))
+                return HandoverReply(id=number)
+            case CloseRequest(id=number, lease_id=lease_id, fence=fence):
+                return HandoverReply(id=number, usage=await handler.close(LeaseRef(lease_id, fence)))
 
-    def _sockets(self, kinds: tuple[Kind, ...], descriptors: list[int]) -> list[tuple[Kind, socket.socket]]:
+    def _take_sockets(self, kinds: tuple[Kind, ...], descriptors: list[int]) -> list[tuple[Kind, socket.socket]]:
         if len(kinds) != len(descriptors):
-            raise BadDoorSocket(f"{len(descriptors)} sockets came for {len(kinds)}")
+            raise BadListenerSocket(f"{len(descriptors)} sockets came for {len(kinds)}")
         opened: list[tuple[Kind, socket.socket]] = []
         try:
             for kind in kinds:
-                opened.append((kind, door_socket(descriptors.pop(0), kind, self._own_network)))
+                opened.append((kind, take_listener_socket(descriptors.pop(0), kind, self._own_network)))
         except BaseException:
             for _, each in opened:
                 each.close()
@@ -191,20 +191,20 @@ class DoorServer:
         return opened
 
 
-def _received(connection: socket.socket) -> tuple[bytes, list[int]] | None:
-    """None while there is nothing. A packet of its own making ends the connection."""
+def _receive(connection: socket.socket) -> tuple[bytes, list[int]] | None:
+    """Return None if no packet waits. An invalid packet ends the connection, as an empty one does."""
     try:
         return receive(connection)
     except (BlockingIOError, InterruptedError):
         return None
-    except (OSError, BadDoorSocket):
+    except (OSError, BadListenerSocket):
         return b"", []
 
 
-def _problem(error: PalyraError) -> Problem:
-    return Problem(code=error.code, message=error.message, hint=error.hint)
+def _to_reply(error: PalyraError) -> ErrorReply:
+    return ErrorReply(code=error.code, message=error.message, hint=error.hint)
 
 
-def _look(task: "asyncio.Task[None]") -> None:
+def _log_failure(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("the worker's connection failed", exc_info=error)

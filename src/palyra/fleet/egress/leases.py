@@ -1,4 +1,4 @@
-"""Why a worker's egress proxy says no, each reason with its code."""
+"""The leases of a worker's egress proxy: its errors, the daemon's grants, and the registry of all leases."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -20,15 +20,15 @@ class BadEgressPolicy(InvalidInput):
 
 class WrongUser(Denied):
     code = "worker_egress.wrong_user"
-    hint = "only the worker's own user may talk to its egress proxy: --worker-uid says which that is"
+    hint = "only the worker's own user may use its egress proxy: --worker-uid names that user"
 
 
 class AnotherConnected(Denied):
     code = "worker_egress.another_connected"
-    hint = "one process of the worker talks to its proxy at a time; the one before has to end first"
+    hint = "one process of the worker uses its proxy at a time: end the other process first"
 
 
-class BadDoorMessage(InvalidInput):
+class BadHandoverMessage(InvalidInput):
     code = "worker_egress.bad_message"
     hint = "worker and proxy are of different versions: update both"
 
@@ -58,21 +58,21 @@ class BeyondPolicy(Denied):
     hint = "the daemon granted a host that the proxy's own policy does not allow: bring the two together"
 
 
-class DoorStands(InvalidInput):
+class ListenerExists(InvalidInput):
     code = "worker_egress.door_stands"
-    hint = "a lease has one door at a time: close the one that is open"
+    hint = "a lease has one listener at a time: close the one that is open"
     http_status = 409
 
 
-class NoDoor(InvalidInput):
+class NoListener(InvalidInput):
     code = "worker_egress.no_door"
-    hint = "no door of this lease is open"
+    hint = "no listener of this lease is open"
     http_status = 409
 
 
-class BadDoorSocket(InvalidInput):
+class BadListenerSocket(InvalidInput):
     code = "worker_egress.bad_socket"
-    hint = "a door's sockets listen in the network of a sandbox, never in the worker's own"
+    hint = "a listener's sockets are in the network of a sandbox, never in the worker's own"
 
 
 class TooManyLeases(LimitExceeded):
@@ -87,19 +87,16 @@ class ProxyGone(Unavailable):
 
 class DaemonLinkLost(Unavailable):
     code = "worker_egress.daemon_lost"
-    hint = "check the daemon, and what lies between"
+    hint = "check the daemon and the network between"
 
 
-# What the daemon granted a lease on the network, and what this proxy holds of it.
-#
-# The grant comes over the proxy's own connection to the daemon, never through the worker. A statement signed by the
-# daemon and carried by the worker would have had the same content; it could not be taken back before it ends, would
-# need a key of the daemon's that the proxy learns over that very connection, and the worker could hold it back and
-# use it later. Here the end of a lease is an order like its begin, and there is nothing to replay.
+# The grant comes over the proxy's own connection to the daemon, never through the worker. A signed grant carried by the
+# worker could not be revoked before its end, and the worker could keep it for later. It would also need a key of the
+# daemon that the proxy learns over this very connection.
 
 
 class LeaseGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``hosts`` are rules; ``timeout_ms`` counts from when the proxy is told."""
+    """``hosts`` are rules. ``timeout_ms`` counts from the arrival at the proxy."""
 
     worker_id: str
     lease_id: str
@@ -115,7 +112,7 @@ class LeaseGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class AccessState(StrEnum):
-    """``ending``: the lease is over and its door still open, so that whoever goes on using it is seen."""
+    """``ending``: the lease is over and its listener stays open, so that a program which still uses it is seen."""
 
     GRANTED = "granted"
     SERVING = "serving"
@@ -138,14 +135,14 @@ TRANSITIONS: Final[dict[tuple[AccessState, AccessEvent], AccessState]] = {
 }
 OVER: Final = frozenset((AccessState.ENDING, AccessState.ENDED))
 _REFUSALS: Final[dict[tuple[AccessState, AccessEvent], type[PalyraError]]] = {
-    (AccessState.GRANTED, AccessEvent.CLOSE): NoDoor,
-    (AccessState.SERVING, AccessEvent.OPEN): DoorStands,
+    (AccessState.GRANTED, AccessEvent.CLOSE): NoListener,
+    (AccessState.SERVING, AccessEvent.OPEN): ListenerExists,
     (AccessState.ENDING, AccessEvent.OPEN): LeaseOver,
-    # The daemon may say it, the deadline pass, and a new connection say it again: it ended the first time.
+    # The daemon, the deadline and the list of a new connection may each end a lease; only the first counts.
     (AccessState.ENDING, AccessEvent.END): LeaseOver,
     (AccessState.ENDED, AccessEvent.OPEN): LeaseOver,
     (AccessState.ENDED, AccessEvent.END): LeaseOver,
-    (AccessState.ENDED, AccessEvent.CLOSE): NoDoor,
+    (AccessState.ENDED, AccessEvent.CLOSE): NoListener,
 }
 
 
@@ -157,7 +154,7 @@ def after(state: AccessState, event: AccessEvent) -> AccessState:
 
 
 class LeaseAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """One lease at the proxy. Instants are of the monotonic clock; ``spent`` are bytes of doors that were closed."""
+    """One lease at the proxy. Instants are monotonic. ``spent`` are the bytes of its closed listeners."""
 
     grant: LeaseGrant
     state: AccessState
@@ -170,29 +167,28 @@ class LeaseAccess(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in OVER
 
 
-# The leases that the daemon told this proxy of. Pure: orders and instants in, what to cut out.
-
-
 class LeaseRef(msgspec.Struct, frozen=True):
     lease_id: str
     fence: int
 
 
-class LeaseBook:
+class LeaseRegistry:
+    """The leases that the daemon granted to this proxy. Orders and instants go in, the leases to cut come out."""
+
     def __init__(self) -> None:
         self._leases: dict[str, LeaseAccess] = {}
 
     def __len__(self) -> int:
         return len(self._leases)
 
-    def of(self, lease_id: str) -> LeaseAccess | None:
+    def find(self, lease_id: str) -> LeaseAccess | None:
         return self._leases.get(lease_id)
 
     def ids(self) -> frozenset[str]:
         return frozenset(self._leases)
 
-    def granted(self, grant: LeaseGrant, now_ms: int) -> None:
-        """A grant that is known stays as it is: its deadline counts from when it was told first."""
+    def add(self, grant: LeaseGrant, now_ms: int) -> None:
+        """Add a grant. A known one stays unchanged: its deadline counts from the first arrival."""
         known = self._leases.get(grant.lease_id)
         if known is not None and known.grant.fence >= grant.fence:
             return
@@ -202,21 +198,21 @@ class LeaseBook:
             grant=grant, state=AccessState.GRANTED, ends_ms=now_ms + grant.timeout_ms
         )
 
-    def ended(self, ref: LeaseRef, now_ms: int) -> LeaseAccess | None:
-        """The lease as it is now, if this ended it."""
+    def end(self, ref: LeaseRef, now_ms: int) -> LeaseAccess | None:
+        """Return the lease if this call ended it."""
         known = self._leases.get(ref.lease_id)
         if known is None or known.is_over or known.grant.fence > ref.fence:
             return None
         return self._step(known, AccessEvent.END, ended_ms=now_ms)
 
-    def reconciled(self, still_open: Iterable[LeaseRef], now_ms: int) -> list[LeaseAccess]:
-        """The daemon's whole list: what is not on it is over. Those that this ended."""
+    def reconcile(self, still_open: Iterable[LeaseRef], now_ms: int) -> list[LeaseAccess]:
+        """End the leases that are not on the daemon's whole list, and return them."""
         listed = frozenset(still_open)
         gone = [each for each in self._leases.values() if not each.is_over and _ref(each) not in listed]
         return [self._step(each, AccessEvent.END, ended_ms=now_ms) for each in gone]
 
-    def due(self, now_ms: int) -> list[LeaseAccess]:
-        """Those whose deadline passed, ended; and forgets what ended long ago."""
+    def end_overdue(self, now_ms: int) -> list[LeaseAccess]:
+        """End and return the leases past their deadline. Forget those that ended long ago."""
         late = [each for each in self._leases.values() if not each.is_over and now_ms >= each.ends_ms]
         for each in list(self._leases.values()):
             if each.state is AccessState.ENDED and now_ms >= each.ended_ms + limits.ENDED_KEPT_MS:
@@ -224,7 +220,7 @@ class LeaseBook:
         return [self._step(each, AccessEvent.END, ended_ms=now_ms) for each in late]
 
     def require(self, worker_id: str, ref: LeaseRef) -> LeaseAccess:
-        """The lease that a worker speaks of, in whatever state; raises for one that the daemon did not grant it."""
+        """Return the lease in any state. Raise for one that the daemon did not grant to this worker."""
         known = self._leases.get(ref.lease_id)
         if known is None:
             raise LeaseNotGranted(f"no grant for the lease {ref.lease_id[:64]!r} is known here")
@@ -234,11 +230,11 @@ class LeaseBook:
             raise FenceDiffers(f"the lease has another fencing number than {ref.fence}")
         return known
 
-    def opened(self, access: LeaseAccess) -> LeaseAccess:
+    def open(self, access: LeaseAccess) -> LeaseAccess:
         return self._step(access, AccessEvent.OPEN)
 
-    def closed(self, access: LeaseAccess, moved: int) -> LeaseAccess:
-        """``moved`` bytes went through the door and are gone from the lease's budget."""
+    def close(self, access: LeaseAccess, moved: int) -> LeaseAccess:
+        """Subtract the ``moved`` bytes of the listener from the lease's budget."""
         current = self._leases.get(access.grant.lease_id, access)
         return self._step(current, AccessEvent.CLOSE, spent=current.spent + moved)
 
@@ -248,7 +244,7 @@ class LeaseBook:
         return changed
 
     def _drop_ended(self) -> bool:
-        """One that is over, of those that were granted first."""
+        """Forget the ended lease that was granted first."""
         oldest = next((key for key, each in self._leases.items() if each.state is AccessState.ENDED), None)
         if oldest is not None:
             del self._leases[oldest]
@@ -259,11 +255,8 @@ def _ref(access: LeaseAccess) -> LeaseRef:
     return LeaseRef(access.grant.lease_id, access.grant.fence)
 
 
-# The daemon's orders as values: the messages of the wire, read and bounded once.
-
-
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """``still_open`` counts only where this is the whole list."""
+    """One message of the daemon. ``still_open`` counts only in a ``whole`` list."""
 
     whole: bool = False
     still_open: tuple[LeaseRef, ...] = ()
@@ -273,7 +266,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_sound(grant: LeaseGrant) -> bool:
-    """Whether a grant could be an honest daemon's: what is not is dropped, and opens nothing."""
+    """Tell whether an honest daemon can send this grant. Any other is dropped and opens nothing."""
     texts = (grant.worker_id, grant.run_id, grant.call_id, grant.principal, grant.tool)
     if any(len(text) > limits.MAX_FIELD_CHARS for text in texts) or len(grant.hosts) > limits.MAX_HOSTS_OF_A_LEASE:
         return False

@@ -1,7 +1,7 @@
 """The proxy's own policy: the most that any lease may reach from this machine, whatever the daemon grants.
 
-A binding names the digest of it, and the daemon's settings say which digests they trust. Two files that mean the same
-have one digest.
+A binding names its digest, and the daemon's settings list the trusted digests. Files with the same meaning have the
+same digest.
 """
 
 from typing import Any, Self
@@ -20,8 +20,10 @@ _MS_PER_HOUR = 3_600_000
 
 
 class WorkerEgressPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``private_targets`` are hosts on private networks of this machine: a lease reaches one only if it stands here and
-    the lease's grant names it. Empty lists allow nothing. ``static_hosts`` are names with their addresses."""
+    """The settings of the policy file. Empty lists allow nothing. ``static_hosts`` are names with their addresses.
+
+    A lease reaches a host on a private network only if ``private_targets`` has it and the lease's grant names it.
+    """
 
     allowed_hosts: tuple[str, ...] = ()
     private_targets: tuple[str, ...] = ()
@@ -33,7 +35,7 @@ class WorkerEgressPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     @classmethod
     def of(cls, document: Any) -> Self:
-        """From the document of a policy file; every host in its one spelling, each once."""
+        """Read the document of a policy file. Every host gets its canonical spelling, once."""
         try:
             read = msgspec.convert(document, cls)
             if max(len(read.allowed_hosts), len(read.private_targets), len(read.static_hosts)) > MAX_POLICY_HOSTS:
@@ -64,7 +66,7 @@ class WorkerEgressPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         return digest_of(msgspec.to_builtins(self))
 
     def require_within(self, hosts: tuple[str, ...]) -> tuple[HostRule, ...]:
-        """The rules of a grant, if this policy allows all of them."""
+        """Return the rules of a grant. Raise unless this policy allows all of them."""
         ceiling = parse_rules(self.allowed_hosts)
         rules = parse_rules(hosts)
         for rule in rules:

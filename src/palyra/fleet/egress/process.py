@@ -1,4 +1,4 @@
-"""The process `palyra-egressd`: its folder, its socket, its proxy and its link to the daemon, joined."""
+"""The process `palyra-egressd`: its folder, its socket, its proxy and its link to the daemon."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from palyra.egress.proxy.resolver import OwnAddresses, SystemResolver
 from palyra.egress.proxy.server import raise_descriptor_limit
 from palyra.fleet import limits
 from palyra.fleet.egress.connection import EgressLink
-from palyra.fleet.egress.handover_server import DoorServer
+from palyra.fleet.egress.handover_server import HandoverServer
 from palyra.fleet.egress.policy import WorkerEgressPolicy
 from palyra.fleet.egress.proxy import WorkerEgress
 from palyra.fleet.egress.violations import ViolationReports, ViolationSpool
@@ -36,7 +36,7 @@ WORKER_FILE: Final = "egress-worker.v1.json"
 
 
 class EgressHostOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """``worker_id`` empty: the first worker that asks for a binding is the one, from then on."""
+    """An empty ``worker_id`` stands for the first worker that asks for a binding."""
 
     socket: Path
     policy: WorkerEgressPolicy
@@ -45,7 +45,7 @@ class EgressHostOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerPin:
-    """The one worker of this proxy, kept in its folder."""
+    """The one worker of this proxy, stored in its folder."""
 
     def __init__(self, folder: PairingFolder, worker_id: str = "") -> None:
         self._folder = folder
@@ -53,6 +53,7 @@ class WorkerPin:
         self.worker_id = worker_id or (msgspec.json.decode(kept, type=str) if kept else "")
 
     def __call__(self, worker_id: str) -> bool:
+        """Tell whether this is the worker. The first one that asks becomes it."""
         if not self.worker_id and worker_id:
             self._folder.folder.write_atomic(WORKER_FILE, msgspec.json.encode(worker_id))
             self.worker_id = worker_id
@@ -64,7 +65,7 @@ def open_folder(state_dir: StateDir) -> PairingFolder:
 
 
 class EgressHost:
-    """One life of the process. ``say`` is told things for people."""
+    """One life of the process. ``say`` prints a line for people."""
 
     def __init__(self, state_dir: StateDir, say: Callable[[str], None]) -> None:
         self._folder = open_folder(state_dir)
@@ -92,7 +93,7 @@ class EgressHost:
         )
 
     async def run(self, options: EgressHostOptions) -> None:
-        """Until SIGTERM or SIGINT."""
+        """Serve until SIGTERM or SIGINT."""
         stopping = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -121,7 +122,7 @@ class EgressHost:
             clock=clock,
         )
         link = EgressLink(self._folder, record, egress, clock=clock, draw=random.random)
-        server = DoorServer(egress, uids=options.worker_uids)
+        server = HandoverServer(egress, uids=options.worker_uids)
         tasks = [
             asyncio.create_task(link.run(), name="link to the daemon"),
             asyncio.create_task(egress.sweep(), name="deadlines"),
@@ -140,7 +141,7 @@ class EgressHost:
                     }
                 ).decode()
             )
-            # Whatever ends by itself ends the process: a proxy that half works guards nothing.
+            # A task that ends by itself ends the process: a proxy that half works guards nothing.
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -155,7 +156,7 @@ class EgressHost:
 
 
 def status_of(state_dir: StateDir) -> dict[str, Any]:
-    """What the proxy's folder tells, whether it runs or not."""
+    """Read the proxy's folder, whether the proxy runs or not."""
     folder = open_folder(state_dir)
     record = folder.load()
     running = folder.is_locked()

@@ -1,7 +1,6 @@
-"""The egress proxy of a worker: the same proxy as the daemon's, with doors for leases that the daemon told it of.
+"""The egress proxy of a worker: the same proxy as the daemon's, with listeners for the leases that the daemon granted.
 
-It decides by what came over its own connection to the daemon and by its own policy, whichever is narrower. From the
-worker it takes sockets and the names of leases.
+The daemon's grant and the proxy's own policy both apply. The worker only names leases and hands over sockets.
 """
 
 import asyncio
@@ -25,27 +24,25 @@ from palyra.errors import PalyraError
 from palyra.fleet import limits
 from palyra.fleet.domain.attestation import EgressBinding, sign_binding
 from palyra.fleet.domain.signed_statement import DeviceSigner
-from palyra.fleet.egress.handover_protocol import Bound, Granted, Kind, Usage
-from palyra.fleet.egress.leases import LeaseAccess, LeaseBook, LeaseOver, LeaseRef, Orders, OtherWorker
+from palyra.fleet.egress.handover_protocol import BindingReply, GrantReply, Kind, UsageReply
+from palyra.fleet.egress.leases import LeaseAccess, LeaseOver, LeaseRef, LeaseRegistry, Orders, OtherWorker
 from palyra.fleet.egress.policy import WorkerEgressPolicy
-from palyra.fleet.egress.violations import ViolationReports, held_against, opened_late
+from palyra.fleet.egress.violations import ViolationReports, find_late_request, find_violation
 
 log = logging.getLogger("palyra.egress")
 
 
 class Pin(Protocol):
-    """The one worker of this proxy. Empty: none has been bound yet."""
+    """The one worker of this proxy; empty before the first binding."""
 
     @property
     def worker_id(self) -> str: ...
 
     def __call__(self, worker_id: str) -> bool:
-        """Whether it is that one; the first to ask is, from then on."""
+        """Tell whether this is the worker. The first one that asks becomes it."""
 
 
 class WorkerEgress:
-    """One worker's way out."""
-
     def __init__(
         self,
         policy: WorkerEgressPolicy,
@@ -60,12 +57,12 @@ class WorkerEgress:
     ) -> None:
         self.policy = policy
         self.egress_id = egress_id
-        self.book = LeaseBook()
+        self.registry = LeaseRegistry()
         self.reports = reports
         self._signer = signer
         self._pin = pin
         self._clock = clock
-        self._doors: dict[str, CallListener] = {}
+        self._listeners: dict[str, CallListener] = {}
         self._orders = asyncio.Event()
         self.proxy = EgressProxy(
             service,
@@ -75,40 +72,37 @@ class WorkerEgress:
             upstream=Upstream.parse(policy.upstream) if policy.upstream else None,
         )
 
-    # What the daemon says.
-
-    def heard(self, orders: Orders) -> None:
+    def apply(self, orders: Orders) -> None:
+        """Apply the daemon's orders."""
         now = self._mono_ms()
         for grant in orders.granted:
             try:
-                self.book.granted(grant, now)
+                self.registry.add(grant, now)
             except PalyraError as error:
                 log.error("a grant was not taken: %s", error.message)
-        over = [self.book.ended(ref, now) for ref in orders.ended]
+        over = [self.registry.end(ref, now) for ref in orders.ended]
         if orders.whole:
-            over += self.book.reconciled(orders.still_open, now)
+            over += self.registry.reconcile(orders.still_open, now)
         for access in over:
             self._cut(access)
         news, self._orders = self._orders, asyncio.Event()
         news.set()
 
     async def sweep(self) -> None:
-        """Ends leases whose deadline passed, connected to the daemon or not."""
+        """End leases past their deadline, connected to the daemon or not."""
         while True:
             await asyncio.sleep(limits.SWEEP_SECONDS)
-            for access in self.book.due(self._mono_ms()):
+            for access in self.registry.end_overdue(self._mono_ms()):
                 self._cut(access)
-            self.reports.forget_all_but(self.book.ids())
+            self.reports.forget_all_but(self.registry.ids())
 
     def _cut(self, access: LeaseAccess | None) -> None:
-        """Nothing goes through its door from now on. It stays open, so that whoever still comes is seen."""
-        door = None if access is None else self._doors.get(access.grant.lease_id)
-        if door is not None:
-            door.regrant(None)
+        """Let nothing through the listener. It stays open, so that a program which still uses it is seen."""
+        listener = None if access is None else self._listeners.get(access.grant.lease_id)
+        if listener is not None:
+            listener.regrant(None)
 
-    # What the worker asks.
-
-    async def bind(self, worker_id: str, nonce: str) -> Bound:
+    async def bind(self, worker_id: str, nonce: str) -> BindingReply:
         if not self._pin(worker_id):
             raise OtherWorker("this proxy is bound to another worker")
         now = self._clock.now_ms()
@@ -122,17 +116,17 @@ class WorkerEgress:
             expires_ms=now + limits.BINDING_LIFE_MS,
         )
         signed = sign_binding(binding, self._signer)
-        return Bound(
+        return BindingReply(
             egress_id=self.egress_id,
             policy_digest_sha256=digest,
             payload=signed.payload.hex(),
             signature=signed.signature.hex(),
         )
 
-    async def granted(self, ref: LeaseRef) -> Granted:
+    async def granted(self, ref: LeaseRef) -> GrantReply:
         access = await self._current(ref)
         self.policy.require_within(access.grant.hosts)
-        return Granted(hosts=access.grant.hosts, max_bytes=self._left(access))
+        return GrantReply(hosts=access.grant.hosts, max_bytes=self._left(access))
 
     async def open(self, ref: LeaseRef, sockets: list[tuple[Kind, socket.socket]]) -> None:
         listeners = [ListeningSocket(kind=kind, socket=each) for kind, each in sockets]
@@ -140,27 +134,27 @@ class WorkerEgress:
             access = await self._current(ref)
             grant = self._grant_of(access)
             names = SyntheticNames(grant.exact_names())
-            self.book.opened(access)
+            self.registry.open(access)
         except BaseException:
             for each in listeners:
                 each.socket.close()
             raise
         try:
-            self._doors[ref.lease_id] = self.proxy.open_listener(grant, listeners, names)
+            self._listeners[ref.lease_id] = self.proxy.open_listener(grant, listeners, names)
         except BaseException:
-            self.book.closed(access, 0)
+            self.registry.close(access, 0)
             raise
 
-    async def close(self, ref: LeaseRef) -> Usage:
-        access = self.book.require(self._pin.worker_id, ref)
-        door = self._doors.pop(ref.lease_id, None)
-        usage = None if door is None else door.close()
+    async def close(self, ref: LeaseRef) -> UsageReply:
+        access = self.registry.require(self._pin.worker_id, ref)
+        listener = self._listeners.pop(ref.lease_id, None)
+        usage = None if listener is None else listener.close()
         moved = 0 if usage is None else usage.bytes_up + usage.bytes_down
-        # Refused where no door stood.
-        self.book.closed(access, moved)
-        assert usage is not None and door is not None
-        await door.wait_until_empty()
-        return Usage(
+        # Raises if no listener was open.
+        self.registry.close(access, moved)
+        assert usage is not None and listener is not None
+        await listener.wait_until_empty()
+        return UsageReply(
             connections=usage.connections,
             bytes_up=usage.bytes_up,
             bytes_down=usage.bytes_down,
@@ -170,20 +164,20 @@ class WorkerEgress:
         )
 
     async def close_all(self) -> None:
-        for lease_id in list(self._doors):
-            access = self.book.of(lease_id)
+        for lease_id in list(self._listeners):
+            access = self.registry.find(lease_id)
             if access is not None:
                 await self.close(LeaseRef(lease_id, access.grant.fence))
 
     async def _current(self, ref: LeaseRef) -> LeaseAccess:
-        """The lease, once the daemon told of it; raises where it does not, or says that it is over."""
+        """Return the lease, after waiting for the daemon's grant. Raise if none comes or if the lease is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limits.GRANT_WAIT_SECONDS):
-                while self.book.of(ref.lease_id) is None:
+                while self.registry.find(ref.lease_id) is None:
                     await self._orders.wait()
-        access = self.book.require(self._pin.worker_id, ref)
+        access = self.registry.require(self._pin.worker_id, ref)
         if access.is_over:
-            held = opened_late(access, self._mono_ms())
+            held = find_late_request(access, self._mono_ms())
             if held is not None:
                 self.reports.hold(access.grant, held)
             raise LeaseOver("the lease is over")
@@ -206,13 +200,11 @@ class WorkerEgress:
     def _left(self, access: LeaseAccess) -> int:
         return max(0, min(access.grant.max_bytes, self.policy.max_lease_bytes) - access.spent)
 
-    # What the proxy sees.
-
     def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
         if not isinstance(event, Refused):
             return
-        access = self.book.of(grant.grant_id)
-        held = None if access is None else held_against(access, event, self._mono_ms())
+        access = self.registry.find(grant.grant_id)
+        held = None if access is None else find_violation(access, event, self._mono_ms())
         log.info("lease %s: %s %s:%d", grant.grant_id, event.refusal.code, event.refusal.host, event.refusal.port)
         if access is not None and held is not None:
             self.reports.hold(access.grant, held)

@@ -1,4 +1,7 @@
-"""What of the traffic that was refused is held against the worker, and told to the daemon."""
+"""Violations: which refused traffic counts against the worker, and its reports to the daemon.
+
+A report is on disk before the program sees the refusal, and stays there until the daemon acknowledges it.
+"""
 
 import asyncio
 import contextlib
@@ -17,7 +20,7 @@ from palyra.errors import Unavailable
 from palyra.fleet import limits
 from palyra.fleet.egress.leases import LeaseAccess, LeaseGrant
 
-# The target was the lease's to reach, and the lease is over.
+# The lease was allowed to reach the target and is over.
 LEASE_OUTLIVED: Final = "egress.lease_outlived"
 
 
@@ -31,18 +34,18 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A refusal that counts: its code may be another than the one the tool was told."""
+    """A refusal that counts. Its code may differ from the code that the tool got."""
 
     code: str
     host: str
     port: int
 
 
-def held_against(access: LeaseAccess, event: Refused, now_ms: int) -> Held | None:
-    """None for what honest programs do too.
+def find_violation(access: LeaseAccess, event: Refused, now_ms: int) -> Held | None:
+    """Return None for traffic that honest programs cause as well.
 
-    When a lease ends under a running program, nothing is allowed any more and the program cannot know: what it was
-    allowed until then is only refused for a while. What it never was allowed counts at any time.
+    A running program cannot know that its lease ended. For a while its former hosts are refused and do not count. A
+    host that was never allowed counts at any time.
     """
     refusal = event.refusal
     if not event.violation:
@@ -54,42 +57,35 @@ def held_against(access: LeaseAccess, event: Refused, now_ms: int) -> Held | Non
     return Held(refusal.code, refusal.host, refusal.port)
 
 
-def opened_late(access: LeaseAccess, now_ms: int) -> Held | None:
-    """For a worker that wants a door for a lease that is over."""
+def find_late_request(access: LeaseAccess, now_ms: int) -> Held | None:
+    """Return a violation if the worker asks for a lease long after its end."""
     late = access.is_over and now_ms >= access.ended_ms + limits.ENDED_GRACE_MS
     return Held(LEASE_OUTLIVED, "", 0) if late else None
 
 
-class TellOnce:
-    """Each kind once for each lease, and so many kinds: the first quarantines, a flood only costs."""
+class ViolationFilter:
+    """Reports each kind once per lease, up to a number of kinds. The first report quarantines the worker."""
 
     def __init__(self) -> None:
-        self._told: dict[str, set[Held]] = {}
+        self._reported: dict[str, set[Held]] = {}
 
     def is_new(self, lease_id: str, held: Held) -> bool:
-        told = self._told.setdefault(lease_id, set())
-        if held in told or len(told) >= limits.MAX_VIOLATIONS_PER_LEASE:
+        reported = self._reported.setdefault(lease_id, set())
+        if held in reported or len(reported) >= limits.MAX_VIOLATIONS_PER_LEASE:
             return False
-        told.add(held)
+        reported.add(held)
         return True
 
     def is_first(self, lease_id: str) -> bool:
-        return len(self._told.get(lease_id, ())) <= 1
+        return len(self._reported.get(lease_id, ())) <= 1
 
     def keep_only(self, lease_ids: frozenset[str]) -> None:
-        for lease_id in [each for each in self._told if each not in lease_ids]:
-            del self._told[lease_id]
+        self._reported = {lease_id: held for lease_id, held in self._reported.items() if lease_id in lease_ids}
 
 
 def _was_allowed(access: LeaseAccess, host: str, port: int) -> bool:
     return find_rule(parse_rules(access.grant.hosts), host, port or None) is not None
 
-
-# Reports that the daemon has not acknowledged, on disk: one file, a line for each report and each acknowledgement.
-#
-# A line is written before anybody could know of the violation, so the end of the process loses none; ``sync`` makes
-# it last through a power cut, and nothing is sent before that. Half a line at the end is what a power cut left:
-# dropped.
 
 log = logging.getLogger("palyra.egress")
 SPOOL_FILE: Final = "violations.v1.jsonl"
@@ -102,7 +98,7 @@ class SpoolUnusable(Unavailable):
 
 
 class Spooled(msgspec.Struct, frozen=True, kw_only=True):
-    """``sequence`` grows, over restarts too."""
+    """A report. ``sequence`` grows across restarts."""
 
     sequence: int
     violation: Violation
@@ -114,7 +110,10 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ViolationSpool:
-    """``now_ms`` begins the numbers of a new file: they are never lower than those of an older one."""
+    """A file with a line for each report and each acknowledgement. A power cut leaves half a line, which is dropped.
+
+    ``now_ms`` begins the numbers of a new file, so that they are never lower than those of an older one.
+    """
 
     def __init__(self, folder: Path, now_ms: Callable[[], int]) -> None:
         self._path = folder / SPOOL_FILE
@@ -131,13 +130,12 @@ class ViolationSpool:
         return len(self._waiting)
 
     def waiting(self) -> list[Spooled]:
-        """Oldest first."""
         return list(self._waiting.values())
 
     def append(self, violation: Violation, *, must: bool) -> Spooled | None:
-        """Takes one report, for which a full spool has room only if it ``must``. It does not wait for the disk.
+        """Add a report without waiting for the disk. A full spool takes only a report that it ``must``.
 
-        A report that cannot be written is still kept, and told as long as the process lives.
+        A report that cannot be written is kept in memory and sent while the process lives.
         """
         if len(self._waiting) >= limits.MAX_SPOOLED and not must:
             return None
@@ -148,14 +146,14 @@ class ViolationSpool:
         return spooled
 
     def sync(self) -> None:
-        """For a thread."""
+        """Wait for the disk, so that a power cut loses no report. Blocking."""
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:
             log.error("the spool of violations cannot be synced: %s", error.strerror)
 
     def acknowledge(self, sequence: int) -> bool:
-        """Whether it was one that waited."""
+        """Remove a report. Return False if it did not wait."""
         if self._waiting.pop(sequence, None) is None:
             return False
         try:
@@ -166,7 +164,7 @@ class ViolationSpool:
             else:
                 self._write(_Line(sequence=sequence))
         except OSError as error:
-            # It is told twice after a restart, which costs nothing.
+            # The report is sent again after a restart, which does no harm.
             log.warning("an acknowledged violation stays in the spool: %s", error.strerror)
         return True
 
@@ -201,7 +199,7 @@ class ViolationSpool:
             self._rewrite()
 
     def _rewrite(self) -> None:
-        """Whole or not at all: the new file takes the old one's name when it is on disk."""
+        """Replace the file as a whole, once the new one is on disk."""
         beside = self._path.with_suffix(".new")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(beside)
@@ -219,9 +217,7 @@ class ViolationSpool:
         os.close(old)
 
 
-# What a worker's egress proxy tells the daemon about it: on disk before it is out, and until it is acknowledged.
-
-# Answers after which a report is not offered again: the daemon took it, or has it on record that it did not believe it.
+# After these codes a report is not sent again: the daemon took it, or has recorded that it did not believe it.
 FINAL_ANSWERS: Final = frozenset(("", "worker.foreign_egress", "worker.unknown"))
 
 
@@ -229,14 +225,13 @@ class ViolationReports:
     def __init__(self, spool: ViolationSpool, clock: Clock) -> None:
         self._spool = spool
         self._clock = clock
-        self._told = TellOnce()
+        self._filter = ViolationFilter()
         self._news = asyncio.Event()
         self._again: set[int] = set()
 
     def hold(self, grant: LeaseGrant, held: Held) -> None:
-        """Never waits. Each kind once for a lease."""
         lease_id = grant.lease_id
-        if not self._told.is_new(lease_id, held):
+        if not self._filter.is_new(lease_id, held):
             return
         violation = Violation(
             worker_id=grant.worker_id,
@@ -246,17 +241,17 @@ class ViolationReports:
             port=held.port,
             seen_ms=self._clock.now_ms(),
         )
-        if self._spool.append(violation, must=self._told.is_first(lease_id)) is None:
+        if self._spool.append(violation, must=self._filter.is_first(lease_id)) is None:
             log.error("the spool is full: %s of lease %s is not reported", held.code, lease_id)
             return
         log.warning("violation of lease %s: %s %s:%d", lease_id, held.code, held.host, held.port)
         self._news.set()
 
     def forget_all_but(self, lease_ids: frozenset[str]) -> None:
-        self._told.keep_only(lease_ids)
+        self._filter.keep_only(lease_ids)
 
-    async def waiting(self) -> AsyncIterator[Spooled]:
-        """Everything that is not acknowledged, and then whatever comes; for one connection."""
+    async def unacknowledged(self) -> AsyncIterator[Spooled]:
+        """Yield the unacknowledged reports and then each new one, for one connection."""
         offered: set[int] = set()
         while True:
             self._news.clear()
@@ -271,12 +266,12 @@ class ViolationReports:
             offered &= {each.sequence for each in self._spool.waiting()}
             await self._news.wait()
 
-    def answered(self, sequence: int, code: str) -> None:
+    def on_receipt(self, sequence: int, code: str) -> None:
         if code in FINAL_ANSWERS:
             if self._spool.acknowledge(sequence) and code:
                 log.error("the daemon did not believe a report: %s", code)
             return
-        log.warning("a report could not be taken (%s) and is offered again", code)
+        log.warning("the daemon could not take a report (%s): it is sent again", code)
         asyncio.get_running_loop().call_later(limits.OFFERED_AGAIN_SECONDS, self._offer_again, sequence)
 
     def _offer_again(self, sequence: int) -> None:

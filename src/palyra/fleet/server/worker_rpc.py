@@ -321,8 +321,8 @@ class WorkerService(WorkerServiceServicer):
     async def FindMissingArtifacts(self, request: Any, context: Any) -> Any:  # noqa: N802
         peer = await self._gate.admit(context, WORKERS, request.device_id, _FIND)
         try:
-            if len(request.digests_sha256) > limits.MAX_DIGESTS_ASKED:
-                raise TooMuchAtOnce(f"at most {limits.MAX_DIGESTS_ASKED} digests are answered at once")
+            if len(request.digests_sha256) > limits.MAX_DIGESTS_PER_REQUEST:
+                raise TooMuchAtOnce(f"at most {limits.MAX_DIGESTS_PER_REQUEST} digests are answered at once")
             missing = await self._artifacts.missing(
                 str(peer.device_id), request.lease_id, request.fence, list(request.digests_sha256)
             )

@@ -11,16 +11,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fakes.lease_offers import OFFER
 from palyra.fleet import limits
 from palyra.fleet.agent.lease import LeaseNote, LeaseOffer, NoRoom, ToolNotOffered
-from palyra.fleet.agent.lease_registry import (
+from palyra.fleet.agent.lease_machine import (
     TRANSITIONS,
     Accept,
     Command,
     Decline,
     Disclaim,
     Forget,
-    LeaseBook,
-    LeaseHappening,
+    LeaseMachine,
     LeaseStage,
+    LeaseStageEvent,
     NoSuchTransition,
     Restate,
     Stop,
@@ -40,8 +40,8 @@ def owed(number: int) -> Owed:
 
 
 def test_every_stage_handles_or_refuses_every_event() -> None:
-    for stage, happening in itertools.product(LeaseStage, LeaseHappening):
-        book = LeaseBook(1)
+    for stage, happening in itertools.product(LeaseStage, LeaseStageEvent):
+        book = LeaseMachine(1)
         book._stages[L] = stage
         if (stage, happening) in TRANSITIONS:
             book._step(L, happening)
@@ -52,7 +52,7 @@ def test_every_stage_handles_or_refuses_every_event() -> None:
 
 
 def test_a_lease_is_taken_ended_told_and_forgotten() -> None:
-    book = LeaseBook(2)
+    book = LeaseMachine(2)
     assert book.accepted_attestation() == []
     assert book.offered(OFFER) == [Accept(OFFER)]
     assert (book.running, book.slots, book.open_ids) == (1, 2, (L,))
@@ -68,7 +68,7 @@ def test_no_more_than_its_slots_nothing_unsound_nothing_it_does_not_run_and_noth
         if offer.tool == "x":
             raise ToolNotOffered("no")
 
-    book = LeaseBook(1, require=require)
+    book = LeaseMachine(1, require=require)
     reasons: list[str] = []
     unsound, unknown = msgspec.structs.replace(other(8), nonce=""), msgspec.structs.replace(other(9), tool="x")
     for offer in (unsound, unknown, OFFER, other(2)):
@@ -83,7 +83,7 @@ def test_no_more_than_its_slots_nothing_unsound_nothing_it_does_not_run_and_noth
 
 
 def test_what_ended_without_a_connection_is_told_with_the_next_attestation() -> None:
-    book = LeaseBook(2)
+    book = LeaseMachine(2)
     book.accepted_attestation()
     book.offered(OFFER)
     book.disconnected()
@@ -94,7 +94,7 @@ def test_what_ended_without_a_connection_is_told_with_the_next_attestation() -> 
 
 
 def test_answers_about_the_connection_are_waited_out() -> None:
-    book = LeaseBook(2)
+    book = LeaseMachine(2)
     book.accepted_attestation()
     book.offered(OFFER)
     book.ended(L)
@@ -105,7 +105,7 @@ def test_answers_about_the_connection_are_waited_out() -> None:
 
 
 def test_a_result_that_is_not_taken_is_restated_once() -> None:
-    book = LeaseBook(2)
+    book = LeaseMachine(2)
     book.accepted_attestation()
     book.offered(OFFER)
     book.ended(L)
@@ -114,7 +114,7 @@ def test_a_result_that_is_not_taken_is_restated_once() -> None:
 
 
 def test_a_lease_is_stopped_once_and_only_while_it_runs() -> None:
-    book = LeaseBook(3)
+    book = LeaseMachine(3)
     book.offered(OFFER)
     assert book.stop(L, "why") == [Stop(L, "why")] and book.stop(L, "again") == []
     book.ended(L)
@@ -124,7 +124,7 @@ def test_a_lease_is_stopped_once_and_only_while_it_runs() -> None:
 
 
 def test_a_lease_that_could_not_be_noted_is_dropped() -> None:
-    book = LeaseBook(1)
+    book = LeaseMachine(1)
     book.offered(OFFER)
     refusal = NoRoom("the disk is full")
     book.dropped(L, refusal)
@@ -133,7 +133,7 @@ def test_a_lease_that_could_not_be_noted_is_dropped() -> None:
 
 
 def test_a_lease_that_was_named_to_the_daemon_is_not_declined_any_more() -> None:
-    book = LeaseBook(2)
+    book = LeaseMachine(2)
     book.offered(OFFER)
     assert book.may_decline(L) and book.name_open() == (L,) and not book.may_decline(L)
     book.offered(other(2))
@@ -145,7 +145,7 @@ def test_a_lease_that_was_named_to_the_daemon_is_not_declined_any_more() -> None
 
 def test_a_lease_that_was_declined_is_not_begun_when_it_comes_again() -> None:
     """The daemon may have the first answer by now, and have given the call to another."""
-    book = LeaseBook(1)
+    book = LeaseMachine(1)
     book.accepted_attestation()
     book.offered(OFFER)
     (declined,) = book.offered(other(2))
@@ -156,7 +156,7 @@ def test_a_lease_that_was_declined_is_not_begun_when_it_comes_again() -> None:
 
 
 def test_only_what_was_never_begun_is_disclaimed_and_it_is_not_begun_later() -> None:
-    book = LeaseBook(1)
+    book = LeaseMachine(1)
     book.accepted_attestation()
     assert book.owed(owed(1)) == [Disclaim(owed(1))]
     assert book.owed(owed(1)) == [Disclaim(owed(1))], "the word may have been lost"
@@ -177,7 +177,7 @@ def test_only_what_was_never_begun_is_disclaimed_and_it_is_not_begun_later() -> 
 
 
 def test_notes_of_an_earlier_life_are_told_first_and_take_slots() -> None:
-    book = LeaseBook(1, [LeaseNote.of(OFFER, 1)])
+    book = LeaseMachine(1, [LeaseNote.of(OFFER, 1)])
     (command,) = book.offered(other(2))
     assert isinstance(command, Decline)
     assert book.accepted_attestation() == [Tell(L)]
@@ -185,7 +185,7 @@ def test_notes_of_an_earlier_life_are_told_first_and_take_slots() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_REMEMBERED", 2)
-    book = LeaseBook(1)
+    book = LeaseMachine(1)
     book.accepted_attestation()
     for number in range(5):
         book.offered(other(number))
@@ -200,7 +200,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.book = LeaseBook(2)
+        self.book = LeaseMachine(2)
         self.begun: list[str] = []
         self.forgotten: list[str] = []
         self.told: set[str] = set()

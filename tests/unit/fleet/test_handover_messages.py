@@ -4,19 +4,19 @@ import msgspec
 import pytest
 
 from palyra.fleet.egress import handover_protocol as messages
-from palyra.fleet.egress.leases import BadDoorMessage
+from palyra.fleet.egress.leases import BadHandoverMessage
 
 
 def test_what_is_written_is_read_again() -> None:
-    for asked in (
-        messages.AskBinding(id=1, worker_id="w", nonce="n"),
-        messages.AskGrant(id=2, lease_id="l", fence=3),
-        messages.AskDoor(id=3, lease_id="l", fence=3, kinds=("proxy", "dns_udp")),
-        messages.AskClose(id=4, lease_id="l", fence=3),
+    for request in (
+        messages.BindingRequest(id=1, worker_id="w", nonce="n"),
+        messages.GrantRequest(id=2, lease_id="l", fence=3),
+        messages.OpenRequest(id=3, lease_id="l", fence=3, kinds=("proxy", "dns_udp")),
+        messages.CloseRequest(id=4, lease_id="l", fence=3),
     ):
-        assert messages.read_asked(messages.written(asked)) == asked
-    answer = messages.Answer(id=4, usage=messages.Usage(connections=1, refusals=({"code": "x"},)))
-    assert messages.read_answer(messages.written(answer)) == answer
+        assert messages.read_request(messages.encode(request)) == request
+    reply = messages.HandoverReply(id=4, usage=messages.UsageReply(connections=1, refusals=({"code": "x"},)))
+    assert messages.read_reply(messages.encode(reply)) == reply
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,10 @@ def test_what_is_written_is_read_again() -> None:
     ],
 )
 def test_anything_else_is_refused(packet: bytes) -> None:
-    with pytest.raises(BadDoorMessage):
-        messages.read_asked(packet)
+    with pytest.raises(BadHandoverMessage):
+        messages.read_request(packet)
 
 
 def test_an_answer_that_is_none_is_refused() -> None:
-    with pytest.raises(BadDoorMessage):
-        messages.read_answer(b"{}")
+    with pytest.raises(BadHandoverMessage):
+        messages.read_reply(b"{}")

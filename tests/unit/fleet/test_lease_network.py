@@ -1,4 +1,4 @@
-"""The door of a sandbox on a worker: what is handed over, what comes back, and a proxy that comes back."""
+"""The network of a sandbox on a worker: what is handed over, what comes back, and a proxy that comes back."""
 
 import asyncio
 import os
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from palyra.errors import RemoteError
-from palyra.fleet.egress.handover_client import LeasedDoor, ProxyOfWorker
-from palyra.fleet.egress.handover_protocol import Bound, Granted, Usage
-from palyra.fleet.egress.handover_server import DoorServer
+from palyra.fleet.egress.handover_client import LeaseNetwork, ProxyOfWorker
+from palyra.fleet.egress.handover_protocol import BindingReply, GrantReply, UsageReply
+from palyra.fleet.egress.handover_server import HandoverServer
 from palyra.fleet.egress.leases import LeaseNotGranted, LeaseRef, ProxyGone
 from palyra.sandbox.domain.network import ListenerKind, ListenerPlan
 from palyra.sandbox.network.namespace_sockets import OpenedSocket, OpenedSockets
@@ -19,45 +19,45 @@ from palyra.sandbox.network.namespace_sockets import OpenedSocket, OpenedSockets
 REF = LeaseRef("l1", 3)
 
 
-class Keeper:
+class Handler:
     def __init__(self) -> None:
         self.kinds: list[str] = []
 
-    async def bind(self, worker_id: str, nonce: str) -> Bound:
-        return Bound(egress_id="e", policy_digest_sha256="d", payload="00", signature="00")
+    async def bind(self, worker_id: str, nonce: str) -> BindingReply:
+        return BindingReply(egress_id="e", policy_digest_sha256="d", payload="00", signature="00")
 
-    async def granted(self, ref: LeaseRef) -> Granted:
+    async def granted(self, ref: LeaseRef) -> GrantReply:
         if ref != REF:
             raise LeaseNotGranted("no")
-        return Granted(hosts=("a.example",), max_bytes=1)
+        return GrantReply(hosts=("a.example",), max_bytes=1)
 
     async def open(self, ref: LeaseRef, sockets: Any) -> None:
         self.kinds = [kind for kind, _ in sockets]
         for _, each in sockets:
             each.close()
 
-    async def close(self, ref: LeaseRef) -> Usage:
-        return Usage(connections=2, bytes_up=3, bytes_down=4, refused=1, violations=1, refusals=({"code": "x"},))
+    async def close(self, ref: LeaseRef) -> UsageReply:
+        return UsageReply(connections=2, bytes_up=3, bytes_down=4, refused=1, violations=1, refusals=({"code": "x"},))
 
     async def close_all(self) -> None:
         return
 
 
-def serve(path: Path) -> tuple[Keeper, DoorServer]:
-    keeper = Keeper()
-    server = DoorServer(keeper, uids=frozenset((os.geteuid(),)), foreign_network_only=False)
+def serve(path: Path) -> tuple[Handler, HandoverServer]:
+    handler = Handler()
+    server = HandoverServer(handler, uids=frozenset((os.geteuid(),)), foreign_network_only=False)
     server.listen(path)
-    return keeper, server
+    return handler, server
 
 
 async def test_a_doors_sockets_go_to_the_proxy_and_its_account_comes_back(tmp_path: Path) -> None:
-    keeper, server = serve(tmp_path / "s")
-    way = ProxyOfWorker(tmp_path / "s")
-    assert await way.hosts("l1", 3) == ("a.example",)
+    handler, server = serve(tmp_path / "s")
+    proxy = ProxyOfWorker(tmp_path / "s")
+    assert await proxy.hosts("l1", 3) == ("a.example",)
     with pytest.raises(RemoteError):
-        await way.hosts("l2", 3)
-    door = way.door("l1", 3)
-    assert isinstance(door, LeasedDoor)
+        await proxy.hosts("l2", 3)
+    network = proxy.network("l1", 3)
+    assert isinstance(network, LeaseNetwork)
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         opened = OpenedSockets(
             (
@@ -65,24 +65,24 @@ async def test_a_doors_sockets_go_to_the_proxy_and_its_account_comes_back(tmp_pa
                 OpenedSocket(ListenerPlan(ListenerKind.DNS_UDP, "127.0.0.1", 1), udp),
             )
         )
-        handle = await door.opened(opened)
-    assert keeper.kinds == ["proxy", "dns_udp"]
+        handle = await network.opened(opened)
+    assert handler.kinds == ["proxy", "dns_udp"]
     usage = await handle.close()
     assert (usage.connections, usage.bytes_up, usage.bytes_down, usage.violations) == (2, 3, 4, 1)
     assert usage.refusals == ({"code": "x"},)
-    way.close()
+    proxy.close()
     await server.close()
 
 
 async def test_a_proxy_that_was_restarted_is_found_again(tmp_path: Path) -> None:
-    way = ProxyOfWorker(tmp_path / "s")
+    proxy = ProxyOfWorker(tmp_path / "s")
     with pytest.raises(ProxyGone):
-        await way.binding("w", "n")
+        await proxy.binding("w", "n")
     for _ in range(2):
         _, server = serve(tmp_path / "s")
-        assert (await way.binding("w", "n"))[0] == "e"
-        client = way._client
+        assert (await proxy.binding("w", "n"))[0] == "e"
+        client = proxy._client
         await server.close()
         assert client is not None
         await asyncio.wait_for(client.ended.wait(), 20)
-    way.close()
+    proxy.close()

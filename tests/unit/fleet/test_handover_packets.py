@@ -10,7 +10,7 @@ import pytest
 
 from palyra.fleet import limits
 from palyra.fleet.egress import handover_protocol
-from palyra.fleet.egress.leases import BadDoorSocket
+from palyra.fleet.egress.leases import BadListenerSocket
 
 ELSEWHERE = -1
 
@@ -29,7 +29,7 @@ async def test_a_packet_brings_its_descriptors() -> None:
         await handover_protocol.send(left, b"hello", [sent.fileno()])
         packet, descriptors = handover_protocol.receive(right)
         assert packet == b"hello" and len(descriptors) == 1
-        with handover_protocol.door_socket(descriptors[0], "proxy", ELSEWHERE) as got:
+        with handover_protocol.take_listener_socket(descriptors[0], "proxy", ELSEWHERE) as got:
             assert got.getsockname() == sent.getsockname() and got.gettimeout() == 0.0
 
 
@@ -37,12 +37,12 @@ async def test_a_packet_brings_its_descriptors() -> None:
 async def test_too_long_or_too_many_is_refused_and_leaks_nothing() -> None:
     with pair() as (left, right):
         before = len(os.listdir("/proc/self/fd"))
-        left.send(b"x" * (limits.MAX_DOOR_MESSAGE_BYTES + 1))
-        with pytest.raises(BadDoorSocket):
+        left.send(b"x" * (limits.MAX_HANDOVER_MESSAGE_BYTES + 1))
+        with pytest.raises(BadListenerSocket):
             handover_protocol.receive(right)
-        many = [left.fileno()] * (limits.MAX_DOOR_SOCKETS + 1)
+        many = [left.fileno()] * (limits.MAX_LISTENER_SOCKETS + 1)
         socket.send_fds(left, [b"x"], many)
-        with pytest.raises(BadDoorSocket):
+        with pytest.raises(BadListenerSocket):
             handover_protocol.receive(right)
         assert len(os.listdir("/proc/self/fd")) == before
 
@@ -80,8 +80,8 @@ def test_only_listening_sockets_of_another_network_are_doors() -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6) as six,
         open(os.devnull, "rb") as nothing,
     ):
-        handover_protocol.door_socket(handed(listening), "transparent", ELSEWHERE).close()
-        handover_protocol.door_socket(handed(udp), "dns_udp", ELSEWHERE).close()
+        handover_protocol.take_listener_socket(handed(listening), "transparent", ELSEWHERE).close()
+        handover_protocol.take_listener_socket(handed(udp), "dns_udp", ELSEWHERE).close()
         for opened, kind, network in (
             (listening, "proxy", own),
             (udp, "dns_udp", own),
@@ -91,11 +91,11 @@ def test_only_listening_sockets_of_another_network_are_doors() -> None:
             (six, "proxy", ELSEWHERE),
         ):
             descriptor = handed(opened)
-            with pytest.raises(BadDoorSocket):
-                handover_protocol.door_socket(descriptor, kind, network)  # type: ignore[arg-type]
+            with pytest.raises(BadListenerSocket):
+                handover_protocol.take_listener_socket(descriptor, kind, network)  # type: ignore[arg-type]
             # It is not left open.
             with pytest.raises(OSError, match="Bad file descriptor"):
                 os.fstat(descriptor)
         descriptor = os.dup(nothing.fileno())
-        with pytest.raises(BadDoorSocket):
-            handover_protocol.door_socket(descriptor, "proxy", ELSEWHERE)
+        with pytest.raises(BadListenerSocket):
+            handover_protocol.take_listener_socket(descriptor, "proxy", ELSEWHERE)

@@ -27,7 +27,7 @@ class LeaseStage(StrEnum):
     SETTLED = "settled"
 
 
-class LeaseHappening(StrEnum):
+class LeaseStageEvent(StrEnum):
     STOP = "stop"
     END = "end"
     TELL = "tell"
@@ -37,8 +37,8 @@ class LeaseHappening(StrEnum):
     DROP = "drop"
 
 
-_S, _E = LeaseStage, LeaseHappening
-TRANSITIONS: Final[dict[tuple[LeaseStage, LeaseHappening], LeaseStage]] = {
+_S, _E = LeaseStage, LeaseStageEvent
+TRANSITIONS: Final[dict[tuple[LeaseStage, LeaseStageEvent], LeaseStage]] = {
     (_S.RUNNING, _E.STOP): _S.STOPPING,
     (_S.RUNNING, _E.END): _S.ENDED,
     (_S.RUNNING, _E.DISCONNECT): _S.RUNNING,
@@ -124,7 +124,7 @@ class NoSuchTransition(AssertionError):
     """A fault of this program: no message from outside leads here."""
 
 
-class LeaseBook:
+class LeaseMachine:
     """``attested``: the present connection is one on which the daemon listens to settlements."""
 
     def __init__(
@@ -199,17 +199,17 @@ class LeaseBook:
         before = self._stages.get(lease_id)
         if before is None:
             return []
-        self._step(lease_id, LeaseHappening.STOP)
+        self._step(lease_id, LeaseStageEvent.STOP)
         return [Stop(lease_id, reason)] if before is LeaseStage.RUNNING else []
 
     def ended(self, lease_id: str) -> list[Command]:
         """Its end is noted on disk."""
-        self._step(lease_id, LeaseHappening.END)
+        self._step(lease_id, LeaseStageEvent.END)
         return self._told() if self.attested else []
 
     def dropped(self, lease_id: str, refusal: PalyraError) -> None:
         """It was taken, could not be begun and was not named to the daemon: it is declined after all."""
-        self._step(lease_id, LeaseHappening.DROP)
+        self._step(lease_id, LeaseStageEvent.DROP)
         del self._stages[lease_id]
         _remember(self._refused, lease_id, refusal)
 
@@ -228,7 +228,7 @@ class LeaseBook:
     def disconnected(self) -> None:
         self.attested = False
         for lease_id in self._stages:
-            self._step(lease_id, LeaseHappening.DISCONNECT)
+            self._step(lease_id, LeaseStageEvent.DISCONNECT)
 
     def answered(self, lease_id: str, code: str, message: str = "") -> list[Command]:
         stage = self._stages.get(lease_id)
@@ -236,15 +236,15 @@ class LeaseBook:
             return []
         if code in AGAIN_ANSWERS:
             # With the next attestation.
-            self._step(lease_id, LeaseHappening.DISCONNECT)
+            self._step(lease_id, LeaseStageEvent.DISCONNECT)
             return []
         if code in FINAL_ANSWERS or lease_id in self._restated:
-            self._step(lease_id, LeaseHappening.SETTLE)
+            self._step(lease_id, LeaseStageEvent.SETTLE)
             self._forget(lease_id)
             return [Forget(lease_id)]
         if stage is LeaseStage.ENDED:
             return []
-        self._step(lease_id, LeaseHappening.RESTATE)
+        self._step(lease_id, LeaseStageEvent.RESTATE)
         self._restated.add(lease_id)
         return [Restate(lease_id, code, message), *self._told()]
 
@@ -260,7 +260,7 @@ class LeaseBook:
             return []
         due = [lease_id for lease_id, stage in self._stages.items() if stage is LeaseStage.ENDED]
         for lease_id in due:
-            self._step(lease_id, LeaseHappening.TELL)
+            self._step(lease_id, LeaseStageEvent.TELL)
         return [Tell(lease_id) for lease_id in due]
 
     def _forget(self, lease_id: str) -> None:
@@ -269,7 +269,7 @@ class LeaseBook:
         self._named.discard(lease_id)
         _remember(self._settled, lease_id, None)
 
-    def _step(self, lease_id: str, happening: LeaseHappening) -> None:
+    def _step(self, lease_id: str, happening: LeaseStageEvent) -> None:
         before = self._stages[lease_id]
         after = TRANSITIONS.get((before, happening))
         if after is None:
