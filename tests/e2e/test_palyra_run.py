@@ -10,7 +10,7 @@ import pytest
 from fakes.eventually import eventually_sync
 from fakes.processes import marked, new_mark
 from fakes.sandboxed import Workshop
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 
 ISOLATED = {
     Layer.USER_NAMESPACE,

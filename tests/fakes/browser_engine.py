@@ -15,7 +15,7 @@ from palyra.browser.engine.process_tree import ProcessNotes
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.proxy.server import CallListener, EgressProxy, ListeningSocket
 from palyra.sandbox.domain.network import DoorPlan, ListenerKind
-from palyra.sandbox.network.namespace_sockets import NamespaceSockets
+from palyra.sandbox.network.call_network import NamespaceSockets
 
 
 class NamespaceGuard:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from palyra.sandbox.domain.network import DoorUsage, ListenerKind
-from palyra.sandbox.network.namespace_sockets import OpenedSockets
+from palyra.sandbox.network.call_network import OpenedSockets
 
 A, AAAA = 1, 28
 NXDOMAIN = 3

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from palyra.sandbox.domain.command import parse_command
+from palyra.sandbox.domain.process_run import parse_command
 from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile
-from palyra.sandbox.guards.checks import Checked, GuardHost, check_before_spawn
-from palyra.sandbox.guards.executable_lookup import guard_host
+from palyra.sandbox.guards.checks import Checked, GuardHost, build_guard_host, check_before_spawn
 from palyra.sandbox.guards.executables import Kind, Seen
 
 
@@ -37,7 +36,7 @@ class GuardHarness:
     def __init__(self, root: Path, **profile: Any) -> None:
         self.root = root
         self.profile = SandboxProfile(workspace_root=str(root), **{"egress": EgressEnforcementMode.NONE, **profile})
-        self.host: GuardHost = guard_host(self.profile)
+        self.host: GuardHost = build_guard_host(self.profile)
 
     def check(self, command: str, *args: str, **more: Any) -> Checked:
         parsed = parse_command({"command": command, "args": list(args), **more})

@@ -19,8 +19,7 @@ import msgspec
 from palyra.sandbox.domain.facts import Facts
 from palyra.sandbox.domain.launch_spec import LaunchStage, ReadOnlyHost
 from palyra.sandbox.domain.plan import BubblewrapPlan, plan_isolated
-from palyra.sandbox.domain.profile import SandboxProfile
-from palyra.sandbox.domain.receipt import Receipt
+from palyra.sandbox.domain.profile import Receipt, SandboxProfile
 from palyra.sandbox.launch.plan_encoding import RESTART, Segment
 from palyra.sandbox.launch.read_only_host import DESCRIPTORS, hold_read_only
 from palyra.sandbox.launch.supervisor import exec_child

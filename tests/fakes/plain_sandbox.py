@@ -5,10 +5,8 @@ import os
 import signal
 import subprocess
 
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import ProcessOutcome
-from palyra.sandbox.domain.profile import SandboxProfile
-from palyra.sandbox.domain.receipt import Layer, Receipt, ReceiptLine
+from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome
+from palyra.sandbox.domain.profile import Layer, Receipt, ReceiptLine, SandboxProfile
 from palyra.sandbox.running_process import Sink
 
 

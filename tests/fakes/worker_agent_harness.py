@@ -44,7 +44,7 @@ from palyra.fleet.domain.settlement import (
 from palyra.fleet.domain.signed_statement import SignedStatement
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.identity.device import DeviceKind
-from palyra.sandbox.layers.tree_walk import remove_tree
+from palyra.sandbox.layers.workspace_scan import remove_tree
 from palyra.secret import Secret
 from palyra.signing.p256 import P256Verifier
 from palyra.signing.tool_attestation import ToolAttestation, verify_attestation

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks import bars
 from fakes.egress_proxy import FakeNetworkProxy
-from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxProfile
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 

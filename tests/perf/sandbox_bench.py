@@ -15,9 +15,9 @@ import msgspec
 
 from benchmarks import bars
 from palyra.sandbox import limits
-from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.facts import Facts, HostHold
 from palyra.sandbox.domain.plan import BLOCK_FD, INFO_FD, BubblewrapPlan, plan_isolated
+from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxProfile, SandboxTier
 from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
 from palyra.sandbox.layers.bubblewrap import gather_host

@@ -17,7 +17,7 @@ import pytest
 
 from fakes.guard_harness import GuardHarness
 from palyra.errors import PalyraError
-from palyra.sandbox.domain.outcome import ExecutableDenied, InterpreterDenied, WorkspaceScopeDenied
+from palyra.sandbox.domain.process_run import ExecutableDenied, InterpreterDenied, WorkspaceScopeDenied
 from palyra.sandbox.domain.profile import EgressEnforcementMode
 
 DASH = os.path.realpath("/bin/sh")

@@ -20,8 +20,13 @@ import pytest
 
 from fakes.isolated import Ran, planned, profile_of, run, run_plan, shell
 from palyra.errors import PalyraError
-from palyra.sandbox.domain.profile import AppearingProtected, EgressEnforcementMode, SandboxLimits
-from palyra.sandbox.domain.receipt import Layer, UnsupportedPlatform
+from palyra.sandbox.domain.profile import (
+    AppearingProtected,
+    EgressEnforcementMode,
+    Layer,
+    SandboxLimits,
+    UnsupportedPlatform,
+)
 from palyra.sandbox.layers.protected_mounts import gather_workspace
 from palyra.sandbox.layers.seccomp import tier_c_program
 from palyra.sandbox.verify.protected_changes import look_again

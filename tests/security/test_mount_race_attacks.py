@@ -22,12 +22,11 @@ import pytest
 from fakes.isolated import planned
 from fakes.ordinary_user import run_as_ordinary_user
 from palyra.errors import PalyraError
-from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.facts import HostHold
 from palyra.sandbox.domain.launch_spec import LaunchSpec
 from palyra.sandbox.domain.plan import ARGS_FD, BubblewrapPlan, plan_isolated
-from palyra.sandbox.domain.profile import SandboxProfile
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.process_run import ProcessCommand
+from palyra.sandbox.domain.profile import Layer, SandboxProfile
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.layers.bubblewrap import to_launch_spec
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings

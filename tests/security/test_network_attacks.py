@@ -20,10 +20,8 @@ from fakes.egress_proxy import FakeNetworkProxy
 from fakes.isolated import ALLOW_ALL
 from fakes.ordinary_user import run_as_ordinary_user
 from palyra.sandbox import preparation
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import ProcessOutcome
-from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome
+from palyra.sandbox.domain.profile import Layer, SandboxLimits, SandboxProfile
 from palyra.sandbox.launch import prewarm
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 

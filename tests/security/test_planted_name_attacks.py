@@ -15,10 +15,8 @@ import pytest
 
 from fakes.ordinary_user import run_as_ordinary_user
 from palyra.sandbox import limits
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import ProcessOutcome
-from palyra.sandbox.domain.profile import AppearingProtected, SandboxProfile
-from palyra.sandbox.domain.receipt import Layer, ReceiptLine
+from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome
+from palyra.sandbox.domain.profile import AppearingProtected, Layer, ReceiptLine, SandboxProfile
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.verify import protected_changes
 from palyra.sandbox.verify.protected_changes import ProtectedAppeared, ProtectedUnseen

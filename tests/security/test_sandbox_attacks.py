@@ -20,8 +20,7 @@ from fakes.plain_sandbox import PlainSandbox
 from palyra.doctor.attacks.catalogue import attempts_in
 from palyra.doctor.attacks.runner import attack
 from palyra.doctor.attacks.verdict import AttackReport, Escaped, Result, Verdict
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import ProcessOutcome
+from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome
 from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.running_process import Sink

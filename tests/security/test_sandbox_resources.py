@@ -19,11 +19,10 @@ from fakes.eventually import eventually
 from fakes.ordinary_user import run_as_ordinary_user
 from fakes.processes import descendants, marked, new_mark, resident_bytes
 from palyra.errors import PalyraError
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded
+from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome, ProcessTimedOut, QuotaExceeded
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
-from palyra.sandbox.layers.cgroup_pool import KEPT_GROUPS
+from palyra.sandbox.layers.cgroup import KEPT_GROUPS
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
 pytestmark = pytest.mark.promise("P-sandbox-ends")

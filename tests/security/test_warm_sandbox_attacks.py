@@ -24,10 +24,8 @@ from fakes.eventually import eventually, eventually_sync
 from fakes.processes import descendants
 from palyra.errors import PalyraError
 from palyra.sandbox import limits
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import InterpreterDenied, ProcessOutcome, SpawnFailed
-from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.process_run import InterpreterDenied, ProcessCommand, ProcessOutcome, SpawnFailed
+from palyra.sandbox.domain.profile import Layer, SandboxLimits, SandboxProfile
 from palyra.sandbox.launch.built_sandbox import WaitingSandbox
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.running_process import outcome_of

@@ -31,8 +31,7 @@ from palyra.fleet.domain.worker import WorkerLifecycleState as State
 from palyra.fleet.domain.worker import WorkerRecord
 from palyra.fleet.egress.handover_client import ProxyOfWorker
 from palyra.fleet.egress.leases import LeaseRef
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import ProcessOutcome
+from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
 from palyra.sandbox.limits import DOOR_PROXY_PORT
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings

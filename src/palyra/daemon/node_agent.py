@@ -25,7 +25,7 @@ from palyra.nodes.agent.link import GrpcLink, LinkLost
 from palyra.nodes.agent.messages import End, LinkCredentials
 from palyra.nodes.agent.note_folder import DeviceFolder
 from palyra.nodes.agent.settings import CommandPlan
-from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import (
     AppearingProtected,
     EgressEnforcementMode,

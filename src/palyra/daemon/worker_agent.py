@@ -27,7 +27,7 @@ from palyra.fleet.agent.scratch import ScratchFolder
 from palyra.fleet.egress.handover_client import ProxyOfWorker
 from palyra.identity.device import DeviceKind
 from palyra.nodes.agent.capabilities import platform_name
-from palyra.sandbox.layers.tree_walk import remove_tree
+from palyra.sandbox.layers.workspace_scan import remove_tree
 from palyra.version import VERSION
 
 FOLDER: Final = "worker"

@@ -61,7 +61,7 @@ def machine_probes(
 def sandbox_layers(layers: tuple[str, ...]) -> "Finding":
     """Each layer built for real with bubblewrap, as this user."""
     from palyra.doctor.report import missing, ok
-    from palyra.sandbox.domain.receipt import Layer
+    from palyra.sandbox.domain.profile import Layer
 
     found = [_capabilities().of(Layer(layer)) for layer in layers]
     tried = [each for each in found if each is not None]

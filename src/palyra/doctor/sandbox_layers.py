@@ -14,7 +14,7 @@ import msgspec
 from palyra.errors import PalyraError
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import HostFacts, HostHold
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 from palyra.sandbox.layers.bubblewrap import INSTALL, find_bubblewrap, gather_host
 
 _SYS_LANDLOCK_CREATE_RULESET: Final = 444

@@ -14,19 +14,16 @@ import time
 import msgspec
 
 from palyra.sandbox import limits
-from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.facts import Facts
-from palyra.sandbox.domain.profile import SandboxProfile, SandboxTier
-from palyra.sandbox.domain.receipt import Layer, Receipt, ReceiptLine
+from palyra.sandbox.domain.process_run import ProcessCommand
+from palyra.sandbox.domain.profile import Layer, Receipt, ReceiptLine, SandboxProfile, SandboxTier
 from palyra.sandbox.guards.checks import Checked, GuardHost, check_before_spawn
 from palyra.sandbox.launch.built_sandbox import WaitingSandbox
 from palyra.sandbox.launch.prewarm import BuiltAhead, filter_of
 from palyra.sandbox.layers.bubblewrap import gather_host
-from palyra.sandbox.layers.cgroup import Group
-from palyra.sandbox.layers.cgroup_pool import CgroupPool
+from palyra.sandbox.layers.cgroup import CgroupPool, Group
 from palyra.sandbox.layers.protected_mounts import TooManyForNow, gather_workspace
-from palyra.sandbox.layers.tree_walk import remove_tree
-from palyra.sandbox.layers.workspace_scan import Survey
+from palyra.sandbox.layers.workspace_scan import Survey, remove_tree
 from palyra.sandbox.network.call_network import Doorway
 from palyra.sandbox.quick_look import QuickLook
 from palyra.sandbox.running_process import OutputCapture, Running

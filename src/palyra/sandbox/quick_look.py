@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from palyra.sandbox import limits
-from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.process_run import ProcessCommand
 
 # Workspaces that are remembered.
 MAX_REMEMBERED: Final = 256

@@ -15,25 +15,27 @@ from typing import Final
 import msgspec
 
 from palyra.errors import LimitExceeded, PalyraError
-from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.launch_spec import Exit, LaunchSpec
-from palyra.sandbox.domain.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded, RuntimeFailure
 from palyra.sandbox.domain.plan import BubblewrapPlan, plan_isolated
-from palyra.sandbox.domain.profile import SandboxProfile, SandboxTier
-from palyra.sandbox.domain.receipt import Layer, Receipt, refuse_unmet
-from palyra.sandbox.guards.checks import Checked, GuardHost
-from palyra.sandbox.guards.executable_lookup import guard_host
+from palyra.sandbox.domain.process_run import (
+    ProcessCommand,
+    ProcessOutcome,
+    ProcessTimedOut,
+    QuotaExceeded,
+    RuntimeFailure,
+)
+from palyra.sandbox.domain.profile import Layer, Receipt, SandboxProfile, SandboxTier, refuse_unmet
+from palyra.sandbox.guards.checks import Checked, GuardHost, build_guard_host
 from palyra.sandbox.launch.built_sandbox import BegunSandbox, ProgramOrder
 from palyra.sandbox.launch.child import Child, applied_by
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.launch.prewarm import BuiltAhead, program_inside, spawn_failed
 from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
 from palyra.sandbox.layers.bubblewrap import to_launch_spec
-from palyra.sandbox.layers.cgroup_pool import CgroupPool
+from palyra.sandbox.layers.cgroup import CgroupPool
 from palyra.sandbox.layers.landlock import abi as landlock_abi
 from palyra.sandbox.layers.seccomp import tier_b_program
-from palyra.sandbox.network.call_network import Doorway, NetworkDoor
-from palyra.sandbox.network.namespace_sockets import NamespaceSockets
+from palyra.sandbox.network.call_network import Doorway, NamespaceSockets, NetworkDoor
 from palyra.sandbox.preparation import Call, CallPreparation, Prepared
 from palyra.sandbox.running_process import (
     OutputCapture,
@@ -225,7 +227,7 @@ class ProcessRunner:
         if key not in self._hosts:
             if len(self._hosts) >= MAX_KEPT_HOSTS:
                 self._hosts.clear()
-            self._hosts[key] = guard_host(profile, enabled=self._settings.enabled)
+            self._hosts[key] = build_guard_host(profile, enabled=self._settings.enabled)
         return self._hosts[key]
 
     async def _turn(self, command: ProcessCommand, wait_seconds: float | None) -> None:

@@ -22,12 +22,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.launch_spec import Exit, KeeperLost
 from palyra.sandbox.domain.network import DoorUsage
-from palyra.sandbox.domain.outcome import ProcessOutcome, RuntimeFailure, SpawnFailed
-from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.domain.receipt import Layer, Receipt, ReceiptLine
+from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome, RuntimeFailure, SpawnFailed
+from palyra.sandbox.domain.profile import Layer, Receipt, ReceiptLine, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.launch.built_sandbox import WaitingSandbox
 from palyra.sandbox.launch.child import Child
 

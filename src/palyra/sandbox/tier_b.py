@@ -8,8 +8,7 @@ from typing import Final
 
 from palyra.sandbox.domain.launch_spec import Applied, CgroupEntry, LandlockRules, LaunchSpec, ordinary_rlimits
 from palyra.sandbox.domain.plan import SYSTEM_PATH
-from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile
-from palyra.sandbox.domain.receipt import Layer, Receipt, ReceiptLine
+from palyra.sandbox.domain.profile import EgressEnforcementMode, Layer, Receipt, ReceiptLine, SandboxProfile
 from palyra.sandbox.layers.landlock import Net, net_handled
 
 # What ordinary programs need to start and to speak their language. Nothing of another person's is in it.

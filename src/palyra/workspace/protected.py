@@ -103,6 +103,10 @@ _VARIATION_SELECTORS: Final = range(0xFE00, 0xFE10)
 _COMBINING_GRAPHEME_JOINER: Final = "\u034f"
 
 _Part = str | re.Pattern[str]
+# A pattern and how many of its parts are matched so far.
+Progress = tuple["ProtectedPattern", int]
+State = tuple[Progress, ...]
+START: Final[State] = ()
 
 
 class ProtectedName(Denied):
@@ -115,7 +119,7 @@ class BadProtectedName(InvalidInput):
     hint = "write names relative to any directory, such as .git/hooks or .env*"
 
 
-class _Pattern:
+class ProtectedPattern:
     __slots__ = ("key", "parts", "source")
 
     def __init__(self, source: str) -> None:
@@ -140,10 +144,10 @@ class ProtectedNames:
         self.patterns = tuple(patterns)
         if len(self.patterns) > MAX_PROTECTED_NAMES:
             raise BadProtectedName(f"at most {MAX_PROTECTED_NAMES} names can be protected")
-        self._literal: dict[str, list[_Pattern]] = {}
-        self._wild: dict[str, list[_Pattern]] = {}
-        for source in self.patterns:
-            pattern = _Pattern(source)
+        self._literal: dict[str, list[ProtectedPattern]] = {}
+        self._wild: dict[str, list[ProtectedPattern]] = {}
+        for source in dict.fromkeys(self.patterns):
+            pattern = ProtectedPattern(source)
             index = self._literal if isinstance(pattern.parts[0], str) else self._wild
             index.setdefault(pattern.key, []).append(pattern)
 
@@ -163,11 +167,36 @@ class ProtectedNames:
                     return pattern.source
         return None
 
-    def _candidates(self, name: str) -> Iterable[_Pattern]:
+    def step(self, state: State, name: str) -> tuple[str | None, State]:
+        """Advance a walk by one name: return the pattern that it completes, and the state for what lies beneath.
+
+        A directory carries the patterns that are partly matched. So a name costs a look-up, not a comparison with
+        every pattern.
+        """
+        plain = name.casefold() if name.isascii() and name[-1:] not in ". " else folded(name)
+        begun = self._literal.get(plain, ())
+        anywhere, by_letter = self._wild.get("", ()), self._wild.get(plain[:1], ())
+        if not (state or begun or anywhere or by_letter):
+            return None, START
+        onward: list[Progress] = []
+        for pattern, position in (*((each, 0) for each in (*begun, *anywhere, *by_letter)), *state):
+            if not _same(pattern.parts[position], plain):
+                continue
+            if position + 1 == len(pattern.parts):
+                return pattern.source, START
+            onward.append((pattern, position + 1))
+        return None, tuple(onward)
+
+    def _candidates(self, name: str) -> Iterable[ProtectedPattern]:
         yield from self._literal.get(name, ())
         yield from self._wild.get("", ())
         if name:
             yield from self._wild.get(name[0], ())
+
+
+@lru_cache(maxsize=64)
+def protected_names_of(patterns: tuple[str, ...]) -> ProtectedNames:
+    return ProtectedNames(patterns)
 
 
 def _same(part: _Part, name: str) -> bool:

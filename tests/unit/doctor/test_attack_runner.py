@@ -5,8 +5,7 @@ from pathlib import Path
 from palyra.doctor.attacks.attempt import Attempt
 from palyra.doctor.attacks.runner import attack, find_python
 from palyra.doctor.attacks.verdict import Result
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import ProcessOutcome, SpawnFailed
+from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome, SpawnFailed
 from palyra.sandbox.domain.profile import SandboxProfile, SandboxTier
 from palyra.sandbox.running_process import Sink
 

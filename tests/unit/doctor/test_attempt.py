@@ -1,6 +1,5 @@
 from palyra.doctor.attacks.attempt import AttackClass, Attempt, filled
-from palyra.sandbox.domain.profile import SandboxTier
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer, SandboxTier
 
 
 def test_a_string_that_is_one_name_becomes_the_value_itself() -> None:

@@ -11,9 +11,8 @@ import pytest
 from palyra.doctor.attacks.attempt import AttackClass, Attempt
 from palyra.doctor.attacks.catalogue import ATTEMPTS, attempts_in
 from palyra.doctor.attacks.probes.program import PROBES
-from palyra.sandbox.domain.outcome import ERROR_OF_KIND
-from palyra.sandbox.domain.profile import TIER_B_LAYERS, TIER_C_LAYERS, SandboxLimits, SandboxTier
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.process_run import ERROR_OF_KIND
+from palyra.sandbox.domain.profile import TIER_B_LAYERS, TIER_C_LAYERS, Layer, SandboxLimits, SandboxTier
 from palyra.sandbox.layers.syscall_table import SYSCALLS
 
 

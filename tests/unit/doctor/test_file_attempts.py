@@ -1,6 +1,6 @@
 from palyra.doctor.attacks.attempt import AttackClass
 from palyra.doctor.attacks.file_attempts import FILE_ATTEMPTS
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 
 
 def test_every_protected_name_is_attacked_in_more_than_one_way() -> None:

@@ -7,7 +7,7 @@ import msgspec
 from palyra.doctor import sandbox_layers
 from palyra.doctor.sandbox_layers import cgroups, examine, held_host, mount_point_note
 from palyra.sandbox.domain.facts import HostHold
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 from palyra.sandbox.layers.bubblewrap import gather_host
 
 

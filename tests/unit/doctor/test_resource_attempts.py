@@ -1,7 +1,7 @@
 import signal
 
 from palyra.doctor.attacks.resource_attempts import RESOURCE_ATTEMPTS
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 
 BY_NAME = {each.id.removeprefix("resources."): each for each in RESOURCE_ATTEMPTS}
 

@@ -6,8 +6,7 @@ import pytest
 
 from palyra.doctor.attacks.attempt import AttackClass, Attempt
 from palyra.doctor.attacks.verdict import Answer, Observed, Result, Verdict, judge, not_tried
-from palyra.sandbox.domain.profile import SandboxTier
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer, SandboxTier
 
 ATTEMPT = Attempt(
     id="files.x",

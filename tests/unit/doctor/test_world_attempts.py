@@ -1,5 +1,5 @@
 from palyra.doctor.attacks.outside_attempts import NETWORK_ATTEMPTS, PROCESS_ATTEMPTS
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 
 
 def test_only_the_victim_is_a_target() -> None:

@@ -16,7 +16,7 @@ from palyra.errors import PalyraError
 from palyra.executors.process import executor, spec
 from palyra.executors.process.executor import ProcessResult, ProcessTools, TooManyBackground, UnknownHandle
 from palyra.json_schema import SchemaCheck
-from palyra.sandbox.domain.outcome import InvalidCommand, ProcessTimedOut, SpawnFailed
+from palyra.sandbox.domain.process_run import InvalidCommand, ProcessTimedOut, SpawnFailed
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 

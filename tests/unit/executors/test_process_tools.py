@@ -10,7 +10,7 @@ from palyra.json_schema import SchemaCheck
 from palyra.pipeline.domain.call import ExecutionPlan
 from palyra.pipeline.domain.spec import ToolCapability, ToolTier
 from palyra.policy.decision import Obligations
-from palyra.sandbox.domain.outcome import QuotaExceeded
+from palyra.sandbox.domain.process_run import QuotaExceeded
 from palyra.sandbox.domain.profile import AppearingProtected, EgressEnforcementMode, SandboxTier
 from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
 from palyra.sandbox.limits import MAX_OUTPUT_BYTES

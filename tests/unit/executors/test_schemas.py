@@ -4,7 +4,7 @@ import jsonschema_rs
 import pytest
 
 from palyra.executors.process import spec
-from palyra.sandbox.domain.command import parse_command
+from palyra.sandbox.domain.process_run import parse_command
 
 ALL = {name: value for name, value in vars(spec).items() if name.endswith(("_INPUT", "_OUTPUT"))}
 

@@ -22,7 +22,7 @@ from palyra.fleet.agent.scratch import Scratch, ScratchFolder
 from palyra.fleet.domain.lease import LeaseOutcome
 from palyra.fleet.domain.workspace_scope import WorkerWorkspaceScope
 from palyra.policy.decision import Obligations
-from palyra.sandbox.layers.tree_walk import remove_tree
+from palyra.sandbox.layers.workspace_scan import remove_tree
 from palyra.sandbox.settings import SandboxSettings
 from palyra.wasm.settings import WasmSettings
 

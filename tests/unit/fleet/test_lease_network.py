@@ -14,7 +14,7 @@ from palyra.fleet.egress.handover_protocol import BindingReply, GrantReply, Usag
 from palyra.fleet.egress.handover_server import HandoverServer
 from palyra.fleet.egress.leases import LeaseNotGranted, LeaseRef, ProxyGone
 from palyra.sandbox.domain.network import ListenerKind, ListenerPlan
-from palyra.sandbox.network.namespace_sockets import OpenedSocket, OpenedSockets
+from palyra.sandbox.network.call_network import OpenedSocket, OpenedSockets
 
 REF = LeaseRef("l1", 3)
 

@@ -18,7 +18,7 @@ from palyra.fleet.agent.messages import CallEnd, OutputSink, Place
 from palyra.fleet.agent.scratch import Residue, ScratchFolder
 from palyra.fleet.domain.lease import LeaseOutcome
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
-from palyra.sandbox.layers.tree_walk import remove_tree
+from palyra.sandbox.layers.workspace_scan import remove_tree
 
 DATA = b"data"
 INPUT = ArtifactRef(

@@ -14,7 +14,7 @@ from palyra.fleet.agent.lease import ArtifactDamaged, NoRoom, TooMuchLeft
 from palyra.fleet.agent.scratch import Scratch, ScratchFolder
 from palyra.fleet.domain.workspace_scope import ArtifactRef, ArtifactsTooLarge, WorkerWorkspaceScope
 from palyra.ids import InvalidId
-from palyra.sandbox.layers.tree_walk import remove_tree
+from palyra.sandbox.layers.workspace_scan import remove_tree
 
 LEASE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 WRITABLE = WorkerWorkspaceScope.parse("/srv/work", ("src", "out"), read_only=False)

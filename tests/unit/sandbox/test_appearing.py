@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox.domain.profile import AppearingProtected, SandboxProfile
-from palyra.sandbox.domain.receipt import Layer, ReceiptLine
+from palyra.sandbox.domain.profile import AppearingProtected, Layer, ReceiptLine, SandboxProfile
 from palyra.sandbox.layers.protected_mounts import gather_workspace
 from palyra.sandbox.verify import protected_changes
 from palyra.sandbox.verify.protected_changes import Change, ProtectedAppeared, ProtectedUnseen, look_again

@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.sandbox.guards.workspace_scope import NamedPath, RemoteFile, named_paths, names_home
+from palyra.sandbox.guards.argument_paths import NamedPath, RemoteFile, named_paths, names_home
 
 
 def texts(word: str) -> set[str]:

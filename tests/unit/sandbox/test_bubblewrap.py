@@ -7,7 +7,7 @@ import pytest
 
 from fakes.isolation_plan import plan
 from palyra.sandbox.domain.launch_spec import CgroupEntry
-from palyra.sandbox.domain.receipt import UnsupportedPlatform
+from palyra.sandbox.domain.profile import UnsupportedPlatform
 from palyra.sandbox.layers.bubblewrap import find_bubblewrap, gather_host, to_launch_spec
 
 

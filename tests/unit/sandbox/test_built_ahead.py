@@ -1,14 +1,13 @@
 from pathlib import Path
 
-from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
-from palyra.sandbox.guards.checks import check_before_spawn
-from palyra.sandbox.guards.executable_lookup import guard_host
+from palyra.sandbox.guards.checks import build_guard_host, check_before_spawn
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.launch.prewarm import BuiltAhead, filter_of, program_inside
-from palyra.sandbox.layers.cgroup_pool import CgroupPool
+from palyra.sandbox.layers.cgroup import CgroupPool
 from palyra.sandbox.layers.seccomp import tier_b_program, tier_c_program
-from palyra.sandbox.network.namespace_sockets import NamespaceSockets
+from palyra.sandbox.network.call_network import NamespaceSockets
 
 
 def test_a_shared_network_has_the_filter_that_keeps_its_sockets_apart() -> None:
@@ -19,7 +18,7 @@ def test_a_shared_network_has_the_filter_that_keeps_its_sockets_apart() -> None:
 
 def test_the_program_is_the_file_that_was_judged_with_the_words_that_were_given(tmp_path: Path) -> None:
     profile = SandboxProfile(workspace_root=str(tmp_path), env=(("A", "b"),))
-    checked = check_before_spawn(profile, ProcessCommand(command="true", args=("x y", "")), guard_host(profile))
+    checked = check_before_spawn(profile, ProcessCommand(command="true", args=("x y", "")), build_guard_host(profile))
     program = program_inside(profile, checked)
     assert program.argv == (b"true", b"x y", b"") and program.program == b"/usr/bin/true"
     assert dict(program.env)[b"A"] == b"b" and dict(program.env)[b"PWD"] == program.cwd == str(tmp_path).encode()

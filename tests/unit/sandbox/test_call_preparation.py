@@ -11,8 +11,7 @@ import pytest
 from fakes.eventually import eventually
 from fakes.processes import descendants
 from palyra.sandbox import preparation
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import InterpreterDenied, WorkspaceScopeDenied
+from palyra.sandbox.domain.process_run import InterpreterDenied, ProcessCommand, WorkspaceScopeDenied
 from palyra.sandbox.domain.profile import SandboxProfile, SandboxTier
 from palyra.sandbox.launch.built_sandbox import WaitingSandbox
 from palyra.sandbox.preparation import Call, CallPreparation, Prepared

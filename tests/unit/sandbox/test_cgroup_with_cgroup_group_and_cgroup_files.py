@@ -14,13 +14,11 @@ import pytest
 from fakes.eventually import eventually
 from fakes.launching import as_ordinary_user, processes_with, python, run, started
 from palyra.sandbox.domain.launch_spec import NO_CGROUP, BadLaunch, CgroupEntry, LaunchFailed
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 from palyra.sandbox.launch import supervisor_pool
 from palyra.sandbox.launch.launcher import Launcher
-from palyra.sandbox.layers import cgroup as cgroup_files
-from palyra.sandbox.layers import cgroup_pool
-from palyra.sandbox.layers.cgroup import Hierarchy, parse_hierarchies
-from palyra.sandbox.layers.cgroup_pool import CgroupPool
+from palyra.sandbox.layers import cgroup
+from palyra.sandbox.layers.cgroup import CgroupPool, Hierarchy, parse_hierarchies
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -80,9 +78,9 @@ def test_version_2_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         Path(path, "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
         Path(path, "cgroup.kill").write_text("")
 
-    monkeypatch.setattr(cgroup_pool.os, "mkdir", make)
-    monkeypatch.setattr(cgroup_pool.os, "rmdir", remove)
-    monkeypatch.setattr(cgroup_pool, "_enable", lambda directory, controllers: None)
+    monkeypatch.setattr(cgroup.os, "mkdir", make)
+    monkeypatch.setattr(cgroup.os, "rmdir", remove)
+    monkeypatch.setattr(cgroup, "_enable", lambda directory, controllers: None)
     pool = imitation(tmp_path)
     assert pool.controllers == {"memory", "pids", "cpu"}
     (base,) = (path for path in tmp_path.iterdir() if path.is_dir())
@@ -108,8 +106,8 @@ def test_version_2_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_limit_that_does_not_read_back_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup_pool, "_enable", lambda directory, controllers: None)
-    monkeypatch.setattr(cgroup_files, "write", lambda directory, name, content: Path(directory, name).write_text("max"))
+    monkeypatch.setattr(cgroup, "_enable", lambda directory, controllers: None)
+    monkeypatch.setattr(cgroup, "write", lambda directory, name, content: Path(directory, name).write_text("max"))
     group = imitation(tmp_path).take(Limits())
     assert [line.held for line in group.receipt()] == [False, False, False]
     assert not group.limits_memory

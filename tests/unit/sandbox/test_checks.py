@@ -7,18 +7,17 @@ from hypothesis import strategies as st
 
 from fakes.guard_harness import GuardHarness
 from palyra.errors import PalyraError
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import (
+from palyra.sandbox.domain.process_run import (
     EgressDenied,
     ExecutableDenied,
     InterpreterDenied,
     InvalidCommand,
+    ProcessCommand,
     SandboxDisabled,
     SpawnFailed,
     WorkspaceScopeDenied,
 )
-from palyra.sandbox.domain.profile import EgressEnforcementMode
-from palyra.sandbox.domain.receipt import UnsupportedPlatform
+from palyra.sandbox.domain.profile import EgressEnforcementMode, UnsupportedPlatform
 from palyra.sandbox.guards.checks import check_before_spawn
 
 

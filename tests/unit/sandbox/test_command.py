@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.sandbox import limits
-from palyra.sandbox.domain.command import encode_word, excerpt, parse_command
-from palyra.sandbox.domain.outcome import InvalidCommand
+from palyra.sandbox.domain.process_run import InvalidCommand, encode_word, excerpt, parse_command
 
 
 def test_a_whole_command() -> None:

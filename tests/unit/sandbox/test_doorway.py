@@ -16,12 +16,17 @@ from fakes.foreign_sockets import foreign_sockets
 from fakes.processes import own_descriptors
 from palyra.errors import PalyraError
 from palyra.sandbox import limits
-from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.network import DoorUsage, HostsNeedTierC, ca_environment
-from palyra.sandbox.domain.outcome import ProcessTimedOut, QuotaExceeded
-from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.domain.receipt import Layer, UnsupportedPlatform
-from palyra.sandbox.network.namespace_sockets import OpenedSockets, namespace_of
+from palyra.sandbox.domain.process_run import ProcessCommand, ProcessTimedOut, QuotaExceeded
+from palyra.sandbox.domain.profile import (
+    EgressEnforcementMode,
+    Layer,
+    SandboxLimits,
+    SandboxProfile,
+    SandboxTier,
+    UnsupportedPlatform,
+)
+from palyra.sandbox.network.call_network import OpenedSockets, namespace_of
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
 CONNECTED = """

@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.sandbox.domain.outcome import InterpreterDenied
+from palyra.sandbox.domain.process_run import InterpreterDenied
 from palyra.sandbox.guards.checks import refuse_environment
 
 ALWAYS = """

@@ -8,7 +8,7 @@ import pytest
 from fakes.isolation_plan import plan
 from palyra.sandbox.domain.facts import HostHold, Identity
 from palyra.sandbox.domain.network import DoorPlan, ListenerSeen, NetworkSeen
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 from palyra.sandbox.verify.evidence import (
     Evidence,
     MountSeen,

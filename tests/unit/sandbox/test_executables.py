@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.sandbox.domain.outcome import ExecutableDenied, SpawnFailed
+from palyra.sandbox.domain.process_run import ExecutableDenied, SpawnFailed
 from palyra.sandbox.guards.executables import Kind, ResolvedExecutable, find_executable, refuse_unlisted_executable
 
 LS = ResolvedExecutable(typed="ls", found="/usr/bin/ls", real="/usr/bin/ls", kind=Kind.FILE, on_path=True)

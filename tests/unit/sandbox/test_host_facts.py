@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.sandbox.domain.facts import Names, TooManyProtected, fold, with_ancestors
+from palyra.sandbox.domain.facts import Names
+from palyra.sandbox.layers.protected_mounts import TooManyProtected, fold, with_ancestors
 
 NAMES = st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), min_size=1, max_size=4).map(tuple)
 

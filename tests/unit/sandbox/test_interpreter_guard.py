@@ -1,8 +1,7 @@
 import msgspec
 import pytest
 
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import InterpreterDenied
+from palyra.sandbox.domain.process_run import InterpreterDenied, ProcessCommand
 from palyra.sandbox.guards.executables import Kind, ResolvedExecutable
 from palyra.sandbox.guards.interpreters import refuse_interpreter
 

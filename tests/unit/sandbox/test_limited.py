@@ -1,8 +1,7 @@
 from typing import Any
 
 from palyra.sandbox.domain.launch_spec import Applied, CgroupEntry, LaunchSpec
-from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import EgressEnforcementMode, Layer, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.launch.child import applied_by
 from palyra.sandbox.tier_b import DEVICES, SYSTEM_PATHS, limited_environment, limited_receipt, limited_spec
 

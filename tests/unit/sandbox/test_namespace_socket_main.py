@@ -12,7 +12,7 @@ from fakes.eventually import eventually_sync
 from fakes.processes import descendants
 from palyra.sandbox.domain.network import DoorPlan
 from palyra.sandbox.network import socket_opener_main as helper
-from palyra.sandbox.network.namespace_sockets import order_of
+from palyra.sandbox.network.call_network import order_of
 
 GOOD = order_of(DoorPlan(ports=(443,)))
 LISTENER = helper.LISTENER.pack(helper.TCP, bytes(4), 443)

@@ -16,7 +16,7 @@ from fakes.isolated import planned, profile_of, start
 from fakes.processes import descendants
 from palyra.sandbox.domain.network import DoorPlan, ListenerKind, NetworkSeen, judge_network
 from palyra.sandbox.domain.profile import EgressEnforcementMode
-from palyra.sandbox.network.namespace_sockets import NamespaceSockets, SocketsNotOpened, namespace_of
+from palyra.sandbox.network.call_network import NamespaceSockets, SocketsNotOpened, namespace_of
 from palyra.sandbox.verify.readback import Gate, NotBuilt, Waiting
 
 PLAN = DoorPlan(ports=(80, 443, 8443))

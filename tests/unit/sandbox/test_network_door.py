@@ -24,8 +24,14 @@ from palyra.sandbox.domain.network import (
     refuse_unserved,
     used_line,
 )
-from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
-from palyra.sandbox.domain.receipt import Layer, ReceiptLine, UnsupportedPlatform
+from palyra.sandbox.domain.profile import (
+    EgressEnforcementMode,
+    Layer,
+    ReceiptLine,
+    SandboxProfile,
+    SandboxTier,
+    UnsupportedPlatform,
+)
 
 NAMESPACE = 4026532000
 LINE = ReceiptLine(layer=Layer.EGRESS, asked="strict", got="only lo", held=True)

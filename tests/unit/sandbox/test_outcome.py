@@ -1,9 +1,8 @@
 import pytest
 
 from palyra.errors import Denied, ExitCode, Failed, InvalidInput, LimitExceeded, PalyraError, Unavailable
-from palyra.sandbox.domain.outcome import ERROR_OF_KIND, ProcessOutcome, QuotaExceeded, SandboxProcessRunErrorKind
-from palyra.sandbox.domain.profile import SandboxTier
-from palyra.sandbox.domain.receipt import Receipt
+from palyra.sandbox.domain.process_run import ERROR_OF_KIND, ProcessOutcome, QuotaExceeded, SandboxProcessRunErrorKind
+from palyra.sandbox.domain.profile import Receipt, SandboxTier
 
 BRANCHES = {
     "disabled": Denied,

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.guard_harness import DictFiles
-from palyra.sandbox.guards.executable_lookup import HostFiles
-from palyra.sandbox.guards.executables import Kind, is_beneath, join, walk
+from palyra.sandbox.guards.executables import HostFiles, Kind, is_beneath, join, walk
 from palyra.sandbox.limits import MAX_LINKS
 
 FILES = DictFiles(

@@ -7,8 +7,13 @@ from fakes.isolation_plan import HOST, MOUNTS, OPTIONS, facts, plan
 from palyra.sandbox.domain.facts import Facts, HostHold, Identity, WorkspaceFacts
 from palyra.sandbox.domain.launch_spec import RootKind
 from palyra.sandbox.domain.plan import ARGS_FD, BubblewrapPlan, environment_of, plan_isolated, rlimits_of
-from palyra.sandbox.domain.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile
-from palyra.sandbox.domain.receipt import UnsupportedPlatform
+from palyra.sandbox.domain.profile import (
+    BadProfile,
+    EgressEnforcementMode,
+    SandboxLimits,
+    SandboxProfile,
+    UnsupportedPlatform,
+)
 
 
 def said(made: BubblewrapPlan) -> list[str]:

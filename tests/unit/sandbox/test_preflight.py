@@ -2,9 +2,8 @@ import shlex
 
 import pytest
 
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import EgressDenied
-from palyra.sandbox.guards.host_preflight import check_preflight, named_destinations
+from palyra.sandbox.domain.process_run import EgressDenied, ProcessCommand
+from palyra.sandbox.guards.checks import find_destinations, refuse_other_hosts
 
 ALLOWED = ("ok.example", "*.sub.example:443", "git.example:22", "127.0.0.1:8080")
 
@@ -12,6 +11,10 @@ ALLOWED = ("ok.example", "*.sub.example:443", "git.example:22", "127.0.0.1:8080"
 def command(line: str, **more: object) -> ProcessCommand:
     name, *args = shlex.split(line)
     return ProcessCommand(command=name, args=tuple(args), **more)  # type: ignore[arg-type]
+
+
+def check(wanted: ProcessCommand, allowed: tuple[str, ...]) -> None:
+    refuse_other_hosts(find_destinations(wanted), allowed)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +49,7 @@ def command(line: str, **more: object) -> ProcessCommand:
     """.strip().splitlines(),
 )
 def test_passes(line: str) -> None:
-    check_preflight(command(line.replace("ssh ok.example uptime.txt", "ssh ok.example")), ALLOWED)
+    check(command(line.replace("ssh ok.example uptime.txt", "ssh ok.example")), ALLOWED)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +113,13 @@ def test_passes(line: str) -> None:
 )
 def test_refused_with_what_was_found(line: str, argument: str) -> None:
     with pytest.raises(EgressDenied) as refusal:
-        check_preflight(command(line), ALLOWED)
+        check(command(line), ALLOWED)
     assert refusal.value.details["argument"] == argument and refusal.value.details["kind"] == "egress_denied"
 
 
 def test_requested_hosts_and_proxies_in_the_environment_count() -> None:
     with pytest.raises(EgressDenied) as asked:
-        check_preflight(command("ls", requested_egress_hosts=("ok.example", "evil.example:443")), ALLOWED)
+        check(command("ls", requested_egress_hosts=("ok.example", "evil.example:443")), ALLOWED)
     assert asked.value.details == {
         "kind": "egress_denied",
         "argument": "requested_egress_hosts[1]",
@@ -124,16 +127,16 @@ def test_requested_hosts_and_proxies_in_the_environment_count() -> None:
         "port": 443,
     }
     with pytest.raises(EgressDenied) as proxy:
-        check_preflight(command("ls", env=(("https_proxy", "http://evil.example:3128"),)), ALLOWED)
+        check(command("ls", env=(("https_proxy", "http://evil.example:3128"),)), ALLOWED)
     assert proxy.value.details["argument"] == "env.https_proxy"
 
 
 def test_no_host_is_allowed_by_an_empty_list() -> None:
-    check_preflight(command("ls -la"), ())
+    check(command("ls -la"), ())
     with pytest.raises(EgressDenied):
-        check_preflight(command("curl https://ok.example"), ())
+        check(command("curl https://ok.example"), ())
 
 
 def test_what_is_found_is_told() -> None:
-    (found,) = named_destinations(command("curl https://ok.example:444/x"))
+    (found,) = find_destinations(command("curl https://ok.example:444/x"))
     assert (found.host, found.port, found.where) == ("ok.example", 444, "args[0]")

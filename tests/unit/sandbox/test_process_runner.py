@@ -18,24 +18,26 @@ from fakes.processes import descendants, own_descriptors
 from fakes.sandboxed import SHOW_ARGUMENTS
 from palyra.errors import PalyraError
 from palyra.sandbox import limits, preparation
-from palyra.sandbox.domain.command import ProcessCommand, encode_word
-from palyra.sandbox.domain.outcome import (
+from palyra.sandbox.domain.process_run import (
     InterpreterDenied,
+    ProcessCommand,
     ProcessOutcome,
     ProcessTimedOut,
     QuotaExceeded,
     RuntimeFailure,
     SandboxDisabled,
     SpawnFailed,
+    encode_word,
 )
 from palyra.sandbox.domain.profile import (
     AppearingProtected,
     EgressEnforcementMode,
+    Layer,
     SandboxLimits,
     SandboxProfile,
     SandboxTier,
+    UnsupportedPlatform,
 )
-from palyra.sandbox.domain.receipt import Layer, UnsupportedPlatform
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings, TooManyWaiting
 from palyra.sandbox.running_process import StreamName
 from palyra.sandbox.verify.protected_changes import ProtectedAppeared

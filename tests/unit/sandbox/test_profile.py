@@ -4,8 +4,14 @@ import msgspec
 import pytest
 
 from palyra.sandbox import limits
-from palyra.sandbox.domain.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import (
+    BadProfile,
+    EgressEnforcementMode,
+    Layer,
+    SandboxLimits,
+    SandboxProfile,
+    SandboxTier,
+)
 
 
 @pytest.mark.parametrize("root", ["relative", "/", "/a/../b", "/a//b", "/a/", "/a/./b", "/a\0b", ""])
@@ -40,10 +46,10 @@ def test_the_default_is_isolated_with_strict_egress() -> None:
 
 def test_only_named_hosts_under_strict_egress_have_a_door() -> None:
     hosts = ("example.org",)
-    assert SandboxProfile(workspace_root="/w", allowed_egress_hosts=hosts).has_a_door
-    assert not SandboxProfile(workspace_root="/w").has_a_door
+    assert SandboxProfile(workspace_root="/w", allowed_egress_hosts=hosts).reaches_hosts
+    assert not SandboxProfile(workspace_root="/w").reaches_hosts
     shared = EgressEnforcementMode.NONE
-    assert not SandboxProfile(workspace_root="/w", allowed_egress_hosts=hosts, egress=shared).has_a_door
+    assert not SandboxProfile(workspace_root="/w", allowed_egress_hosts=hosts, egress=shared).reaches_hosts
 
 
 def test_shared_network_does_not_demand_a_namespace_and_policy_can_demand_more() -> None:

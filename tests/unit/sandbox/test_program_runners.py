@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.sandbox.guards.interpreters import finding_in, runner_named
+from palyra.sandbox.guards.interpreters import judge_names, runner_named
 
 
 @pytest.mark.parametrize(
@@ -26,33 +26,33 @@ def test_others_have_none(name: str) -> None:
 
 
 def test_every_name_of_a_program_is_judged() -> None:
-    assert finding_in(("tool", "python3.11"), ()) is not None
-    assert finding_in(("tool", "find"), (".", "-exec", "x", ";")) is not None
-    assert finding_in(("tool", "find"), (".",)) is None
+    assert judge_names(("tool", "python3.11"), ()) is not None
+    assert judge_names(("tool", "find"), (".", "-exec", "x", ";")) is not None
+    assert judge_names(("tool", "find"), (".",)) is None
 
 
 def test_one_file_with_many_names_is_judged_by_the_one_it_is_called_by() -> None:
     hard_links = ("ls", "busybox", "sh", "awk", "env", "ls")
-    assert finding_in(hard_links, ("-la",)) is None
-    assert finding_in(("sh", "busybox"), ("-c", "id")) is not None
-    assert finding_in(("-sh", "busybox"), ()) is not None
-    assert finding_in(("busybox",), ("busybox", "sh")) is not None
-    assert finding_in(("busybox",), ("--install", "-s", ".")) is not None
+    assert judge_names(hard_links, ("-la",)) is None
+    assert judge_names(("sh", "busybox"), ("-c", "id")) is not None
+    assert judge_names(("-sh", "busybox"), ()) is not None
+    assert judge_names(("busybox",), ("busybox", "sh")) is not None
+    assert judge_names(("busybox",), ("--install", "-s", ".")) is not None
 
 
 def test_a_mark_in_the_content_cannot_excuse_another() -> None:
     marked = frozenset({"busybox", "python"})
-    assert finding_in(("tool",), ("x",), marks=marked) is not None
-    assert finding_in(("tool",), ("x",), marks=frozenset({"busybox"})) is None
+    assert judge_names(("tool",), ("x",), marks=marked) is not None
+    assert judge_names(("tool",), ("x",), marks=frozenset({"busybox"})) is None
 
 
 def test_a_name_that_somebody_invented_is_not_in_the_table() -> None:
-    assert finding_in(("task",), ("x",)) is not None
-    assert finding_in(("task",), ("x",), invented=frozenset({"task"})) is None
-    assert finding_in(("python3",), ("x",), invented=frozenset({"python3"})) is not None
+    assert judge_names(("task",), ("x",)) is not None
+    assert judge_names(("task",), ("x",), invented=frozenset({"task"})) is None
+    assert judge_names(("python3",), ("x",), invented=frozenset({"python3"})) is not None
 
 
 def test_gits_own_commands_are_git() -> None:
-    assert finding_in(("git-status", "git"), ()) is None
-    assert finding_in(("git-grep", "git"), ("-Osh", "x")) is not None
-    assert finding_in(("git", "git-upload-pack"), ("status",)) is None
+    assert judge_names(("git-status", "git"), ()) is None
+    assert judge_names(("git-grep", "git"), ("-Osh", "x")) is not None
+    assert judge_names(("git", "git-upload-pack"), ("status",)) is None

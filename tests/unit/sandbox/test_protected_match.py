@@ -1,11 +1,10 @@
-"""The walking machine says the same as the file tools' check of a whole path."""
+"""Stepping name by name says the same as the file tools' check of a whole path."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.sandbox.layers.protected_patterns import START, ProtectedMachine
-from palyra.workspace.protected import BadProtectedName, ProtectedNames
+from palyra.workspace.protected import START, BadProtectedName, ProtectedNames
 
 PATTERNS = (".git/hooks", ".git/config", ".env*", ".vscode", ".github/workflows", "*.key", "[ab]x/y?")
 NAME = st.sampled_from(
@@ -28,11 +27,11 @@ NAME = st.sampled_from(
 )
 
 
-def protects(machine: ProtectedMachine, names: list[str]) -> bool:
+def protects(protected: ProtectedNames, names: list[str]) -> bool:
     """As a file at this path: complete on the way or at the end, or in the place of a protected name's parent."""
     state = START
     for name in names:
-        complete, state = machine.step(state, name)
+        complete, state = protected.step(state, name)
         if complete:
             return True
     return bool(state)
@@ -40,24 +39,24 @@ def protects(machine: ProtectedMachine, names: list[str]) -> bool:
 
 @given(st.lists(NAME, min_size=1, max_size=5))
 def test_it_agrees_with_the_file_tools(names: list[str]) -> None:
-    assert protects(ProtectedMachine(PATTERNS), names) == (ProtectedNames(PATTERNS).match(names) is not None)
+    assert protects(ProtectedNames(PATTERNS), names) == (ProtectedNames(PATTERNS).match(names) is not None)
 
 
 @pytest.mark.parametrize("name", [".ｇit", ".Git", ".git.", ".git ", ".gi\u200bt"])
 def test_other_spellings_of_a_name_are_that_name(name: str) -> None:
-    machine = ProtectedMachine((".git/hooks",))
-    _, state = machine.step(START, name)
-    assert machine.step(state, "hooks")[0] == ".git/hooks"
+    protected = ProtectedNames((".git/hooks",))
+    _, state = protected.step(START, name)
+    assert protected.step(state, "hooks")[0] == ".git/hooks"
 
 
 def test_a_bad_pattern_is_refused_and_no_pattern_is_empty() -> None:
     with pytest.raises(BadProtectedName):
-        ProtectedMachine(("../x",))
-    assert ProtectedMachine(()).empty
+        ProtectedNames(("../x",))
+    assert not ProtectedNames(()).patterns
 
 
 def test_thousands_of_patterns_are_not_compared_one_by_one() -> None:
-    machine = ProtectedMachine(tuple(f"name{number}/inner" for number in range(20_000)))
-    assert machine.step(START, "other") == (None, START)
-    complete, state = machine.step(START, "name7")
+    protected = ProtectedNames(tuple(f"name{number}/inner" for number in range(20_000)))
+    assert protected.step(START, "other") == (None, START)
+    complete, state = protected.step(START, "name7")
     assert (complete, len(state)) == (None, 1)

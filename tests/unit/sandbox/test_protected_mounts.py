@@ -6,11 +6,17 @@ from pathlib import Path
 import pytest
 
 from palyra.sandbox import limits
-from palyra.sandbox.domain.facts import TooManyProtected
 from palyra.sandbox.domain.profile import BadProfile, SandboxProfile
-from palyra.sandbox.layers.protected_mounts import WorkspaceMoved, facts_of, gather_workspace, look, open_workspace_root
-from palyra.sandbox.layers.protected_patterns import ProtectedMachine
+from palyra.sandbox.layers.protected_mounts import (
+    TooManyProtected,
+    WorkspaceMoved,
+    facts_of,
+    gather_workspace,
+    look,
+    open_workspace_root,
+)
 from palyra.sandbox.layers.workspace_scan import survey
+from palyra.workspace.protected import ProtectedNames
 
 PATTERNS = (".git/hooks", ".env*")
 
@@ -62,7 +68,7 @@ def test_a_directory_swapped_for_a_link_meanwhile_is_refused(tmp_path: Path) -> 
     (tmp_path / ".git/hooks").mkdir(parents=True)
     root = open_workspace_root(str(tmp_path))
     try:
-        seen = survey(root, ProtectedMachine(PATTERNS))
+        seen = survey(root, ProtectedNames(PATTERNS))
         (tmp_path / ".git").rename(tmp_path / "moved")
         (tmp_path / ".git").symlink_to("moved")
         with pytest.raises(WorkspaceMoved):

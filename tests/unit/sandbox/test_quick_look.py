@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from palyra.sandbox import limits
-from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.quick_look import MAX_REMEMBERED, QuickLook, is_local
 
 ROOT = "/work/space"

@@ -11,7 +11,7 @@ import pytest
 from fakes.isolated import planned, profile_of, run, start
 from palyra.sandbox.domain.facts import HostHold
 from palyra.sandbox.domain.plan import plan_isolated
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 from palyra.sandbox.verify.readback import Gate, NotBuilt, Waiting, namespace_number, release_checked
 
 

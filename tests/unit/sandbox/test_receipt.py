@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.sandbox.domain.receipt import Layer, Receipt, ReceiptLine, UnsupportedPlatform, refuse_unmet, unsupported
+from palyra.sandbox.domain.profile import Layer, Receipt, ReceiptLine, UnsupportedPlatform, refuse_unmet, unsupported
 
 
 def line(layer: Layer, *, held: bool = True, got: str = "seen") -> ReceiptLine:

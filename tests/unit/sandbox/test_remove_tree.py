@@ -2,7 +2,7 @@ import os
 from pathlib import Path
 
 from fakes.launching import as_ordinary_user
-from palyra.sandbox.layers.tree_walk import remove_tree
+from palyra.sandbox.layers.workspace_scan import remove_tree
 
 
 def nest(place: Path, depth: int) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from palyra.sandbox import limits
 from palyra.sandbox.domain.profile import SandboxProfile
-from palyra.sandbox.guards import executable_lookup
-from palyra.sandbox.guards.executable_lookup import HostFiles, PathExecutables, guard_host
-from palyra.sandbox.guards.executables import Kind, ResolvedExecutable
+from palyra.sandbox.guards import executables
+from palyra.sandbox.guards.checks import build_guard_host
+from palyra.sandbox.guards.executables import HostFiles, Kind, PathExecutables, ResolvedExecutable
 
 
 @pytest.fixture
@@ -110,16 +110,16 @@ def test_looking_never_follows(tmp_path: Path) -> None:
 
 
 def test_the_sandboxs_own_path_is_used(tmp_path: Path) -> None:
-    host = guard_host(SandboxProfile(workspace_root=str(tmp_path)), enabled=False)
+    host = build_guard_host(SandboxProfile(workspace_root=str(tmp_path)), enabled=False)
     assert host.executables.find("ls", "/") is not None and not host.enabled
-    empty = guard_host(SandboxProfile(workspace_root=str(tmp_path), env=(("PATH", str(tmp_path)),)))
+    empty = build_guard_host(SandboxProfile(workspace_root=str(tmp_path), env=(("PATH", str(tmp_path)),)))
     assert empty.executables.find("ls", "/") is None
 
 
 @pytest.fixture
 def system(place: Path, monkeypatch: pytest.MonkeyPatch) -> PathExecutables:
     """A lookup whose PATH counts as the system's, and whose files count as settled at once."""
-    monkeypatch.setattr(executable_lookup, "SYSTEM_ROOTS", (str(place),))
+    monkeypatch.setattr(executables, "SYSTEM_ROOTS", (str(place),))
     monkeypatch.setattr(limits, "SETTLED_NANOSECONDS", -(10**12))
     return PathExecutables(f"{place}/other:{place}/bin:{place}/missing", str(place / "ws"))
 
@@ -138,7 +138,7 @@ def test_nothing_is_kept_of_a_program_that_changed_a_moment_ago_or_is_not_the_sy
 ) -> None:
     outside = lookup(place)
     assert outside.find("tool", "/") is not outside.find("tool", "/")
-    monkeypatch.setattr(executable_lookup, "SYSTEM_ROOTS", (str(place),))
+    monkeypatch.setattr(executables, "SYSTEM_ROOTS", (str(place),))
     changed = lookup(place)
     assert changed.find("tool", "/") is not changed.find("tool", "/")
     monkeypatch.setattr(limits, "SETTLED_NANOSECONDS", -(10**12))

@@ -2,7 +2,7 @@ import shlex
 
 import pytest
 
-from palyra.sandbox.guards.interpreters import finding_in, interpreter_named
+from palyra.sandbox.guards.interpreters import interpreter_named, judge_names
 from palyra.sandbox.guards.program_runner_table import RUNNERS
 
 RUNS = r"""
@@ -264,7 +264,7 @@ git status
 
 def judged(line: str) -> object:
     name, *args = shlex.split(line)
-    return finding_in((name,), tuple(args))
+    return judge_names((name,), tuple(args))
 
 
 @pytest.mark.parametrize("line", RUNS)
@@ -294,6 +294,6 @@ def test_no_entry_is_hidden_behind_an_interpreter() -> None:
 
 
 def test_input_that_runs_programs_is_found() -> None:
-    assert finding_in(("sqlite3",), ("db",), b"select 1;\n.shell id\n") is not None
-    assert finding_in(("psql",), (), b"\\! id\n") is not None
-    assert finding_in(("sqlite3",), ("db",), b"select '.shell';\n") is None
+    assert judge_names(("sqlite3",), ("db",), b"select 1;\n.shell id\n") is not None
+    assert judge_names(("psql",), (), b"\\! id\n") is not None
+    assert judge_names(("sqlite3",), ("db",), b"select '.shell';\n") is None

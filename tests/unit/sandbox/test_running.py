@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.launch_spec import Exit
 from palyra.sandbox.domain.network import DoorUsage
-from palyra.sandbox.domain.outcome import ProcessOutcome, SpawnFailed
-from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.domain.receipt import Layer, Receipt
+from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome, SpawnFailed
+from palyra.sandbox.domain.profile import Layer, Receipt, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.running_process import always, outcome_of, refuse_unexecuted
 
 

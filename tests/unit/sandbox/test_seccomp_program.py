@@ -9,14 +9,17 @@ from hypothesis import strategies as st
 from fakes.bpf import ALLOW, ERRNO, KILL, run_bpf
 from palyra.sandbox.layers.seccomp import (
     MAX_INSTRUCTIONS,
+    ArgumentTest,
+    Clause,
+    Rule,
     UnknownArchitecture,
     assemble,
     encode,
+    rules,
     seccomp_program,
     tier_b_program,
     tier_c_program,
 )
-from palyra.sandbox.layers.seccomp_rules import ArgumentTest, Clause, Rule, rules
 from palyra.sandbox.layers.syscall_table import AUDIT_ARCH, SYSCALLS
 
 BOTH = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

@@ -1,4 +1,4 @@
-from palyra.sandbox.layers.seccomp_rules import rules
+from palyra.sandbox.layers.seccomp import rules
 from palyra.sandbox.layers.syscall_table import SYSCALLS
 
 MUST_BE_NAMED = [

@@ -11,12 +11,12 @@ import pytest
 
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import Kind
-from palyra.sandbox.layers.protected_patterns import ProtectedMachine
 from palyra.sandbox.layers.workspace_scan import Survey, _Walker, open_names, survey
 from palyra.workspace.openat2 import held
+from palyra.workspace.protected import ProtectedNames
 
 PATTERNS = (".git/hooks", ".git/config", ".env*", ".vscode")
-MACHINE = ProtectedMachine(PATTERNS)
+MACHINE = ProtectedNames(PATTERNS)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def opened(tmp_path: Path) -> Iterator[int]:
 def look(opened: int) -> Survey:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
-    seen = survey(opened, ProtectedMachine(PATTERNS))
+    seen = survey(opened, ProtectedNames(PATTERNS))
     assert len(os.listdir("/proc/self/fd")) == before
     return seen
 
@@ -241,4 +241,4 @@ def test_what_a_link_leads_to_may_be_too_deep_to_be_told(tmp_path: Path, opened:
 
 def test_without_patterns_nothing_is_walked(tmp_path: Path, opened: int) -> None:
     (tmp_path / ".env").write_text("")
-    assert survey(opened, ProtectedMachine(())).entries == 0
+    assert survey(opened, ProtectedNames(())).entries == 0

@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.sandbox.guards.text_arguments import code_places, text_places
+from palyra.sandbox.guards.argument_paths import code_places, text_places
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,14 @@ from fakes.foreign_sockets import foreign_sockets
 from palyra.sandbox.domain.facts import Facts
 from palyra.sandbox.domain.launch_spec import KeeperLost, LaunchFailed, LaunchSpec
 from palyra.sandbox.domain.plan import WAITS_INSIDE, BubblewrapPlan, plan_isolated
-from palyra.sandbox.domain.profile import SandboxProfile
-from palyra.sandbox.domain.receipt import Layer, UnsupportedPlatform
+from palyra.sandbox.domain.profile import Layer, SandboxProfile, UnsupportedPlatform
 from palyra.sandbox.launch.built_sandbox import ProgramOrder, WaitingSandbox, build
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.launch.prewarm import filter_of
 from palyra.sandbox.layers.bubblewrap import gather_host
-from palyra.sandbox.layers.cgroup_pool import CgroupPool
+from palyra.sandbox.layers.cgroup import CgroupPool
 from palyra.sandbox.layers.protected_mounts import gather_workspace
-from palyra.sandbox.network.namespace_sockets import NamespaceSockets
+from palyra.sandbox.network.call_network import NamespaceSockets
 from palyra.sandbox.verify.readback import NotBuilt
 
 

@@ -1,9 +1,8 @@
 import pytest
 
 from fakes.guard_harness import DictFiles
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import InvalidCommand, WorkspaceScopeDenied
-from palyra.sandbox.guards.workspace_scope import resolve_cwd, validate_argument_workspace_scope
+from palyra.sandbox.domain.process_run import InvalidCommand, ProcessCommand, WorkspaceScopeDenied
+from palyra.sandbox.guards.argument_paths import resolve_cwd, validate_argument_workspace_scope
 
 FILES = DictFiles(
     {

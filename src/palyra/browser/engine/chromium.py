@@ -40,7 +40,7 @@ from palyra.browser.engine.process_inspection import inspect_isolation, is_endin
 from palyra.browser.engine.process_tree import ProcessNotes, ProcessTree, StartFailed, spawn
 from palyra.errors import Failed, InvalidInput, PalyraError, Unavailable
 from palyra.sandbox.domain.network import DoorPlan, ListenerKind
-from palyra.sandbox.network.namespace_sockets import NamespaceSockets
+from palyra.sandbox.network.call_network import NamespaceSockets
 
 # One browser that runs, for one session: its connection, its folders, its fences, and its end.
 

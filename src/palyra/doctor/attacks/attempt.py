@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from palyra.sandbox.domain.profile import SandboxTier
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer, SandboxTier
 
 Layers = tuple[Layer, ...]
 

@@ -7,8 +7,7 @@ from palyra.doctor.attacks.file_attempts import FILE_ATTEMPTS
 from palyra.doctor.attacks.kernel_attempts import KERNEL_ATTEMPTS
 from palyra.doctor.attacks.outside_attempts import NETWORK_ATTEMPTS, PROCESS_ATTEMPTS
 from palyra.doctor.attacks.resource_attempts import RESOURCE_ATTEMPTS
-from palyra.sandbox.domain.profile import SandboxTier
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer, SandboxTier
 
 # Attempts on the checks before the start and on the environment, as data. The same checks stand before both tiers.
 

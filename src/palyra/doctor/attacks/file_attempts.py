@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from palyra.doctor.attacks.attempt import AttackClass, Attempt, Bait, Layers
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 
 _OUTSIDE: Final = (Layer.MINIMAL_ROOT, Layer.MOUNT_NAMESPACE)
 _LANDLOCK: Final = (Layer.LANDLOCK,)

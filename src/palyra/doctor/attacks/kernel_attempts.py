@@ -9,7 +9,7 @@ import signal
 from typing import Any, Final
 
 from palyra.doctor.attacks.attempt import AttackClass, Attempt, Layers
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 
 _FILTER: Final = (Layer.SECCOMP,)
 _STRONG: Final = (Layer.CAPABILITIES, Layer.NO_NEW_PRIVS)

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from palyra.doctor.attacks.attempt import AttackClass, Attempt, Layers
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 
 _PIDS: Final = (Layer.PID_NAMESPACE,)
 _NET: Final = (Layer.NETWORK_NAMESPACE, Layer.EGRESS)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from palyra.doctor.attacks.attempt import AttackClass, Attempt, Layers
 from palyra.limits import MIB
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer
 from palyra.sandbox.limits import SHM_BYTES
 
 _PIDS: Final = 40

@@ -19,8 +19,7 @@ from palyra.doctor.attacks.catalogue import attempts_in
 from palyra.doctor.attacks.decoys import PROTECTED_NAMES, BaitScene, survivors
 from palyra.doctor.attacks.verdict import Answer, AttackReport, NotAttacked, Observed, Verdict, judge, not_tried
 from palyra.errors import PalyraError
-from palyra.sandbox.domain.command import ProcessCommand
-from palyra.sandbox.domain.outcome import ProcessOutcome
+from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome
 from palyra.sandbox.domain.profile import AppearingProtected, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.layers.syscall_table import SYSCALLS
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings

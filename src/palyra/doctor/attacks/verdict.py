@@ -13,8 +13,7 @@ import msgspec
 
 from palyra.doctor.attacks.attempt import AttackClass, Attempt, Layers
 from palyra.errors import Failed, Unavailable
-from palyra.sandbox.domain.profile import SandboxTier
-from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.domain.profile import Layer, SandboxTier
 
 _SIGSYS: Final = int(Signals.SIGSYS)
 _SIGNAL_BASE: Final = 128

@@ -25,7 +25,7 @@ from palyra.executors.network.grant import call_of
 from palyra.executors.network.service import NetworkService
 from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome, ToolFailed
-from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
 from palyra.sandbox.network.call_network import NetworkDoor
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings

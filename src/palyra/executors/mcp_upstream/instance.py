@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from palyra.errors import PalyraError
 from palyra.executors.mcp_upstream.limits import KEPT_STDERR_BYTES, SERVER_START_SECONDS
 from palyra.executors.mcp_upstream.spec import DefinitionKind, Listing, ToolDefinition, read_listing
-from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxProfile
 from palyra.sandbox.network.call_network import NetworkDoor
 from palyra.sandbox.runner import ProcessRunner

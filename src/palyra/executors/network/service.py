@@ -31,7 +31,7 @@ from palyra.policy.decision import PolicyPort
 from palyra.policy.entities import EntityDirectory
 from palyra.sandbox.domain.network import DoorUsage, ca_environment
 from palyra.sandbox.domain.profile import EXTRA_FILES_ROOT, SandboxProfile
-from palyra.sandbox.network.namespace_sockets import OpenedSockets
+from palyra.sandbox.network.call_network import OpenedSockets
 
 # Where programs in the sandbox find the authorities they may trust when a host has a credential binding.
 BUNDLE_PATH: Final = f"{EXTRA_FILES_ROOT}/ca-certificates.crt"
@@ -103,7 +103,7 @@ class NetworkService:
         self, plan: ExecutionPlan, profile: SandboxProfile
     ) -> tuple[SandboxProfile, "SandboxListener | None"]:
         """The door of a sandboxed call and the profile that goes with it; none where no host is allowed."""
-        if not profile.has_a_door:
+        if not profile.reaches_hosts:
             return profile, None
         grant = self.grant_for(plan, profile.allowed_egress_hosts)
         listener = SandboxListener(self, plan, grant)

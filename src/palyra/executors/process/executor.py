@@ -32,17 +32,22 @@ from palyra.pipeline.domain.spec import (
     reserve_nothing,
 )
 from palyra.policy.decision import EGRESS, Obligations
-from palyra.sandbox.domain.command import ProcessCommand, parse_command
 from palyra.sandbox.domain.launch_spec import Exit
-from palyra.sandbox.domain.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded
+from palyra.sandbox.domain.process_run import (
+    ProcessCommand,
+    ProcessOutcome,
+    ProcessTimedOut,
+    QuotaExceeded,
+    parse_command,
+)
 from palyra.sandbox.domain.profile import (
     AppearingProtected,
     EgressEnforcementMode,
+    Layer,
     SandboxLimits,
     SandboxProfile,
     SandboxTier,
 )
-from palyra.sandbox.domain.receipt import Layer
 from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
 from palyra.sandbox.limits import DEFAULT_LOG_BYTES
 from palyra.sandbox.network.call_network import NetworkDoor
@@ -493,7 +498,7 @@ class ProcessExecutor:
         watched = self.tools.sink is not None
         profile = compile_profile(plan, self._settings, self._protected, watched=watched)
         door: SandboxListener | None = None
-        if self._egress is not None and plan.tool in STARTING and profile.has_a_door:
+        if self._egress is not None and plan.tool in STARTING and profile.reaches_hosts:
             profile, door = self._egress().prepare_listener(plan, profile)
         done = await self.tools.perform(plan, profile, door)
         return ExecutorOutcome(result=done.result, receipt=done.receipt, error=done.error)

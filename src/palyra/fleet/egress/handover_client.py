@@ -28,7 +28,7 @@ from palyra.fleet.egress.handover_protocol import (
 )
 from palyra.fleet.egress.leases import BadHandoverMessage, BadListenerSocket, LeaseRef, ProxyGone
 from palyra.sandbox.domain.network import DoorUsage
-from palyra.sandbox.network.namespace_sockets import OpenedSockets
+from palyra.sandbox.network.call_network import OpenedSockets
 
 
 class HandoverClient:

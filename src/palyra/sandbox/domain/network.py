@@ -14,8 +14,14 @@ import msgspec
 from palyra.egress.domain.rules import HostRule
 from palyra.errors import InvalidInput, PalyraError
 from palyra.sandbox import limits
-from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
-from palyra.sandbox.domain.receipt import Layer, ReceiptLine, unsupported
+from palyra.sandbox.domain.profile import (
+    EgressEnforcementMode,
+    Layer,
+    ReceiptLine,
+    SandboxProfile,
+    SandboxTier,
+    unsupported,
+)
 
 EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  every address of the sandbox's own loopback, and there is no other
 LOOPBACK: Final = "127.0.0.1"
@@ -132,8 +138,8 @@ def door_plan(profile: SandboxProfile) -> DoorPlan | None:
     return DoorPlan(ports=tuple(sorted(ports)))
 
 
-def named_by_arguments(profile: SandboxProfile) -> tuple[str, ...]:
-    """The rules for hosts in arguments: the allowed ones and, behind a door, the proxy that the sandbox itself has."""
+def list_argument_hosts(profile: SandboxProfile) -> tuple[str, ...]:
+    """List the rules for hosts in arguments: the allowed ones and, where it has one, the sandbox's own proxy."""
     plan = door_plan(profile)
     own = () if plan is None else (f"{LOOPBACK}:{plan.proxy_port}", f"localhost:{plan.proxy_port}")
     return (*profile.allowed_egress_hosts, *own)

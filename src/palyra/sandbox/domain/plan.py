@@ -39,10 +39,12 @@ from palyra.sandbox.domain.profile import (
     NAME_A_PROJECT,
     BadProfile,
     EgressEnforcementMode,
+    Layer,
+    ReceiptLine,
     SandboxLimits,
     SandboxProfile,
+    unsupported,
 )
-from palyra.sandbox.domain.receipt import Layer, ReceiptLine, unsupported
 
 # Descriptor numbers in the started process.
 ARGS_FD: Final = 9

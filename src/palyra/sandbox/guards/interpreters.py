@@ -8,8 +8,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from palyra.sandbox.domain.command import ProcessCommand, excerpt
-from palyra.sandbox.domain.outcome import InterpreterDenied
+from palyra.sandbox.domain.process_run import InterpreterDenied, ProcessCommand, excerpt
 from palyra.sandbox.guards.executables import SYSTEM_ROOTS, ResolvedExecutable, base_name, is_beneath
 from palyra.sandbox.guards.program_runner_table import RUNNERS
 from palyra.sandbox.guards.program_runners import ASKS_FOR_HELP, Finding, Runner, runner_finding
@@ -33,24 +32,6 @@ _LANGUAGES: Final = """
     m4 gm4 dc swift dart tcc cling wine wine64 wasmtime wasmer wasm3 iwasm wasmedge
 """
 INTERPRETERS: Final = frozenset((_SHELLS + _LANGUAGES).split())
-
-# Texts that are in the program itself and hardly anywhere else: they find a copy that was changed by a byte, which no
-# digest does. Only files outside the system's directories are searched for them.
-CONTENT_MARKS: Final[dict[bytes, str]] = {
-    b"BusyBox v": "busybox",
-    b"GNU bash, version %s": "bash",
-    b"PYTHONDONTWRITEBYTECODE": "python",
-    b"NODE_PENDING_DEPRECATION": "node",
-    b"PERL5OPT": "perl",
-    b"RUBYGEMS_GEMDEPS": "ruby",
-    b"$LuaVersion: Lua": "lua",
-    b"PHP_INI_SCAN_DIR": "php",
-    b"ZDOTDIR": "zsh",
-    b"AWKLIBPATH": "gawk",
-    b"mawk %s": "mawk",
-    b"TCL_LIBRARY": "tclsh",
-    b"toybox-": "toybox",
-}
 
 # Scripts of the distribution that do one fixed thing with files, which people use as if they were programs. Any other
 # script is as good as its interpreter: who writes the script chooses what runs.
@@ -116,7 +97,7 @@ _NOT_OF_GIT: Final = frozenset({"git-lfs", "git-shell", "git-crypt", "git-annex"
 _BY_NAME: Final[dict[str, Runner]] = {name: runner for runner in RUNNERS for name in runner.names}
 
 
-def finding_in(
+def judge_names(
     names: tuple[str, ...],
     args: tuple[str, ...],
     stdin: bytes | None = b"",
@@ -192,34 +173,35 @@ def _multi_call_finding(binary: str, typed: str, args: tuple[str, ...], stdin: b
             return Finding(program=binary, why=f"{binary} is many programs in one", position=0)
     if _multi_call(applet) is not None:
         return Finding(program=binary, why=f"{binary} runs its applets, shells among them", position=0)
-    return finding_in((applet.rpartition("/")[2],), rest, stdin)
+    return judge_names((applet.rpartition("/")[2],), rest, stdin)
 
 
 # Refuses a command whose program is an interpreter, a script, or a program that is asked to run another one.
 
 
 def refuse_interpreter(found: ResolvedExecutable, command: ProcessCommand) -> None:
-    """Decides on the file behind the command, not on its spelling."""
-    typed = excerpt(command.command)
-    real = excerpt(found.real)
+    """Judge the file behind the command, not its spelling."""
     invented = frozenset(found.names) - found.twins if found.in_workspace else frozenset()
-    finding = finding_in(found.names, command.args, command.known_input, marks=found.marks, invented=invented)
+    finding = judge_names(found.names, command.args, command.known_input, marks=found.marks, invented=invented)
+    runnable = found.native if found.shebang is None else is_fixed_script(found)
+    if finding is None and runnable:
+        return
+    typed, real = excerpt(command.command), excerpt(found.real)
     if finding is not None:
         where = "command" if finding.position is None else f"args[{finding.position}]"
         disguised = "" if base_name(command.command) == base_name(found.real) else f" ({real})"
-        asked = "" if finding.position is None else f": {excerpt(command.args[finding.position])!r}"
+        word = "" if finding.position is None else f": {excerpt(command.args[finding.position])!r}"
         raise InterpreterDenied(
-            f"{typed!r}{disguised} is refused: {excerpt(finding.why)}{asked}",
+            f"{typed!r}{disguised} is refused: {excerpt(finding.why)}{word}",
             argument=where,
             program=excerpt(finding.program),
             path=real,
         )
-    if found.shebang is not None and not is_fixed_script(found):
+    if found.shebang is not None:
         raise InterpreterDenied(
             f"{typed!r} is a script for {excerpt(found.shebang)!r}", argument="command", program="#!", path=real
         )
-    if found.shebang is None and not found.native:
-        # A shell would take it for a script, and a registered handler for whatever it handles.
-        raise InterpreterDenied(
-            f"{typed!r} is neither a program nor a script that says what runs it", argument="command", path=real
-        )
+    # A shell would take it for a script, and a registered handler for whatever it handles.
+    raise InterpreterDenied(
+        f"{typed!r} is neither a program nor a script that names what runs it", argument="command", path=real
+    )

@@ -20,7 +20,7 @@ from palyra.sandbox.domain.facts import Facts
 from palyra.sandbox.domain.launch_spec import LaunchFailed, LaunchSpec, LaunchStage
 from palyra.sandbox.domain.network import door_plan
 from palyra.sandbox.domain.plan import IMAGE_FD, ORDERS_FD, BubblewrapPlan
-from palyra.sandbox.domain.receipt import Receipt, refuse_unmet
+from palyra.sandbox.domain.profile import Receipt, refuse_unmet
 from palyra.sandbox.launch.child import PACKET_BYTES, Child, failure_of, send_order
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.launch.start_plan import PRESENT, StartPlan, plan_announcement, plan_hiding, plan_start
@@ -33,7 +33,7 @@ from palyra.sandbox.launch.supervisor.native_code import (
 )
 from palyra.sandbox.layers.bubblewrap import to_launch_spec
 from palyra.sandbox.layers.cgroup import Group
-from palyra.sandbox.network.namespace_sockets import NamespaceSockets, OpenedSockets, look_at_network
+from palyra.sandbox.network.call_network import NamespaceSockets, OpenedSockets, look_at_network
 from palyra.sandbox.verify.evidence import environment_line, filter_line, receipt_lines
 from palyra.sandbox.verify.readback import NotBuilt, Waiting
 from palyra.workspace.openat2 import held

@@ -21,7 +21,7 @@ from palyra.sandbox.launch.supervisor import wire
 from palyra.sandbox.launch.supervisor.native_code import ORDERS_DESCRIPTOR
 from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS, KeeperPool
 from palyra.sandbox.layers import landlock
-from palyra.sandbox.layers.cgroup_pool import CgroupPool
+from palyra.sandbox.layers.cgroup import CgroupPool
 
 # Resource limits: from a profile's limits to the numbers of setrlimit(2).
 #

@@ -18,11 +18,10 @@ import msgspec
 
 from palyra.errors import PalyraError
 from palyra.sandbox import limits
-from palyra.sandbox.domain.command import ProcessCommand
 from palyra.sandbox.domain.facts import Facts
 from palyra.sandbox.domain.launch_spec import LaunchFailed, LaunchSpec, LaunchStage
-from palyra.sandbox.domain.outcome import RuntimeFailure, SpawnFailed
 from palyra.sandbox.domain.plan import WAITS_INSIDE, BubblewrapPlan, environment_of, plan_isolated
+from palyra.sandbox.domain.process_run import ProcessCommand, RuntimeFailure, SpawnFailed
 from palyra.sandbox.domain.profile import (
     AppearingProtected,
     EgressEnforcementMode,
@@ -34,11 +33,10 @@ from palyra.sandbox.guards.checks import Checked
 from palyra.sandbox.launch.built_sandbox import BegunSandbox, WaitingSandbox, begin
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.layers.bubblewrap import gather_host
-from palyra.sandbox.layers.cgroup import Group
-from palyra.sandbox.layers.cgroup_pool import CgroupPool
+from palyra.sandbox.layers.cgroup import CgroupPool, Group
 from palyra.sandbox.layers.protected_mounts import gather_workspace
 from palyra.sandbox.layers.seccomp import tier_b_program, tier_c_program
-from palyra.sandbox.network.namespace_sockets import NamespaceSockets
+from palyra.sandbox.network.call_network import NamespaceSockets
 from palyra.sandbox.verify.readback import NotBuilt
 
 _ANY = SandboxLimits()

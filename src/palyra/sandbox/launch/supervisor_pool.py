@@ -18,7 +18,7 @@ from typing import Final
 from palyra.sandbox.domain.launch_spec import LauncherGone, LaunchFailed, LaunchStage
 from palyra.sandbox.launch.child import PACKET_BYTES, KeeperEnd
 from palyra.sandbox.launch.supervisor import wire
-from palyra.sandbox.layers.cgroup_pool import CgroupPool
+from palyra.sandbox.layers.cgroup import CgroupPool
 
 # Ready keepers. Each is two processes of about 1 MiB of their own; more only helps bursts.
 READY_KEEPERS: Final = 4

@@ -15,7 +15,7 @@ from palyra.sandbox.domain.facts import HostFacts, HostHold
 from palyra.sandbox.domain.launch_spec import NO_CGROUP, CgroupEntry, LaunchSpec, ReadOnlyHost
 from palyra.sandbox.domain.minimal_root import ETC_REASONS, is_covered
 from palyra.sandbox.domain.plan import BubblewrapPlan, rlimits_of
-from palyra.sandbox.domain.receipt import Layer, ReceiptLine, unsupported
+from palyra.sandbox.domain.profile import Layer, ReceiptLine, unsupported
 from palyra.sandbox.layers.syscall_table import SYSCALLS
 
 # Whether this process can have the host held read-only while bubblewrap builds a sandbox. Looks, starts nothing.

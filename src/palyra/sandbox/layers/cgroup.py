@@ -1,17 +1,26 @@
-"""Reads and writes the small files of a control group."""
+"""Control groups: limits for a whole tree of processes, where this user may set them.
+
+``CgroupPool`` finds out once which versions and controllers it can use, keeps a few groups, and lends one to each call.
+An ordinary user has a group only if the system delegated one. Without it ``take`` lends a group that limits nothing and
+reports so; the rlimits remain. Creating a group costs half a millisecond, so groups are reused, but only after every
+process in them is gone.
+"""
 
 import contextlib
 import errno
 import os
 import re
+import secrets
 import signal
+import threading
 import time
-from typing import Final, Protocol
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from palyra.sandbox.domain.launch_spec import CgroupEntry
-from palyra.sandbox.domain.receipt import Layer, ReceiptLine
+from palyra.sandbox.domain.profile import Layer, ReceiptLine, SandboxLimits
 
 
 def write(directory: str, name: str, content: str) -> None:
@@ -33,10 +42,8 @@ def read_setting(directory: str, name: str) -> str:
         os.close(descriptor)
 
 
-# Where a process stands in the control group hierarchies, read from /proc's text.
-#
-# Version 1 has one hierarchy for each controller, version 2 one for all; a machine may have both, with version 2
-# holding no controller but still able to kill a group at once.
+# Version 1 has one hierarchy for each controller, version 2 one for all. A machine may have both: then version 2 may
+# hold no controller but can still kill a group at once.
 
 MEMORY: Final = "memory"
 PIDS: Final = "pids"
@@ -53,7 +60,7 @@ class Hierarchy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_hierarchies(membership: str, mountinfo: str) -> tuple[Hierarchy, ...]:
-    """From the text of /proc/self/cgroup and /proc/self/mountinfo."""
+    """Read the text of /proc/self/cgroup and /proc/self/mountinfo."""
     mounts = _mounts(mountinfo)
     found = []
     for line in membership.splitlines():
@@ -93,7 +100,7 @@ def _mounts(mountinfo: str) -> tuple[_Mount, ...]:
 
 
 def _unescaped(path: str) -> str:
-    """mountinfo writes space, tab, newline and backslash in octal."""
+    """Decode space, tab, newline and backslash, which mountinfo writes in octal."""
     for escape, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         path = path.replace(escape, character)
     return path
@@ -109,40 +116,21 @@ def _place(mounts: tuple[_Mount, ...], path: str, *, version: int, controller: s
     return None
 
 
-# One control group, lent to one call: its limits, what it counts, and the end of everything in it.
-
 # The period over which the share of the processors is measured: short enough that no pause is felt.
 CPU_PERIOD_MICROSECONDS: Final = 100_000
 # How long an emptied group may take to be reported empty before it is left for the next clean-up.
 EMPTY_SECONDS: Final = 2.0
 _EMPTY_POLL_SECONDS: Final = 0.002
 _OOM_KILLS: Final = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
-# More than any file has that is read at every call.
-_SHORT_BYTES: Final = 4096
 _UNLIMITED_V1: Final = str(2**63 - 4096)
 
 _LAYERS: Final = {MEMORY: Layer.CGROUP_MEMORY, PIDS: Layer.CGROUP_PIDS, CPU: Layer.CGROUP_CPU}
 
 
-class TreeLimits(Protocol):
-    @property
-    def memory_bytes(self) -> int: ...
-    @property
-    def pids(self) -> int: ...
-
-
-class Lender(Protocol):
-    """Whose the group is: ``CgroupPool``."""
-
-    def stays_open(self, group: "Group") -> bool: ...
-    def give_back(self, group: "Group", *, empty: bool = False) -> None: ...
-    def forget(self, group: "Group") -> None: ...
-
-
 class Group:
-    """One call's group. ``entry`` says how a program gets into it."""
+    """One call's group: its limits, what it counts, and the end of everything in it."""
 
-    def __init__(self, pool: Lender, places: tuple[Hierarchy, ...], why_not: str) -> None:
+    def __init__(self, pool: "CgroupPool", places: tuple[Hierarchy, ...], why_not: str) -> None:
         self._pool = pool
         self._places = places
         self._why_not = why_not
@@ -151,8 +139,6 @@ class Group:
         self._oom_kills_before = 0
         # What was set and read back: directory, file, value.
         self._settings: list[tuple[str, str, str]] = []
-        # Files that are read at every call, and so stay open in the groups that the pool says.
-        self._open: dict[tuple[str, str], int] = {}
 
     @property
     def entry(self) -> CgroupEntry:
@@ -169,10 +155,11 @@ class Group:
     def _version(self, controller: str) -> int:
         return next(place.version for place in self._places if controller in place.controllers)
 
-    def limit(self, limits: TreeLimits, cpu_cores: float | None) -> None:
-        """Sets the limits and reads them back; what does not read back as set is not counted as got.
+    def limit(self, limits: SandboxLimits, cpu_cores: float | None) -> None:
+        """Set the limits and read them back. Only a limit that reads back as set counts as got.
 
-        A group that was lent with the same ones before, as most are, is only read."""
+        Most groups were lent with the same limits before and are only read.
+        """
         asked = {MEMORY: f"{limits.memory_bytes} bytes", PIDS: f"{limits.pids} processes"}
         if cpu_cores is not None:
             asked[CPU] = f"{cpu_cores:g} cores"
@@ -184,21 +171,11 @@ class Group:
     def _as_set(self) -> bool:
         with contextlib.suppress(OSError):
             return bool(self._settings) and all(
-                self._again(place, name) == value for place, name, value in self._settings
+                read_setting(place, name) == value for place, name, value in self._settings
             )
         return False
 
-    def _again(self, directory: str, name: str) -> str:
-        """A short file, as it reads now."""
-        if not self._pool.stays_open(self):
-            return read_setting(directory, name)
-        descriptor = self._open.get((directory, name))
-        if descriptor is None:
-            descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-            self._open[directory, name] = descriptor
-        return os.pread(descriptor, _SHORT_BYTES, 0).decode().strip()
-
-    def _set(self, limits: TreeLimits, cpu_cores: float | None) -> None:
+    def _set(self, limits: SandboxLimits, cpu_cores: float | None) -> None:
         self._got, self._settings = {}, []
         if (directory := self.directory(PIDS)) is not None:
             write(directory, "pids.max", str(limits.pids))
@@ -264,7 +241,7 @@ class Group:
         return found
 
     def kill(self) -> None:
-        """Ends everything in the group. No new process can be made meanwhile, so this comes to an end."""
+        """Kill everything in the group. A pids limit of 0 forbids new processes meanwhile."""
         if (directory := self.directory(PIDS)) is not None:
             with contextlib.suppress(OSError):
                 write(directory, "pids.max", "0")
@@ -279,7 +256,7 @@ class Group:
             time.sleep(_EMPTY_POLL_SECONDS)
 
     def _kill_one(self, pid: int) -> None:
-        """By descriptor, and only if the number still means a process of the group after the descriptor holds it."""
+        """Kill by descriptor, and only if the pid is still in the group once the descriptor holds the process."""
         try:
             descriptor = os.pidfd_open(pid)
         except OSError:
@@ -293,7 +270,7 @@ class Group:
             os.close(descriptor)
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel ended something in it, since it was lent, for want of memory."""
+        """Whether the kernel killed a process of the group for want of memory since it was lent."""
         return self._oom_kills() > self._oom_kills_before
 
     def _oom_kills(self) -> int:
@@ -301,31 +278,31 @@ class Group:
             return 0
         name = "memory.events" if self._version(MEMORY) == 2 else "memory.oom_control"
         try:
-            found = _OOM_KILLS.search(self._again(directory, name))
+            found = _OOM_KILLS.search(read_setting(directory, name))
         except OSError:
             return 0
         return 0 if found is None else int(found[1])
 
     def release(self, *, empty: bool = False) -> None:
-        """Ends what is still inside, and gives the group back. ``empty``: the caller has just seen that nothing is."""
+        """Kill what is still inside and give the group back. ``empty``: the caller has just seen that it is empty."""
         if not empty and not self.empty():
             self.kill()
         self._pool.give_back(self, empty=empty)
 
     def empty(self) -> bool:
-        """The controller that counts processes knows without a list of them, if a moment later than the list."""
+        """Ask the controller that counts processes first: it needs no list of them, but is a moment late."""
         if (directory := self.directory(PIDS)) is not None:
             with contextlib.suppress(OSError):
-                if self._again(directory, "pids.current") == "0":
+                if read_setting(directory, "pids.current") == "0":
                     return True
         return not self.processes()
 
     def remove(self, *, until: float = 0.0) -> bool:
-        """Whether it is gone. A process that was killed is in its group for a moment longer than it can be seen;
-        ``until`` is how long, on the monotonic clock, the caller has time for that."""
-        self._pool.forget(self)
-        while self._open:
-            os.close(self._open.popitem()[1])
+        """Remove the group, and return whether it is gone.
+
+        A killed process stays in its group for a moment longer than it can be seen. ``until``, on the monotonic
+        clock, bounds the wait for it.
+        """
         gone = True
         for place in self._places:
             while not (removed := _removed(place.directory)) and time.monotonic() < until:
@@ -340,3 +317,169 @@ def _removed(directory: str) -> bool:
     except OSError as problem:
         return problem.errno != errno.EBUSY
     return True
+
+
+# Groups kept for the next calls. More only helps when more calls start at the same moment.
+KEPT_GROUPS: Final = 8
+_PREFIX: Final = "palyra-"
+
+
+class CgroupPool:
+    """Lends groups. Every method blocks for as long as the kernel takes, usually well below a millisecond."""
+
+    def __init__(
+        self,
+        *,
+        kept: int = KEPT_GROUPS,
+        cpu_cores: float | None = None,
+        hierarchies: tuple[Hierarchy, ...] | None = None,
+    ) -> None:
+        self._kept = kept
+        self._cpu_cores = cpu_cores
+        self._given = hierarchies
+        self._bases: tuple[Hierarchy, ...] | None = None
+        self._why_not = ""
+        self._free: list[Group] = []
+        # Given back and not kept, but the kernel still held the processes killed in them: removed later.
+        self._busy: list[Group] = []
+        self._lock = threading.Lock()
+        self._made = 0
+        self._closed = False
+
+    @property
+    def controllers(self) -> frozenset[str]:
+        """Which of memory, pids and cpu can be limited here."""
+        with self._lock:
+            return frozenset().union(*(base.controllers for base in self._prepared()))
+
+    @property
+    def why_not(self) -> str:
+        """Why some controller cannot be used; empty when all can."""
+        with self._lock:
+            self._prepared()
+            return self._why_not
+
+    def take(self, limits: SandboxLimits) -> Group:
+        """Lend a group with these limits. Never fails: the group's receipt names what is not limited."""
+        with self._lock:
+            bases = self._prepared()
+            group = self._free.pop() if self._free else self._make(bases)
+        with contextlib.suppress(OSError):
+            group.limit(limits, self._cpu_cores)
+        return group
+
+    @property
+    def has_version_2(self) -> bool:
+        """Whether programs have to be created in their group: moving one there waits 8 ms for a kernel lock."""
+        with self._lock:
+            return any(base.version == 2 for base in self._prepared())
+
+    def give_back(self, group: Group, *, empty: bool = False) -> None:
+        with self._lock:
+            kept = group.entry.directories and not self._closed and len(self._free) < self._kept
+            if kept and (empty or group.empty()):
+                self._free.append(group)
+                return
+            going, self._busy = [*self._busy, group], []
+        # The kernel takes a while for each: other calls do not wait for it.
+        busy = [each for each in going if not each.remove()]
+        if busy:
+            with self._lock:
+                self._busy += busy
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            until = time.monotonic() + EMPTY_SECONDS
+            for group in (*self._free, *self._busy):
+                group.remove(until=until)
+            self._free.clear()
+            self._busy.clear()
+            for base in self._bases or ():
+                with contextlib.suppress(OSError):
+                    os.rmdir(base.directory)
+            self._bases = ()
+
+    def _make(self, bases: tuple[Hierarchy, ...]) -> Group:
+        self._made += 1
+        places = []
+        for base in bases:
+            directory = f"{base.directory}/{self._made}"
+            try:
+                os.mkdir(directory, 0o755)
+            except OSError as problem:
+                self._why_not = self._why_not or f"{directory}: {problem.strerror}"
+                continue
+            places.append(msgspec.structs.replace(base, directory=directory))
+        return Group(self, tuple(places), self._why_not)
+
+    def _prepared(self) -> tuple[Hierarchy, ...]:
+        """Create the parent groups of this pool, once, where it may."""
+        if self._bases is None:
+            try:
+                found = self._given if self._given is not None else _this_process()
+            except OSError as problem:
+                found = ()
+                self._why_not = f"/proc: {problem.strerror}"
+            self._bases = tuple(self._parents(found))
+        return self._bases
+
+    def _parents(self, found: Iterable[Hierarchy]) -> Iterable[Hierarchy]:
+        name = f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        found = tuple(found)
+        limited_by_v1 = any(own.version == 1 for own in found)
+        for own in found:
+            _remove_leftovers(own.directory)
+            directory = f"{own.directory}/{name}"
+            try:
+                controllers = _delegated(own.directory) if own.version == 2 else own.controllers
+                if not controllers and limited_by_v1:
+                    # A group that limits nothing: to start in it costs more than to end its processes one by one.
+                    continue
+                os.mkdir(directory, 0o755)
+                if own.version == 2:
+                    _enable(directory, controllers)
+            except OSError as problem:
+                self._why_not = f"{own.directory}: {problem.strerror}"
+                continue
+            yield msgspec.structs.replace(own, directory=directory, controllers=controllers)
+        if not found and not self._why_not:
+            self._why_not = "no control group hierarchy is mounted"
+
+
+def _this_process() -> tuple[Hierarchy, ...]:
+    with (
+        open("/proc/self/cgroup", encoding="utf-8") as membership,
+        open("/proc/self/mountinfo", encoding="utf-8") as mounts,
+    ):
+        return parse_hierarchies(membership.read(), mounts.read())
+
+
+def _delegated(directory: str) -> frozenset[str]:
+    """Switch on and return the controllers that children of a version 2 group get.
+
+    The kernel refuses that in a group that has processes of its own, unless that is the root.
+    """
+    wanted = set(read_setting(directory, "cgroup.controllers").split()) & set(WANTED)
+    _enable(directory, frozenset(wanted))
+    return frozenset(wanted & set(read_setting(directory, "cgroup.subtree_control").split()))
+
+
+def _enable(directory: str, controllers: frozenset[str]) -> None:
+    for controller in controllers:
+        with contextlib.suppress(OSError):
+            write(directory, "cgroup.subtree_control", f"+{controller}")
+
+
+def _remove_leftovers(directory: str) -> None:
+    """Remove the empty groups of a Palyra that was killed. Groups of a running one stay."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(directory):
+            maker = name.removeprefix(_PREFIX).partition("-")[0]
+            if not name.startswith(_PREFIX) or not maker.isdigit() or os.path.exists(f"/proc/{maker}"):
+                continue
+            with contextlib.suppress(OSError):
+                for child in os.listdir(f"{directory}/{name}"):
+                    if child.isdigit():
+                        os.rmdir(f"{directory}/{name}/{child}")
+                os.rmdir(f"{directory}/{name}")

@@ -12,24 +12,61 @@ from typing import Final
 
 import msgspec
 
-from palyra.errors import Unavailable
+from palyra.errors import LimitExceeded, Unavailable
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import (
     Identity,
     Kind,
     Names,
     ProtectedMount,
-    TooManyProtected,
     WorkspaceFacts,
-    fold,
-    with_ancestors,
 )
 from palyra.sandbox.domain.profile import BadProfile, SandboxProfile
-from palyra.sandbox.layers.protected_patterns import machine_of
-from palyra.sandbox.layers.tree_walk import DIRECTORY, Descent
-from palyra.sandbox.layers.workspace_scan import NO_LINKS, Survey, open_names, survey
+from palyra.sandbox.layers.workspace_scan import DIRECTORY, NO_LINKS, Descent, Survey, open_names, survey
 from palyra.workspace.openat2 import RESOLVE_BENEATH, held, openat2
 from palyra.workspace.path import decode_name, shown
+from palyra.workspace.protected import protected_names_of
+
+
+class TooManyProtected(LimitExceeded):
+    code = "sandbox.too_many_protected_names"
+    hint = "thousands of protected names, or millions of files, lie in the workspace's own directory; remove some"
+
+
+def fold(protected: frozenset[Names], budget: int = limits.MAX_PROTECTED_MOUNTS) -> frozenset[Names]:
+    """The paths to make read-only so that few enough mounts are needed.
+
+    Where there are too many, the deepest directory that holds enough of them becomes read-only as a whole: more is
+    protected than was asked, never less. Names directly in the root cannot be folded: past a harder bound they are an
+    error.
+    """
+    kept = frozenset(names for names in protected if not any(names[:cut] in protected for cut in range(1, len(names))))
+    while len(mounted := with_ancestors(kept)) > budget:
+        weight: dict[Names, int] = {}
+        for names in mounted:
+            for cut in range(1, len(names) + 1):
+                weight[names[:cut]] = weight.get(names[:cut], 0) + 1
+        foldable = {names: count for names, count in weight.items() if count > 1}
+        if not foldable:
+            break
+        excess = len(mounted) - budget
+        enough = [names for names, count in foldable.items() if count - 1 >= excess]
+        if enough:
+            chosen = max(enough, key=lambda names: (len(names), -foldable[names], names))
+        else:
+            chosen = max(foldable, key=lambda names: (foldable[names], -len(names), names))
+        kept = frozenset({chosen, *(names for names in kept if names[: len(chosen)] != chosen)})
+    if len(mounted) > limits.MAX_UNFOLDED_MOUNTS:
+        raise TooManyProtected(
+            f"{len(mounted)} mounts would be needed to protect the names in this workspace", mounts=len(mounted)
+        )
+    return kept
+
+
+def with_ancestors(protected: frozenset[Names]) -> frozenset[Names]:
+    """The paths and every directory between them and the root, without the root."""
+    return frozenset(names[:cut] for names in protected for cut in range(1, len(names) + 1))
+
 
 # Other names of protected files: hard links, through which a file could be changed past the mount on its first name.
 #
@@ -209,8 +246,9 @@ def _mountable(profile: SandboxProfile, names: Names) -> Names:
 
 def gather_workspace(profile: SandboxProfile, *, most: int | None = None) -> tuple[WorkspaceFacts, Survey]:
     """Looks at the workspace as it is now. The survey is kept, to be compared with one after the call."""
+    protected = protected_names_of(profile.protected_names)
     with held(open_workspace_root(profile.workspace_root)) as root:
-        seen = survey(root, machine_of(profile.protected_names), most=most)
+        seen = survey(root, protected, most=most)
         if most is None or seen.entries <= most:
             seen = with_second_names(root, seen, most=most)
         if most is not None and seen.entries > most:

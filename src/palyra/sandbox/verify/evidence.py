@@ -14,8 +14,7 @@ from palyra.sandbox.domain.launch_spec import BESIDE_ROOT, MADE_ROOT, RLimit
 from palyra.sandbox.domain.minimal_root import ExpectedMount, is_covered
 from palyra.sandbox.domain.network import NetworkSeen, asked_of, door_plan, judge_network, network_text
 from palyra.sandbox.domain.plan import BubblewrapPlan, rlimits_of
-from palyra.sandbox.domain.profile import EgressEnforcementMode
-from palyra.sandbox.domain.receipt import Layer, ReceiptLine
+from palyra.sandbox.domain.profile import EgressEnforcementMode, Layer, ReceiptLine
 from palyra.workspace.path import decode_name, shown
 
 NAMESPACES: Final = ("user", "pid", "net", "mnt", "ipc", "uts", "cgroup")

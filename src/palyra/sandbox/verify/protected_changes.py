@@ -15,15 +15,14 @@ import msgspec
 
 from palyra.errors import Denied, LimitExceeded
 from palyra.sandbox.domain.facts import Kind, Names
-from palyra.sandbox.domain.outcome import ProcessOutcome
-from palyra.sandbox.domain.profile import AppearingProtected, SandboxProfile
-from palyra.sandbox.domain.receipt import Layer, ReceiptLine
+from palyra.sandbox.domain.process_run import ProcessOutcome
+from palyra.sandbox.domain.profile import AppearingProtected, Layer, ReceiptLine, SandboxProfile
 from palyra.sandbox.layers.protected_mounts import TooManyForNow, open_workspace_root
-from palyra.sandbox.layers.protected_patterns import ProtectedMachine, machine_of
 from palyra.sandbox.layers.workspace_scan import Found, Survey, beneath, open_names, survey
 from palyra.sandbox.limits import MAX_NEW_ENTRIES, MAX_REPORTED_NAMES
 from palyra.workspace.openat2 import held
 from palyra.workspace.path import decode_name, shown
+from palyra.workspace.protected import ProtectedNames, protected_names_of
 
 
 class ProtectedAppeared(Denied):
@@ -142,7 +141,7 @@ def _change(found: Found, change: Change) -> Appeared:
 def look_again(
     profile: SandboxProfile,
     before: Survey,
-    machine: ProtectedMachine | None = None,
+    protected: ProtectedNames | None = None,
     *,
     aside: str | Callable[[], str] | None = None,
     most: int | None = None,
@@ -153,7 +152,7 @@ def look_again(
         bound = before.entries + MAX_NEW_ENTRIES
         after = survey(
             root,
-            machine or machine_of(profile.protected_names),
+            protected or protected_names_of(profile.protected_names),
             most=bound if most is None else min(most, bound),
             # Nothing in them could change.
             without=before.unseen,

@@ -25,7 +25,7 @@ from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import Identity
 from palyra.sandbox.domain.network import NetworkSeen
 from palyra.sandbox.domain.plan import BubblewrapPlan
-from palyra.sandbox.domain.receipt import Layer, Receipt, ReceiptLine, refuse_unmet
+from palyra.sandbox.domain.profile import Layer, Receipt, ReceiptLine, refuse_unmet
 from palyra.sandbox.layers.workspace_scan import NO_LINKS
 from palyra.sandbox.verify.evidence import (
     FILTER_MODE,
