@@ -39,7 +39,7 @@ class GatewayHarness:
         assert approval_id is not None
         verdict = Verdict(event=event, by=by, **more)
         decided = await self.gateway.store.transact(lambda tx: decide(tx, approval_id, verdict, actor=by))
-        self.gateway.broker.approval_waiters.ring(approval_id)
+        self.gateway.broker.approval_waiters.notify(approval_id)
         return decided
 
     async def open_run(self, principal: str = "agent:bot", **caps: int) -> RunId:

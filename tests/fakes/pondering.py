@@ -30,7 +30,7 @@ class Pondering:
 def give_tool(harness: GatewayHarness, think: Callable[[ExecutionPlan], Awaitable[Any]], **spec: Any) -> Pondering:
     """Puts the tool into a harness, whose settings have to allow it."""
     executor = Pondering(think)
-    harness.gateway.executors.makers[_EXECUTOR] = lambda: executor
+    harness.gateway.executors.put(_EXECUTOR, executor)
     tool = ToolSpec(
         name=ToolName(TOOL),
         title="Ponder",

@@ -45,6 +45,7 @@ from palyra.browser.profiles.opening import open_profiles
 from palyra.browser.service.access import SOCKET_FOLDER, SocketPlace
 from palyra.browser.service.chromium_session_proxy import ChromiumSessionProxy
 from palyra.browser.service.grpc_server import BrowserService, serving
+from palyra.browser.service.metrics import BrowserMetrics
 from palyra.browser.service.profile_service import ProfileService
 from palyra.browser.service.session import PagesNeeds
 from palyra.browser.service.session_lifecycle import SessionMaker
@@ -59,7 +60,6 @@ from palyra.daemon.settings import Settings
 from palyra.egress.domain.events import Resolver
 from palyra.errors import Unavailable
 from palyra.server.listener import BoundedHttpProtocol
-from palyra.telemetry.prometheus import BrowserMetrics
 from palyra.version import VERSION
 
 _HEADERS = {

@@ -12,7 +12,7 @@ from palyra.clock import SystemClock
 from palyra.config.state_dir import InstanceRegistry, StateDir
 from palyra.daemon.browser_wiring import BrowserTier
 from palyra.daemon.pipeline_wiring import SCHEMA, directory_of, tool_call_config
-from palyra.daemon.services import ACTOR, Executors, GatewayParts
+from palyra.daemon.services import ACTOR, GatewayParts
 from palyra.daemon.settings import Settings
 from palyra.executors import builtin
 from palyra.executors.browser.spec import BROWSER_EXECUTOR
@@ -22,7 +22,6 @@ from palyra.executors.mcp_upstream.settings import MCP_EXECUTOR
 from palyra.executors.node.spec import NODE_EXECUTOR
 from palyra.executors.process.executor import PROCESS_EXECUTOR, ProcessExecutor
 from palyra.executors.tool_set import builtin_catalog
-from palyra.executors.wasm.skill_storage import SkillFolders
 from palyra.executors.wasm.spec import WASM_EXECUTOR
 from palyra.journal.chain import JournalLog
 from palyra.journal.checkpoint import CHECKPOINT_NAME
@@ -30,18 +29,14 @@ from palyra.journal.redaction import Redactor
 from palyra.pipeline import settle
 from palyra.pipeline.broker import Broker
 from palyra.pipeline.domain.spec import WORKER_EXECUTOR
-from palyra.pipeline.execute import Executor
+from palyra.pipeline.execute import DeferredExecutors, Executor
+from palyra.pipeline.observe import build_observer
 from palyra.policy.live_policy import LivePolicy
-from palyra.signing.ed25519 import Ed25519Signer, Ed25519Verifier
-from palyra.skills.registry.archives import ArtifactFiles
-from palyra.skills.registry.registry import SkillRegistry
-from palyra.skills.settings import SkillsSettings
+from palyra.signing.ed25519 import Ed25519Signer
 from palyra.store.event import NewEvent
 from palyra.store.sqlite.store import SqliteStore
 from palyra.telemetry import metrics
-from palyra.telemetry.call_observer import watch_calls
 from palyra.telemetry.metrics import UnreadMetrics
-from palyra.version import VERSION
 
 if TYPE_CHECKING:
     from palyra.telemetry.prometheus import PrometheusMetrics
@@ -109,7 +104,7 @@ class Gateway(GatewayParts):
                 lambda: self.egress,
                 one_command=channel == "cli",
             )
-            self.executors = Executors(
+            self.executors = DeferredExecutors(
                 {
                     builtin.EXECUTOR: builtin.BuiltinExecutor,
                     FILES_EXECUTOR: lambda: self.files,
@@ -131,10 +126,10 @@ class Gateway(GatewayParts):
                 signer=signer,
                 clock=self.clock,
                 instance=self.instance,
-                observer=watch_calls(self.metrics, self.catalog),
+                observer=build_observer(self.metrics.registry, self.catalog),
                 redact=self.redactor.result,
                 refresh=lambda: self.skills_in_use.refresh(),
-                wait_until_ready=lambda plan: self.wasm.wait_until_ready(plan) if plan.skill else None,
+                wait_until_ready=lambda plan: self.wasm.wait_until_ready(plan),
             )
             if settings.mcp.servers:
                 # Their tools are in the catalog.
@@ -153,7 +148,7 @@ class Gateway(GatewayParts):
             return UnreadMetrics()
         from palyra.telemetry.prometheus import PrometheusMetrics
 
-        return PrometheusMetrics(self.catalog)
+        return PrometheusMetrics()
 
     def _node_tool(self) -> Executor:
         from palyra.executors.node.executor import NodeTool
@@ -242,20 +237,3 @@ async def running_gateway(
             )
     finally:
         gateway.close()
-
-
-# The registry of skills as the settings want it.
-
-ARTIFACTS = "skills/artifacts"
-
-
-def make_skills(settings: SkillsSettings, *, store: SqliteStore, state: StateDir) -> SkillRegistry:
-    """Nothing is read or made before it is first used."""
-    return SkillRegistry(
-        store=store,
-        files=ArtifactFiles(state.path(ARTIFACTS)),
-        data=SkillFolders(state),
-        verifier_of=Ed25519Verifier.from_public_bytes,
-        palyra_version=VERSION,
-        trust_on_first_use=settings.trust_on_first_use,
-    )

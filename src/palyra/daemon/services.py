@@ -4,8 +4,8 @@ A daemon makes all of them at its start (``make_all``): nobody's first call wait
 may name is known.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Mapping
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from palyra.executors.files.executor import FilesExecutor
 from palyra.journal.redaction import Redactor
 from palyra.pipeline.broker import Broker
 from palyra.pipeline.catalog import Catalog
-from palyra.pipeline.execute import Executor
+from palyra.pipeline.execute import DeferredExecutors
 from palyra.pipeline.store import approval_tables
 from palyra.policy.entities import EntityDirectory
 from palyra.policy.live_policy import LivePolicy
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from palyra.daemon.fleet_wiring import FleetServices
     from palyra.daemon.mcp_wiring import McpParts
     from palyra.daemon.node_wiring import NodeParts
+    from palyra.egress.metrics import EgressMetrics
     from palyra.executors.fetch.executor import FetchTool
     from palyra.executors.network.service import NetworkService
     from palyra.executors.wasm.active_skills import ActiveSkills
@@ -46,30 +47,7 @@ if TYPE_CHECKING:
     from palyra.vault.vault import Vault
 
 ACTOR: Final = "palyrad"
-
-
-class Executors(Mapping[str, Executor]):
-    """Who runs tools, by name; each is made when the first call for it comes."""
-
-    def __init__(self, makers: dict[str, Callable[[], Executor]]) -> None:
-        self.makers = makers
-        self._made: dict[str, Executor] = {}
-
-    def __getitem__(self, name: str) -> Executor:
-        made = self._made.get(name)
-        if made is None:
-            made = self._made[name] = self.makers[name]()
-        return made
-
-    @property
-    def made(self) -> list[str]:
-        return list(self._made)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.makers)
-
-    def __len__(self) -> int:
-        return len(self.makers)
+SKILL_ARTIFACTS: Final = "skills/artifacts"
 
 
 class GatewayParts:
@@ -87,7 +65,7 @@ class GatewayParts:
     policy: LivePolicy
     instance: str
     broker: Broker
-    executors: Executors
+    executors: DeferredExecutors
 
     def has(self, part: str) -> bool:
         """Whether a part was made. What was not has nothing open."""
@@ -128,8 +106,15 @@ class GatewayParts:
             directory=self.directory,
             catalog=self.catalog,
             secrets=self.secrets,
-            observer=JournalObserver(self.store, actor=ACTOR, metrics=self.metrics),
+            observer=JournalObserver(self.store, actor=ACTOR, metrics=self._egress_metrics()),
         )
+
+    def _egress_metrics(self) -> "EgressMetrics | None":
+        if self.metrics.registry is None:
+            return None
+        from palyra.egress.metrics import EgressMetrics
+
+        return EgressMetrics(self.metrics.registry)
 
     @cached_property
     def files(self) -> FilesExecutor:
@@ -159,9 +144,19 @@ class GatewayParts:
 
     @cached_property
     def skills(self) -> "SkillRegistry":
-        from palyra.daemon.gateway_wiring import make_skills
+        from palyra.executors.wasm.skill_storage import SkillFolders
+        from palyra.signing.ed25519 import Ed25519Verifier
+        from palyra.skills.registry.archives import ArtifactFiles
+        from palyra.skills.registry.registry import SkillRegistry
 
-        made = make_skills(self.settings.skills, store=self.store, state=self.state)
+        made = SkillRegistry(
+            store=self.store,
+            files=ArtifactFiles(self.state.path(SKILL_ARTIFACTS)),
+            data=SkillFolders(self.state),
+            verifier_of=Ed25519Verifier.from_public_bytes,
+            palyra_version=VERSION,
+            trust_on_first_use=self.settings.skills.trust_on_first_use,
+        )
         made.on_change = self._skills_changed
         return made
 
@@ -283,7 +278,7 @@ class GatewayParts:
             workers=lambda: self.workers,
             browser=lambda: self.browser.operator_service,
             channels=lambda: self.channels,
-            mcp=lambda: self.mcp.door(),
+            mcp=cache(lambda: self.mcp.door()),
             mcp_servers=lambda: self.mcp.servers,
             policy=self.policy,
             clock=self.clock,

@@ -14,7 +14,7 @@ from palyra.journal.checkpoint import Checkpoint, keep_beside, make_checkpoint, 
 from palyra.journal.redaction import Redactor
 from palyra.limits import CHECKPOINT_EVERY_EVENTS, CHECKPOINT_EVERY_SECONDS
 from palyra.signing.dsse import Signer
-from palyra.store.event import Event, NewEvent
+from palyra.store.event import KIND, MAX_KIND_CHARS, Event, InvalidEvent, NewEvent
 from palyra.store.port import EMPTY_HEAD, Head, Reader, Transaction
 
 _DOMAIN = b"palyra.journal.event/v1\x00"
@@ -97,6 +97,8 @@ class JournalLog:
         self._head = self._first_head = head if head != EMPTY_HEAD else (0, GENESIS_HASH)
 
     def append(self, new: NewEvent) -> Event:
+        if len(new.kind) > MAX_KIND_CHARS or not KIND.fullmatch(new.kind):
+            raise InvalidEvent(f"{new.kind[:MAX_KIND_CHARS]!r} is not an event kind")
         redactor, now_ms, (last_seq, prev_hash) = self._redactor, self._now_ms, self._head
         seq, id_, payload = last_seq + 1, self._ids.next(now_ms), redactor.payload(new.payload)
         names = redactor.fields(new.actor, new.principal, new.run, new.call)

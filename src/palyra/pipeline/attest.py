@@ -1,7 +1,7 @@
-"""The worker's word beside the daemon's: a call that ran on a worker has two attestations, and each can be checked.
+"""Attests how a call ended: the record of it, and the signed statement about it.
 
-The daemon's receipt names the worker's key and the digest of what that worker attested. So whoever trusts the daemon's
-key can check, offline, that the worker signed its own statement about the same call, and nothing else.
+A call that ran on a worker has two statements. The daemon's receipt names the worker's key and the digest of the
+worker's statement. A holder of the daemon's key can check offline that the worker signed one about the same call.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from palyra.errors import PalyraError
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import CallRecord
 from palyra.pipeline.domain.spec import WORKER_EXECUTOR
-from palyra.pipeline.execute import ExecutionResult, shield_until_done
+from palyra.pipeline.execute import ExecutionResult
 from palyra.pipeline.intake import MAX_QUICK_BYTES
 from palyra.signing.dsse import Signer, Verifier
 from palyra.signing.tool_attestation import (
@@ -44,7 +44,7 @@ def build_worker_receipt(
     execution_sha256: str,
     output_digest: str,
 ) -> dict[str, Any]:
-    """The daemon's entry about the worker. ``output_digest`` is that of the result before secrets were taken out."""
+    """Build the daemon's entry about the worker. ``output_digest`` is that of the result before redaction."""
     return {
         "layer": LAYER,
         "asked": "run by an attested worker, in its own sandbox, under a lease for this call only",
@@ -62,9 +62,11 @@ def build_worker_receipt(
 def verify_worker_attestation(
     document: bytes, attestation: ToolAttestation, key_of: Callable[[bytes], Verifier]
 ) -> ToolAttestation | None:
-    """The worker's attestation in a call's document, or None if the call ran on no worker. ``attestation`` is the
-    daemon's, verified. Raises the Tampered leaf that applies where the two do not belong together."""
-    # The first entry is the daemon's; what comes after it are the worker's own words.
+    """Return the worker's statement in a call's document, or None if the call did not run on a worker.
+
+    ``attestation`` is the daemon's, verified. Raises the fitting Tampered error if the two do not belong together.
+    """
+    # The first entry is the daemon's. The worker wrote the others.
     first = attestation.receipt[0] if attestation.receipt else {}
     entry = first if attestation.executor == WORKER_EXECUTOR and first.get("layer") == LAYER else None
     envelope = call_view(document).get("worker_attestation")
@@ -82,27 +84,26 @@ def verify_worker_attestation(
         raise AttestationMalformed(f"the receipt has no usable key of the worker: {error.message}") from error
     if key.key_id != entry.get("key_id"):
         raise DocumentDisagrees("the receipt's key and its name do not belong together", field="receipt")
-    said = verify_attestation(msgspec.json.encode(envelope), (key,))
-    if execution_sha256(said) != entry.get("execution_sha256") or said.output_digest != entry.get("output_digest"):
+    attested = verify_attestation(msgspec.json.encode(envelope), (key,))
+    if execution_sha256(attested) != entry.get("execution_sha256") or attested.output_digest != entry.get(
+        "output_digest"
+    ):
         raise DocumentDisagrees("the worker's attestation is not the one that the daemon received")
     for name in _BOUND:
-        if name == "outcome" and attestation.outcome != said.outcome and attestation.outcome in _AFTERWARDS:
+        if name == "outcome" and attestation.outcome != attested.outcome and attestation.outcome in _AFTERWARDS:
             continue
-        if getattr(said, name) != getattr(attestation, name):
+        if getattr(attested, name) != getattr(attestation, name):
             raise DocumentDisagrees(f"the worker attests another {name} than the daemon", field=name)
-    return said
+    return attested
 
 
-# What the daemon may still find after a worker has succeeded: a result beyond the limit or against the tool's schema, a
-# file that may not be written, a call that was stopped meanwhile.
+# How the daemon may end a call after its worker has succeeded: the result is beyond the limit or against the tool's
+# schema, a file may not be written, or the call was stopped meanwhile.
 _AFTERWARDS: Final = frozenset(("failed", "timed_out", "cancelled"))
 
 
-# Attests how a call ended: the record of it, and the signed statement about it.
-
-
 class AttestedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a call's end with its signed statement, and what the journal says besides."""
+    """The record of a call's end with its signed statement, and what the journal records besides."""
 
     record: CallRecord
     used: dict[BudgetKind, int]
@@ -111,10 +112,10 @@ class AttestedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def attest(started: CallRecord, executor: str, ended: ExecutionResult, signer: Signer) -> AttestedCall:
-    """Digests and signs a large result in a thread."""
+    """Attest the end of a call. A large result is digested and signed in a thread."""
     if ended.result_bytes <= MAX_QUICK_BYTES:
         return attest_result(started, executor, ended, signer)
-    return await shield_until_done(asyncio.to_thread(attest_result, started, executor, ended, signer))
+    return await asyncio.to_thread(attest_result, started, executor, ended, signer)
 
 
 def attest_result(started: CallRecord, executor: str, ended: ExecutionResult, signer: Signer) -> AttestedCall:

@@ -203,6 +203,10 @@ class AuthorizedCall(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
     executor: str
 
+    @property
+    def needs_approval(self) -> bool:
+        return bool(self.decision["outcome"] != Outcome.ALLOW.value)
+
 
 class Authorizer:
     def __init__(self, config: ToolCallConfig, policy: PolicyPort, instance: str) -> None:

@@ -1,8 +1,9 @@
-"""Runs a plan once, in its place and under its deadline, and tells how it ended. Decides and records nothing."""
+"""Runs a plan once, under its deadline, and returns how it ended. Decides and records nothing."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -13,37 +14,71 @@ from palyra.json_schema import SchemaMismatch
 from palyra.pipeline.catalog import CatalogEntry
 from palyra.pipeline.domain.budget import BudgetKind, Usage
 from palyra.pipeline.domain.call import (
+    CallRecord,
     CallState,
     CallTimedOut,
     ExecutionPlan,
     ExecutorOutcome,
     OutputRefused,
     OutputTooLarge,
+    Stopping,
 )
+from palyra.pipeline.intake import CallRequest
 
 log = logging.getLogger("palyra.broker")
 R = TypeVar("R")
 
-# How much longer than its deadline an executor that keeps it itself may take to bring back what there is.
+# How much longer than its deadline an executor that keeps it itself may take to return a partial result.
 KEPT_DEADLINE_GRACE_SECONDS = 2.0
+# A call that is being cancelled may still be within the transaction of its start. Cancel it again after this time.
+CANCEL_AGAIN_SECONDS = 0.05
 _encode = msgspec.json.Encoder().encode
 
 
 class Executor(Protocol):
-    """Runs a plan in one kind of place. Cancelling ``execute`` must leave nothing running."""
+    """Runs plans in one kind of place. Cancelling ``execute`` must leave nothing running."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def keeps_deadline(self) -> bool:
-        """Whether it ends a call at its deadline itself, with what there is by then. It is still watched."""
+        """Return whether it ends a call at its deadline itself, with a partial result. It is still watched."""
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome: ...
 
 
+class DeferredExecutors(Mapping[str, Executor]):
+    """Executors by name, each built when its first call comes."""
+
+    def __init__(self, builders: Mapping[str, Callable[[], Executor]]) -> None:
+        self._builders = dict(builders)
+        self._built: dict[str, Executor] = {}
+
+    def __getitem__(self, name: str) -> Executor:
+        built = self._built.get(name)
+        if built is None:
+            built = self._built[name] = self._builders[name]()
+        return built
+
+    def put(self, name: str, executor: Executor) -> None:
+        """Use this executor in the place of the one that would be built."""
+        self._builders[name] = lambda: executor
+        self._built[name] = executor
+
+    @property
+    def built(self) -> list[str]:
+        return list(self._built)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._builders)
+
+    def __len__(self) -> int:
+        return len(self._builders)
+
+
 class ExecutionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a plan, with known secrets taken out. ``used`` is what the run is charged."""
+    """The end of a plan, with known secrets removed. ``used`` is what the run is charged."""
 
     state: CallState
     result: Any = None
@@ -51,7 +86,7 @@ class ExecutionResult(msgspec.Struct, frozen=True, kw_only=True):
     receipt: list[dict[str, Any]] = []
     used: dict[BudgetKind, int]
     elapsed_ms: int = 0
-    # How long the result is, written as JSON.
+    # The length of the result as JSON.
     result_bytes: int = 0
     worker_attestation: dict[str, Any] | None = None
 
@@ -59,7 +94,7 @@ class ExecutionResult(msgspec.Struct, frozen=True, kw_only=True):
 async def execute(
     executor: Executor, entry: CatalogEntry, plan: ExecutionPlan, *, redact: Callable[[Any], Any], clock: Clock
 ) -> ExecutionResult:
-    """Never raises: a deadline, a cancellation and a fault are ends too."""
+    """Run a plan and return its end. A deadline, a cancellation and a fault are ends too: nothing is raised."""
     state, result, result_bytes = CallState.SUCCEEDED, None, 0
     error: PalyraError | None = None
     receipt: tuple[dict[str, Any], ...] = ()
@@ -108,12 +143,34 @@ class RunningCalls:
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[Any]] = {}
+        # Calls whose start is being written, or that wait for a person first.
+        self._starting: set[str] = set()
+        self._open = True
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tasks)
+
+    def require_open(self) -> None:
+        if not self._open:
+            raise Stopping("the daemon is stopping and takes no more calls")
+
+    def close(self) -> None:
+        self._open = False
+
+    def count(self, *, except_for: Collection[str]) -> int:
+        """Count the calls that run or start, without those that only wait for a person."""
+        return len(self._tasks) + len(self._starting.difference(except_for))
+
+    @contextlib.contextmanager
+    def starting(self, call_id: str) -> Iterator[None]:
+        self._starting.add(call_id)
+        try:
+            yield
+        finally:
+            self._starting.discard(call_id)
 
     async def run(self, call_id: str, work: Coroutine[Any, Any, R]) -> R:
         task = asyncio.create_task(work, name=f"call {call_id}")
@@ -122,7 +179,7 @@ class RunningCalls:
         return await asyncio.shield(task)
 
     async def cancel(self, call_id: str) -> None:
-        """Stops a call and returns when its end is on record. Does nothing where it does not run."""
+        """Stop a call, and return when its end is on record. Do nothing if it does not run."""
         task = self._tasks.get(call_id)
         if task is not None:
             # A task that is cancelled before its first step never runs, and nothing would put its end on record.
@@ -131,7 +188,7 @@ class RunningCalls:
             await asyncio.wait([task])
 
     async def stop(self, grace_seconds: float) -> None:
-        """Lets all finish for a while, then cancels them."""
+        """Let all finish for a while, then cancel them."""
         if not self._tasks:
             return
         _, late = await asyncio.wait(list(self._tasks.values()), timeout=grace_seconds)
@@ -141,12 +198,9 @@ class RunningCalls:
             await asyncio.wait(late)
 
 
-async def shield_until_done(handed_over: Awaitable[R]) -> R:
-    """What was handed over to be written, waited for whatever happens. A call is stopped while it runs: while its start
-    or its end is being written, it is too late for that."""
-    writing = asyncio.ensure_future(handed_over)
-    if writing.done():
-        return writing.result()
+async def shield_until_done(awaited: Awaitable[R]) -> R:
+    """Wait for a write whatever happens. A call cannot be stopped while its start or its end is being written."""
+    writing = asyncio.ensure_future(awaited)
     while True:
         try:
             return await asyncio.shield(writing)
@@ -155,22 +209,60 @@ async def shield_until_done(handed_over: Awaitable[R]) -> R:
                 raise
 
 
+class Pipeline(Protocol):
+    async def call(self, request: CallRequest) -> CallRecord: ...
+
+    async def cancel(self, call_id: str) -> None: ...
+
+
+async def cancel_with_caller(pipeline: Pipeline, request: CallRequest) -> CallRecord:
+    """Make a call whose caller may leave. If this task is cancelled, it ends the call and waits for the record."""
+    assert request.call_id is not None
+    # A task of its own: a call that is cut off in the middle of its start would stay on record as running.
+    calling = asyncio.create_task(pipeline.call(request), name=f"attended call {request.call_id}")
+    try:
+        return await asyncio.shield(calling)
+    except asyncio.CancelledError:
+        await _shield_from_scopes(_cancel_until_done(pipeline, calling, request.call_id))
+        raise
+
+
+async def _shield_from_scopes(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for the work even if this task is cancelled again, once or, in a scope of anyio, all the time."""
+    import anyio
+
+    ending = asyncio.create_task(work)
+    with anyio.CancelScope(shield=True):
+        while not ending.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(ending)
+
+
+async def _cancel_until_done(pipeline: Pipeline, calling: "asyncio.Task[CallRecord]", call_id: str) -> None:
+    while not calling.done():
+        await pipeline.cancel(call_id)
+        await asyncio.wait([calling], timeout=CANCEL_AGAIN_SECONDS)
+    if not calling.cancelled():
+        # Retrieve the exception so asyncio does not log it.
+        calling.exception()
+
+
 def _state_after(error: PalyraError) -> CallState:
-    """An executor that keeps its deadline may tell itself that it was the deadline, or the caller, that ended it."""
+    """Choose the state by the error: an executor that keeps its deadline reports a timeout or a cancellation itself."""
     if isinstance(error, CallTimedOut):
         return CallState.TIMED_OUT
     return CallState.CANCELLED if isinstance(error, CallCancelled) else CallState.FAILED
 
 
-def apply_grants(plan: ExecutionPlan, granted: dict[BudgetKind, int], **known: Any) -> ExecutionPlan:
-    """The plan within what the run grants this call, with nothing used of it yet."""
+def apply_grants(plan: ExecutionPlan, granted: dict[BudgetKind, int], **approval: Any) -> ExecutionPlan:
+    """Limit the plan to what the run grants this call."""
     return msgspec.structs.replace(
-        plan, timeout_ms=granted[BudgetKind.WALL_MS], granted=granted, usage=Usage(), **known
+        plan, timeout_ms=granted[BudgetKind.WALL_MS], granted=granted, usage=Usage(), **approval
     )
 
 
 def _check_output(entry: CatalogEntry, plan: ExecutionPlan, result: Any) -> int:
-    """How long it is, if it is what the tool may return."""
+    """Return the size of a result, or refuse one that the tool may not return."""
     size = len(_encode(result))
     if size > plan.max_output_bytes:
         raise OutputTooLarge(

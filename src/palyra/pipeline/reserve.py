@@ -16,8 +16,11 @@ from palyra.store.port import Transaction
 
 
 class StartedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """``approved``: a person said yes to exactly these arguments, having been shown what they touch. A yes to a pattern
-    of calls, or to a while, is a yes to the tool and to no secret or host in particular."""
+    """A call whose start is on disk.
+
+    ``approved`` means that a person saw and approved exactly these arguments. An approval of a pattern of calls, or for
+    a while, covers the tool. It covers no secret and no host in particular.
+    """
 
     record: CallRecord
     granted: dict[BudgetKind, int]
@@ -25,102 +28,99 @@ class StartedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that has not started, with the request for its approval: still pending, or decided against."""
+
     record: CallRecord
     approval: Approval
 
 
-def record_request(tx: Transaction, asked: AuthorizedCall) -> None:
-    """The first two entries of every call that was understood: requested, decided. A call that comes back after its
-    approval has them already; one that other policies judged is decided again."""
-    record = asked.record
-    known = find_call(tx, record.call_id)
-    if known is not None:
-        before = known.decision
-        if before is None or before["bundle_digest"] != asked.decision["bundle_digest"]:
-            tx.append_all(build_decision_events(asked))
+def record_request(tx: Transaction, authorized: AuthorizedCall) -> None:
+    """Append the first two entries of a call: requested and decided.
+
+    A call that comes back after its approval has them already. One that other policies judged is decided again.
+    """
+    record = authorized.record
+    recorded = find_call(tx, record.call_id)
+    if recorded is not None:
+        before = recorded.decision
+        if before is None or before["bundle_digest"] != authorized.decision["bundle_digest"]:
+            tx.append_all(build_decision_events(authorized))
         return
-    run_tables.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
-    tx.append_all(build_request_events(asked))
+    run_tables.ensure_run(tx, record.run_id, record.principal, record.actor, authorized.run_budget)
+    tx.append_all(build_request_events(authorized))
 
 
-def start_call(tx: Transaction, asked: AuthorizedCall, *, known: bool = False) -> StartedCall:
-    """Policy allowed it: reserve and start. Entries come last, so that they are written together; of a call that is
-    ``known`` the first ones are there."""
-    record = asked.record
-    if known:
-        record_request(tx, asked)
-    accounts = run_tables.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
-    granted = run_tables.reserve_budget(tx, record.run_id, asked.reserve, accounts)
+def start_call(tx: Transaction, authorized: AuthorizedCall, *, already_recorded: bool = False) -> StartedCall:
+    """Reserve and start a call that policy allowed. All its entries come last, so that they are written together."""
+    record = authorized.record
+    if already_recorded:
+        record_request(tx, authorized)
+    accounts = run_tables.ensure_run(tx, record.run_id, record.principal, record.actor, authorized.run_budget)
+    granted = run_tables.reserve_budget(tx, record.run_id, authorized.reserve, accounts)
     started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=tx.now_ms)
-    put_call(tx, started, instance=asked.instance, reserved=granted)
-    tx.append_all(
-        [build_start_event(asked, started, granted)] if known else build_events_up_to_start(asked, started, granted)
-    )
+    put_call(tx, started, instance=authorized.instance, reserved=granted)
+    events = [] if already_recorded else [*build_request_events(authorized)]
+    tx.append_all([*events, build_start_event(authorized, started, granted)])
     return StartedCall(record=started, granted=granted)
 
 
-def start_approved_or_wait(tx: Transaction, asked: AuthorizedCall, request: Approval) -> StartedCall | PendingCall:
-    """Policy wants a person's yes: start under one that covers this call, or leave the request for one."""
-    record_request(tx, asked)
-    cover = approval_tables.find_cover(tx, request.binding, asked.arguments, asked.context.session)
+def start_approved_or_wait(tx: Transaction, authorized: AuthorizedCall, request: Approval) -> StartedCall | PendingCall:
+    """Start a call under an approval that covers it, or leave the request for one."""
+    cover = approval_tables.find_cover(tx, request.binding, authorized.arguments, authorized.context.session)
+    pending = None if cover else approval_tables.find_pending(tx, request)
+    record_request(tx, authorized)
     if cover is not None:
-        return _start_approved(tx, asked, cover)
-    record = asked.record
-    waiting = approval_tables.request_approval(tx, request, actor=record.actor, run=record.run_id, call=record.call_id)
-    record = msgspec.structs.replace(record, state=CallState.NEEDS_APPROVAL, approval_id=waiting.id)
+        return _start_approved(tx, authorized, cover)
+    record = authorized.record
+    if pending is None:
+        approval_tables.request_approval(tx, request, actor=record.actor, run=record.run_id, call=record.call_id)
+        pending = request
+    record = msgspec.structs.replace(record, state=CallState.NEEDS_APPROVAL, approval_id=pending.id)
     put_call(tx, record, instance="", reserved={})
-    return PendingCall(record=record, approval=waiting)
+    return PendingCall(record=record, approval=pending)
 
 
-def _start_approved(tx: Transaction, asked: AuthorizedCall, approval: Approval) -> StartedCall:
-    record = asked.record
-    granted = run_tables.reserve_budget(tx, record.run_id, asked.reserve)
+def _start_approved(tx: Transaction, authorized: AuthorizedCall, approval: Approval) -> StartedCall:
+    record = authorized.record
+    granted = run_tables.reserve_budget(tx, record.run_id, authorized.reserve)
     approval_tables.consume(tx, approval, actor=record.actor, run=record.run_id, call=record.call_id)
     started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=tx.now_ms, approval_id=approval.id)
-    put_call(tx, started, instance=asked.instance, reserved=granted)
-    tx.append(build_start_event(asked, started, granted))
+    put_call(tx, started, instance=authorized.instance, reserved=granted)
+    tx.append(build_start_event(authorized, started, granted))
     exact = approval.scope in (ApprovalScope.ONCE, ApprovalScope.SESSION)
     return StartedCall(record=started, granted=granted, approved=exact)
 
 
-def build_request_events(asked: AuthorizedCall) -> Iterator[NewEvent]:
-    """The first entries of every call that was understood: requested, and each question decided."""
-    record = asked.record
+def build_request_events(authorized: AuthorizedCall) -> Iterator[NewEvent]:
+    record = authorized.record
     yield build_call_event(
         record,
         "call.requested",
         tool=record.tool,
-        argument_digest=asked.arguments.digest,
-        arguments=asked.arguments.value,
+        argument_digest=authorized.arguments.digest,
+        arguments=authorized.arguments.value,
         channel=record.channel,
         session=record.session,
-        device=asked.context.device,
+        device=authorized.context.device,
     )
-    yield from build_decision_events(asked)
+    yield from build_decision_events(authorized)
 
 
-def build_decision_events(asked: AuthorizedCall) -> Iterator[NewEvent]:
-    record = asked.record
-    for decision, question in asked.decided:
+def build_decision_events(authorized: AuthorizedCall) -> Iterator[NewEvent]:
+    record = authorized.record
+    for decision, question in authorized.decided:
         request = policy_request_to_json(question)
         yield build_call_event(
             record, "call.decided", **render_decision(decision), tool=record.tool, policy_request=request
         )
 
 
-def build_events_up_to_start(
-    asked: AuthorizedCall, started: CallRecord, granted: Mapping[BudgetKind, int]
-) -> list[NewEvent]:
-    """Up to the call's start."""
-    return [*build_request_events(asked), build_start_event(asked, started, granted)]
-
-
-def build_start_event(asked: AuthorizedCall, started: CallRecord, granted: Mapping[BudgetKind, int]) -> NewEvent:
+def build_start_event(authorized: AuthorizedCall, started: CallRecord, granted: Mapping[BudgetKind, int]) -> NewEvent:
     return build_call_event(
         started,
         "call.started",
         tool=started.tool,
-        executor=asked.executor,
+        executor=authorized.executor,
         approval_id=started.approval_id,
         reserved=name_amounts(granted),
     )

@@ -1,6 +1,6 @@
-"""Settles calls: books how each ended, with its budget and its entry in the journal, in one transaction."""
+"""Settles calls: records how each ended, with its budget and its entry in the journal, in one transaction."""
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 
 import msgspec
 
@@ -8,62 +8,81 @@ from palyra.clock import Clock
 from palyra.errors import InvalidInput, PalyraError
 from palyra.pipeline.attest import AttestedCall
 from palyra.pipeline.authorize import AuthorizedCall
+from palyra.pipeline.domain.approval import ApprovalState, build_approval_error
 from palyra.pipeline.domain.budget import BudgetKind, name_amounts
 from palyra.pipeline.domain.call import CallDenied, CallRecord, CallState, UnknownCall, UnknownRun, build_call_event
 from palyra.pipeline.execute import shield_until_done
-from palyra.pipeline.reserve import StartedCall, record_request
+from palyra.pipeline.reserve import PendingCall, StartedCall, record_request
 from palyra.pipeline.store import run_tables
 from palyra.pipeline.store.call_tables import end_call, find_unfinished, put_call
 from palyra.store.port import Store, Transaction
 
 
 class CallSettlement:
-    """Puts the ends of calls on record, in a store."""
-
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
-    async def settle(self, started: StartedCall, attested: AttestedCall) -> CallRecord:
-        """Books a call that ran. It may use the space held back for a full disk."""
-        return await shield_until_done(
-            self._store.submit(lambda tx: record_end(tx, attested, started.granted), essential=True)
-        )
+    async def settle(self, started: StartedCall, attesting: Awaitable[AttestedCall]) -> CallRecord:
+        """Record the end of a call that ran, once it is attested. This may use the space held back for a full disk."""
+        return await shield_until_done(self._settle(started, attesting))
 
-    async def refuse(self, record: CallRecord, error: PalyraError, asked: AuthorizedCall | None = None) -> CallRecord:
-        """Books a call that did not start. ``asked`` is there if it was decided on."""
+    async def _settle(self, started: StartedCall, attesting: Awaitable[AttestedCall]) -> CallRecord:
+        attested = await attesting
+        return await self._store.submit(lambda tx: record_end(tx, attested, started.granted), essential=True)
+
+    async def answer_undecided(self, pending: PendingCall) -> CallRecord:
+        """Answer a caller whose request for approval is pending, or record that a person decided against it."""
+        approval = pending.approval
+        if approval.state is ApprovalState.PENDING:
+            return msgspec.structs.replace(pending.record, error=build_approval_error(approval).as_dict())
+        error = CallDenied(
+            f"the request for approval was {approval.state.value}"
+            + (f": {approval.reason}" if approval.reason else ""),
+            hint="change the call, or ask again",
+            approval_id=approval.id,
+        )
+        denied = msgspec.structs.replace(
+            pending.record, state=CallState.DENIED, error=error.as_dict(), ended_ms=self._clock.now_ms()
+        )
+        return await self._store.transact(lambda tx: record_refusal(tx, denied))
+
+    async def refuse(
+        self, record: CallRecord, error: PalyraError, authorized: AuthorizedCall | None = None
+    ) -> CallRecord:
+        """Record a call that did not start. ``authorized`` is given if policy decided on it."""
         refused = msgspec.structs.replace(
             record,
             state=CallState.REFUSED,
             error=error.as_dict(),
             ended_ms=self._clock.now_ms(),
-            decision=None if asked is None else asked.decision,
+            decision=None if authorized is None else authorized.decision,
         )
 
         def work(tx: Transaction) -> CallRecord:
-            if asked is not None and not isinstance(error, UnknownRun):
-                record_request(tx, asked)
+            if authorized is not None and not isinstance(error, UnknownRun):
+                record_request(tx, authorized)
             return record_refusal(tx, refused)
 
         return await self._store.transact(work)
 
-    async def deny(self, asked: AuthorizedCall) -> CallRecord:
-        """Books a call that policy denies, or whose obligations cannot be enforced."""
-        assert asked.denial is not None
+    async def deny(self, authorized: AuthorizedCall) -> CallRecord:
+        """Record a call that policy denies, or whose obligations cannot be enforced."""
+        assert authorized.denial is not None
         denied = msgspec.structs.replace(
-            asked.record,
-            state=CallState.DENIED if isinstance(asked.denial, CallDenied) else CallState.REFUSED,
-            error=asked.denial.as_dict(),
+            authorized.record,
+            state=CallState.DENIED if isinstance(authorized.denial, CallDenied) else CallState.REFUSED,
+            error=authorized.denial.as_dict(),
             ended_ms=self._clock.now_ms(),
         )
         try:
-            return await self._store.transact(lambda tx: record_denial(tx, asked, denied))
+            return await self._store.transact(lambda tx: record_denial(tx, authorized, denied))
         except InvalidInput as misuse:
-            return await self.refuse(asked.record, misuse)
+            return await self.refuse(authorized.record, misuse)
 
 
 def record_end(tx: Transaction, attested: AttestedCall, granted: dict[BudgetKind, int]) -> CallRecord:
-    """Books the end of a call that is still this instance's to end; ``granted`` is what it had reserved."""
+    """Record the end of a call that this instance still runs. ``granted`` is what it had reserved."""
     record = attested.record
     if not end_call(tx, record):
         raise UnknownCall(f"call {record.call_id} is not running", call_id=record.call_id)
@@ -85,8 +104,7 @@ def record_end(tx: Transaction, attested: AttestedCall, granted: dict[BudgetKind
 
 
 def record_refusal(tx: Transaction, record: CallRecord) -> CallRecord:
-    """A call that never got as far as a decision, or found no budget: kept with its error. Nothing is written into a
-    run that is somebody else's, whatever else was wrong with the call."""
+    """Keep a call that did not start, with its error. Nothing is written into the run of another principal."""
     if run_tables.belongs_to_another(tx, record.run_id, record.principal):
         record = msgspec.structs.replace(record, run_id="")
     entry = build_call_event(
@@ -97,14 +115,14 @@ def record_refusal(tx: Transaction, record: CallRecord) -> CallRecord:
     return record
 
 
-def record_denial(tx: Transaction, asked: AuthorizedCall, denied: CallRecord) -> CallRecord:
-    record_request(tx, asked)
+def record_denial(tx: Transaction, authorized: AuthorizedCall, denied: CallRecord) -> CallRecord:
+    record_request(tx, authorized)
     put_call(tx, denied, instance="", reserved={})
     return denied
 
 
 def release_abandoned(tx: Transaction, live_instances: Collection[str], *, actor: str) -> list[CallRecord]:
-    """Ends what dead processes left running, and gives back what they had reserved."""
+    """End the calls that dead processes left running, and release what they had reserved."""
     released = []
     for instance, amounts, running in find_unfinished(tx):
         if instance in live_instances:

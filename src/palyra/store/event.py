@@ -8,11 +8,8 @@ import msgspec
 from palyra.errors import InvalidInput
 
 # Dotted lower-case words in the past tense: ``call.finished``.
-_KIND = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
+KIND = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 MAX_KIND_CHARS = 64
-# Kinds that were found to be well-formed: there are some dozens.
-_known_kinds: set[str] = set()
-_MAX_KNOWN_KINDS = 256
 # Actor, principal, run and call are names; one that is longer than this says less, not more.
 MAX_FIELD_CHARS = 256
 
@@ -35,14 +32,6 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     principal: str = ""
     run: str = ""
     call: str = ""
-
-    def __post_init__(self) -> None:
-        if self.kind in _known_kinds:
-            return
-        if len(self.kind) > MAX_KIND_CHARS or not _KIND.fullmatch(self.kind):
-            raise InvalidEvent(f"{self.kind[:MAX_KIND_CHARS]!r} is not an event kind")
-        if len(_known_kinds) < _MAX_KNOWN_KINDS:
-            _known_kinds.add(self.kind)
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

@@ -16,15 +16,15 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec import Meta
 
 from palyra.clock import rfc3339
 from palyra.secret import REDACTED
-from palyra.telemetry.call_observer import current_call
 
 # A line longer than this is cut: a log is read by people, and shipped by programs with limits of their own.
 MAX_LINE_CHARS: Final = 16_384
@@ -34,6 +34,19 @@ _STEERING: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u
 MS: Final = 1000
 
 Redact = Callable[[str], str]
+
+
+class CallContext(NamedTuple):
+    """The ids that stand in each log line of a call."""
+
+    call_id: str
+    run_id: str
+    principal: str
+    tool: str
+
+
+# The call that the running code works for. Tasks and threads inherit it.
+current_call: ContextVar[CallContext | None] = ContextVar("palyra_call", default=None)
 
 
 class LineFormatter(logging.Formatter):
@@ -52,7 +65,7 @@ class TextLines(LineFormatter):
     """What happened, after time, level and place; the ids of its call at the end."""
 
     def format(self, record: logging.LogRecord) -> str:
-        call = current_call()
+        call = current_call.get()
         ids = f" [call {call.call_id} run {call.run_id} {call.principal}]" if call is not None else ""
         said = " ".join(f"{name}={value}" for name, value in data_of(record).items())
         message = _STEERING.sub(_spelled, self.clean(record.getMessage() + (f" ({said})" if said else "")))
@@ -73,7 +86,7 @@ class JsonLines(LineFormatter):
             "logger": record.name,
             "message": self.clean(record.getMessage()),
         }
-        if (call := current_call()) is not None:
+        if (call := current_call.get()) is not None:
             document |= call._asdict()
         document |= {
             name: self.clean(value) if isinstance(value, str) else value for name, value in data_of(record).items()

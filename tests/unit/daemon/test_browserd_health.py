@@ -4,8 +4,8 @@ import json
 
 from fakes.raw_http import ask
 from palyra.browser.domain.session_api import HealthView
+from palyra.browser.service.metrics import BrowserMetrics
 from palyra.daemon.browserd import health_app
-from palyra.telemetry.prometheus import BrowserMetrics
 
 APP = health_app(
     lambda: HealthView(protocol_version=1, software_version="0.1", status="ok", sessions=2, product="<b>Chromium"),

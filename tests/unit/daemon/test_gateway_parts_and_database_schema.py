@@ -8,8 +8,8 @@ import pytest
 
 from fakes.gateway_harness import open_harness
 from palyra.daemon.pipeline_wiring import SCHEMA
-from palyra.daemon.services import Executors
 from palyra.executors.builtin import BuiltinExecutor
+from palyra.pipeline.execute import DeferredExecutors
 from palyra.store.sqlite.connection import open_writer
 
 # What a sandboxed command has no use for, by the modules that only it needs.
@@ -21,7 +21,6 @@ NOT_FOR_A_COMMAND = (
     "palyra.executors.fetch.executor",
     "palyra.daemon.mcp_wiring",
     "palyra.daemon.node_wiring",
-    "palyra.daemon.gateway_wiring",
     "palyra.daemon.vault_wiring",
     "palyra.executors.wasm.executor",
     "palyra.daemon.fleet_wiring",
@@ -61,7 +60,7 @@ async def test_a_daemon_has_made_everything_before_anybody_asks(tmp_path: Path) 
         gateway = harness.gateway
         made = ("egress", "fetch", "files", "mcp", "nodes", "service", "skills", "vault", "wasm", "workers")
         assert [name for name in made if not gateway.has(name)] == []
-        assert gateway.executors.made == list(gateway.executors)
+        assert gateway.executors.built == list(gateway.executors)
         assert all(gateway.executors[name] is gateway.executors[name] for name in gateway.executors)
         assert len(gateway.executors) == 9
 
@@ -73,8 +72,8 @@ def test_an_executor_is_made_once_when_it_is_first_asked_for() -> None:
         asked.append("made")
         return BuiltinExecutor()
 
-    executors = Executors({"builtin": make})
-    assert list(executors) == ["builtin"] and executors.made == [] and asked == []
+    executors = DeferredExecutors({"builtin": make})
+    assert list(executors) == ["builtin"] and executors.built == [] and asked == []
     assert executors["builtin"] is executors["builtin"]
     assert asked == ["made"]
     with pytest.raises(KeyError):

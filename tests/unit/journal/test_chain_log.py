@@ -1,6 +1,9 @@
+import pytest
+
 from fakes.journal_harness import JournalHarness, appending
 from palyra.journal.checkpoint import keep_beside, load_checkpoint, make_checkpoint
 from palyra.signing.ed25519 import Ed25519Signer
+from palyra.store.event import InvalidEvent, NewEvent
 
 
 def checkpoints():
@@ -41,3 +44,12 @@ def test_the_store_keeps_its_newest_checkpoint_beside_itself(tmp_path):
     store.transact_blocking(appending(3))
     store.close()
     assert load_checkpoint(tmp_path / "checkpoint.json").last_seq == 13
+
+
+@pytest.mark.parametrize("kind", ["", "Call.finished", "call finished", "call.", ".call", "a\n", "x" * 65, "call..x"])
+def test_a_kind_that_is_not_dotted_lower_case_words_is_refused(tmp_path, kind):
+    store = JournalHarness(tmp_path).open()
+    with pytest.raises(InvalidEvent) as caught:
+        store.transact_blocking(lambda tx: tx.append(NewEvent(kind=kind, actor="a")))
+    assert caught.value.code == "journal.invalid_event" and store.head()[0] == 0
+    store.close()

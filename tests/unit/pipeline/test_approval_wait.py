@@ -40,7 +40,8 @@ async def waiting(tmp_path: Path) -> AsyncIterator[tuple[GatewayHarness, asyncio
         task = asyncio.create_task(harness.call("echo", {"text": "hi"}, wait_ms=60_000))
         await requested(harness, 1)
         yield harness, task
-        assert not harness.gateway.broker._waiting and not harness.gateway.broker._beginning
+        broker = harness.gateway.broker
+        assert not broker._approvals.waiting and not broker._running._starting
 
 
 async def test_who_waits_is_denied_by_a_policy_that_comes_meanwhile(tmp_path: Path) -> None:
@@ -120,4 +121,4 @@ async def test_many_who_wait_are_all_judged_again(tmp_path: Path) -> None:
         await requested(harness, 4)
         await put_in_force(harness, "")
         assert {record.state for record in await asyncio.gather(*callers)} == {CallState.SUCCEEDED}
-        assert not harness.gateway.broker._waiting
+        assert not harness.gateway.broker._approvals.waiting

@@ -16,7 +16,7 @@ async def asked(tmp_path: Path, tool: str, arguments: dict[str, object], **more:
     """What the broker's own asking made of a call."""
     async with open_harness(tmp_path) as harness:
         seen = []
-        asking = harness.gateway.broker._asking
+        asking = harness.gateway.broker._authorizer
         assert isinstance(asking, Authorizer)
 
         class Noting:
@@ -24,7 +24,7 @@ async def asked(tmp_path: Path, tool: str, arguments: dict[str, object], **more:
                 seen.append(asking.authorize(*given))
                 return seen[-1]
 
-        harness.gateway.broker._asking = Noting()
+        harness.gateway.broker._authorizer = Noting()
         await harness.call(tool, arguments, **more)
     return seen[0]
 

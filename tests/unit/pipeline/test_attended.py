@@ -15,8 +15,8 @@ from palyra.executors.node import executor as node_tool
 from palyra.executors.node.executor import DeviceCalls
 from palyra.identity.device import DeviceId
 from palyra.ids import CallId, Principal
-from palyra.pipeline.broker import cancel_with_caller
 from palyra.pipeline.domain.call import CallState, ExecutionPlan
+from palyra.pipeline.execute import cancel_with_caller
 from palyra.pipeline.intake import CallRequest
 from palyra.pipeline.store.call_tables import read_call
 
@@ -59,7 +59,7 @@ async def test_cut_off_at_its_start_a_call_does_not_stay_on_record_as_running(tm
         # The disk is slow: the start is on its way when the caller leaves.
         slow = harness.gateway.store.submit(lambda _tx: go_on.wait(60))
         caller = asyncio.create_task(cancel_with_caller(harness.gateway.broker, asked))
-        await eventually(lambda: bool(harness.gateway.broker._beginning))
+        await eventually(lambda: bool(harness.gateway.broker._running._starting))
         caller.cancel()
         await asyncio.sleep(0.05)
         go_on.set()
@@ -73,7 +73,7 @@ async def test_whoever_leaves_waits_for_nobody_any_more(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         asked = request("fs.write", {"path": "a.txt", "content": "x"}, wait_ms=600_000)
         caller = asyncio.create_task(cancel_with_caller(harness.gateway.broker, asked))
-        await eventually(lambda: bool(harness.gateway.broker._waiting))
+        await eventually(lambda: bool(harness.gateway.broker._approvals.waiting))
         caller.cancel()
         async with asyncio.timeout(60):
             with pytest.raises(asyncio.CancelledError):

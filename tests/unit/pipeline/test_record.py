@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from palyra.errors import ExitCode
-from palyra.pipeline.approve import ApprovalNeeded
+from palyra.pipeline.domain.approval import ApprovalNeeded
 from palyra.pipeline.domain.budget import BudgetExhausted
 from palyra.pipeline.domain.call import CallDenied, CallRecord, CallState, CallTimedOut
 

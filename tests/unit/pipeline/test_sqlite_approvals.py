@@ -20,6 +20,7 @@ from palyra.pipeline.domain.approval import (
 )
 from palyra.pipeline.domain.spec import Arguments
 from palyra.pipeline.store import approval_tables
+from palyra.store.port import Transaction
 from palyra.store.sqlite.store import SqliteStore
 
 BINDING = ApprovalBinding(
@@ -57,9 +58,13 @@ def request(harness: JournalHarness, number: int = 0, **changes: Any) -> Approva
 
 
 def ask(store: SqliteStore, approval: Approval) -> Approval:
-    return store.transact_blocking(
-        lambda tx: approval_tables.request_approval(tx, approval, actor="x", run="r", call="c")
-    )
+    def work(tx: Transaction) -> Approval:
+        if pending := approval_tables.find_pending(tx, approval):
+            return pending
+        approval_tables.request_approval(tx, approval, actor="x", run="r", call="c")
+        return approval
+
+    return store.transact_blocking(work)
 
 
 def decide(store: SqliteStore, approval_id: str, **verdict: Any) -> Approval:

@@ -49,11 +49,11 @@ async def test_time_that_is_up_gives_the_request_back_as_pending(tmp_path: Path)
         assert approval_id is not None
         room = harness.gateway.broker.approval_waiters
         assert (await room.wait(approval_id, 0)).state is ApprovalState.PENDING
-        room.ring(approval_id)
-        assert room._bells == {}, "nobody waits, so nothing is kept"
+        room.notify(approval_id)
+        assert room._events == {}, "nobody waits, so nothing is kept"
 
 
-async def test_a_caller_that_goes_away_leaves_no_bell_behind(tmp_path: Path) -> None:
+async def test_a_caller_that_goes_away_leaves_no_event_behind(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         approval_id = (await harness.call("fs.write", WRITE)).approval_id
         assert approval_id is not None
@@ -62,7 +62,7 @@ async def test_a_caller_that_goes_away_leaves_no_bell_behind(tmp_path: Path) -> 
         await asyncio.sleep(0)
         waiter.cancel()
         await asyncio.wait([waiter])
-        assert room._bells == {}
+        assert room._events == {}
 
 
 async def test_an_expired_request_ends_the_wait_as_a_denial(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Counters of the browser daemon: what a dashboard reads, and no label that a caller or a page can choose."""
 
+from palyra.browser.service.metrics import BrowserMetrics
 from palyra.egress.domain.events import Closed, Connected, Refused
 from palyra.egress.domain.refusal import HostNotAllowed
 from palyra.egress.domain.target import Target
-from palyra.telemetry.prometheus import BrowserMetrics
 
 TARGET = Target("https", "shop.example", 443)
 

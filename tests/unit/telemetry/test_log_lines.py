@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from palyra.telemetry.call_observer import CallContext, working_for
-from palyra.telemetry.log import MAX_LINE_CHARS, JsonLines, TextLines
+from palyra.telemetry.log import MAX_LINE_CHARS, CallContext, JsonLines, TextLines, current_call
 
 TOKEN = "plr_01ARZ3NDEKTSV4RRFFQ69G5FAV_" + "s" * 43
 CALL = CallContext("01CALL", "01RUN", "agent:bot", "echo")
@@ -36,8 +35,9 @@ def test_a_document_has_its_fields_and_the_ids_of_its_call() -> None:
         "logger": "palyra.api",
         "message": "hello there",
     }
-    with working_for(CALL, None):
-        document = json.loads(lines.format(record("x", data={"status": "failed", "duration_ms": 3})))
+    token = current_call.set(CALL)
+    document = json.loads(lines.format(record("x", data={"status": "failed", "duration_ms": 3})))
+    current_call.reset(token)
     assert document["call_id"] == "01CALL" and document["run_id"] == "01RUN" and document["principal"] == "agent:bot"
     assert (document["status"], document["duration_ms"]) == ("failed", 3)
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from fakes.egress_harness import make_grant
 from fakes.gateway_harness import open_harness
 from palyra.egress.domain.events import Closed, Connected, CredentialUsed, Refused
 from palyra.egress.domain.refusal import HostNotAllowed
 from palyra.egress.domain.target import Target
+from palyra.egress.metrics import EgressMetrics
 from palyra.pipeline.domain.call import CallRecord, CallState
+from palyra.pipeline.observe import CallMetrics
 from palyra.telemetry.prometheus import PrometheusMetrics
 
 
@@ -33,9 +34,10 @@ def rendered(metrics: PrometheusMetrics) -> list[str]:
 
 
 def test_calls_are_counted_by_tool_and_ending() -> None:
-    metrics = PrometheusMetrics({"echo"})
-    metrics.call_ended(a_record(started_ms=1_000, ended_ms=1_250))
-    metrics.call_ended(a_record(state=CallState.DENIED, error={"code": "call.denied"}))
+    metrics = PrometheusMetrics()
+    calls = CallMetrics(metrics.registry, {"echo"})
+    calls.count(a_record(started_ms=1_000, ended_ms=1_250))
+    calls.count(a_record(state=CallState.DENIED, error={"code": "call.denied"}))
     lines = rendered(metrics)
     assert 'palyra_calls_total{state="succeeded",tool="echo"} 1.0' in lines
     assert 'palyra_calls_total{state="denied",tool="echo"} 1.0' in lines
@@ -45,16 +47,17 @@ def test_calls_are_counted_by_tool_and_ending() -> None:
 
 @pytest.mark.promise("P-floods")
 def test_names_that_callers_make_up_share_one_label() -> None:
-    metrics = PrometheusMetrics({"echo"})
+    metrics = PrometheusMetrics()
+    calls = CallMetrics(metrics.registry, {"echo"})
     for number in range(1_000):
-        metrics.call_ended(a_record(tool=f"made.up{number}", state=CallState.REFUSED))
+        calls.count(a_record(tool=f"made.up{number}", state=CallState.REFUSED))
     lines = rendered(metrics)
     assert 'palyra_calls_total{state="refused",tool="unknown"} 1000.0' in lines
     assert len(lines) < 80 and not any("made.up" in line for line in lines)
 
 
 def test_reloads_and_gauges() -> None:
-    metrics = PrometheusMetrics(())
+    metrics = PrometheusMetrics()
     readings = iter((3.0, 4.0))
     metrics.watch("palyra_test", "A test.", lambda: next(readings))
     metrics.policy_reloaded("rejected")
@@ -76,15 +79,13 @@ async def test_a_running_gateway_tells_its_head_and_what_waits(tmp_path: Path) -
 
 
 def test_egress_is_counted_without_names_of_hosts() -> None:
-    metrics = PrometheusMetrics(set())
-    grant = make_grant("site.test")
+    metrics = PrometheusMetrics()
+    egress = EgressMetrics(metrics.registry)
     target = Target.of("site.test", 443, scheme="https")
-    metrics.egress_happened(grant, Connected(target=target, address="192.0.2.1", face="connect"))
-    metrics.egress_happened(grant, Closed(target=target, up=5, down=7, reason="done"))
-    metrics.egress_happened(grant, Refused.of(HostNotAllowed("no", host="evil.test"), "socks5"))
-    metrics.egress_happened(
-        grant, CredentialUsed(target=target, secret_ref="global/k", header_name="X", method="GET", path="/")
-    )
+    egress.count(Connected(target=target, address="192.0.2.1", face="connect"))
+    egress.count(Closed(target=target, up=5, down=7, reason="done"))
+    egress.count(Refused.of(HostNotAllowed("no", host="evil.test"), "socks5"))
+    egress.count(CredentialUsed(target=target, secret_ref="global/k", header_name="X", method="GET", path="/"))
     shown = metrics.render().decode()
     assert 'palyra_egress_connections_total{face="connect"} 1.0' in shown
     assert 'palyra_egress_refusals_total{code="egress.host_not_allowed",face="socks5"} 1.0' in shown

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,6 +14,9 @@ from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.store.run_tables import return_budget
 from palyra.store.event import NewEvent
 from palyra.store.port import Store
+
+if TYPE_CHECKING:
+    from palyra.egress.metrics import EgressMetrics
 
 log = logging.getLogger("palyra.egress")
 
@@ -28,22 +31,13 @@ MAX_WAITING = 65_536
 ENTRIES_PER_TRANSACTION = 256
 
 
-class EgressMetrics(Protocol):
-    def egress_happened(self, grant: EgressGrant, event: EgressEvent) -> None: ...
-
-
-class _Unwatched:
-    def egress_happened(self, grant: EgressGrant, event: EgressEvent) -> None:
-        pass
-
-
 class JournalObserver:
     """``happened`` never waits: a task writes in the background. ``flush`` waits until all that was told is written."""
 
-    def __init__(self, store: Store, *, actor: str, metrics: EgressMetrics | None = None) -> None:
+    def __init__(self, store: Store, *, actor: str, metrics: "EgressMetrics | None" = None) -> None:
         self._store = store
         self._actor = actor
-        self._metrics = metrics or _Unwatched()
+        self._metrics = metrics
         self._waiting: list[NewEvent] = []
         self._counts: Counter[tuple[str, bool]] = Counter()
         self._kinds: dict[str, set[str]] = {}
@@ -51,7 +45,8 @@ class JournalObserver:
         self._writing: asyncio.Task[None] | None = None
 
     def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
-        self._metrics.egress_happened(grant, event)
+        if self._metrics is not None:
+            self._metrics.count(event)
         kind = (grant.grant_id, isinstance(event, Refused))
         self._counts[kind] += 1
         is_first = self._is_first_of_its_kind(grant, event)

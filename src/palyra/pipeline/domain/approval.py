@@ -13,7 +13,7 @@ import msgspec
 
 from palyra.canonical import canonical_json, digest_of
 from palyra.clock import rfc3339
-from palyra.errors import Denied, InvalidInput, LimitExceeded
+from palyra.errors import Denied, InvalidInput, LimitExceeded, NeedsApproval
 
 # A pattern over arguments that an operator writes: ``{"path": "docs/**", "mode": "append"}``.
 #
@@ -324,3 +324,18 @@ def match_scope(
         case _:
             fits = False
     return approval.scope if fits else None
+
+
+class ApprovalNeeded(NeedsApproval):
+    code = "call.needs_approval"
+
+
+def build_approval_error(approval: Approval) -> ApprovalNeeded:
+    return ApprovalNeeded(
+        f"{approval.binding.tool} needs a person's approval",
+        hint=f"approve it with: palyra approvals approve {approval.id} - then make the same call again",
+        approval_id=approval.id,
+        expires_ms=approval.expires_ms,
+        default="deny",
+        policies=list(approval.policies),
+    )

@@ -1,6 +1,7 @@
 """What a run may spend. A call reserves before it starts and settles to what it used; a denial costs nothing."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
@@ -52,16 +53,16 @@ class RunBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return {kind: Account(cap=self.cap(kind)) for kind in BudgetKind}
 
 
+@dataclass
 class Usage:
-    """What a call has used so far, noted by its executor while it runs: however the call ends, that is charged.
+    """What a call has used so far, noted by its executor while it runs. It is charged however the call ends.
 
     What a call leaves running is charged at the end of the call with the most that it may use. Once ``is_taken`` a
-    smaller amount does not reach the account by being noted: whoever knows it gives back the rest.
+    smaller amount no longer reaches the account by being noted: the executor has to return the rest.
     """
 
-    def __init__(self) -> None:
-        self.noted: dict[BudgetKind, int] = {}
-        self.is_taken = False
+    noted: dict[BudgetKind, int] = field(default_factory=dict)
+    is_taken: bool = False
 
     def take(self) -> dict[BudgetKind, int]:
         """For the one who charges it, right before that."""

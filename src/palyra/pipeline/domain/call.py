@@ -1,9 +1,8 @@
 """One tool call: who asks for what, the decision on it, the states it goes through."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -351,16 +350,3 @@ def build_call_event(record: CallRecord, kind: str, *, by: str | None = None, **
         call=record.call_id,
         payload=payload,
     )
-
-
-# What the tools' adapters need from the store, declared here by the consumer.
-
-
-class CallEnd(Protocol):
-    def call_ended(self, record: CallRecord) -> None: ...
-
-
-class CallObserver(Protocol):
-    """Watches calls from outside: counters, logs, spans."""
-
-    def watching(self, asked: CallRecord) -> AbstractContextManager[CallEnd]: ...

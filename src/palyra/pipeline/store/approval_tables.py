@@ -39,15 +39,17 @@ MAX_LISTED_APPROVALS = 500
 _decode = msgspec.json.Decoder(Approval)
 
 
-def request_approval(tx: Transaction, approval: Approval, *, actor: str, run: str, call: str) -> Approval:
-    """The pending request for exactly this call: the one that already waits, or this new one."""
-    waiting = tx.execute(
+def find_pending(tx: Transaction, request: Approval) -> Approval | None:
+    """Return the pending request for exactly this call."""
+    rows = tx.execute(
         "SELECT record FROM approvals WHERE state = 'pending' AND principal = ? AND tool = ? AND binding = ?"
         " AND session = ? AND expires_ms > ?",
-        (approval.binding.principal, approval.binding.tool, approval.binding.digest, approval.session, tx.now_ms),
+        (request.binding.principal, request.binding.tool, request.binding.digest, request.session, tx.now_ms),
     )
-    if waiting:
-        return _decode.decode(waiting[0][0])
+    return _decode.decode(rows[0][0]) if rows else None
+
+
+def request_approval(tx: Transaction, approval: Approval, *, actor: str, run: str, call: str) -> None:
     ((pending,),) = tx.execute(
         "SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND principal = ?", (approval.binding.principal,)
     )
@@ -69,7 +71,6 @@ def request_approval(tx: Transaction, approval: Approval, *, actor: str, run: st
         ),
     )
     _append_event(tx, "approval.requested", approval, actor, run=run, call=call)
-    return approval
 
 
 def find_cover(tx: Transaction, binding: ApprovalBinding, arguments: Arguments, session: str) -> Approval | None:

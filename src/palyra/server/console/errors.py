@@ -1,13 +1,14 @@
 """What the console refuses, each with its code."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.responses import Response
 
 from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError, exit_code_of
 from palyra.server.console.limits import MAX_IDEMPOTENCY_KEY_CHARS
-from palyra.server.http.envelope import EXIT_CODE_HEADER
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
 
 
 class NotLoggedIn(Denied):
@@ -104,7 +105,11 @@ def problem_of(error: PalyraError) -> dict[str, Any]:
     }
 
 
-def answer_problem(error: PalyraError) -> Response:
+def answer_problem(error: PalyraError) -> "Response":
+    from starlette.responses import Response
+
+    from palyra.server.http.envelope import EXIT_CODE_HEADER
+
     headers = {EXIT_CODE_HEADER: str(int(exit_code_of(error))), "Cache-Control": "no-store"}
     if (seconds := error.details.get("retry_after_seconds")) is not None:
         headers["Retry-After"] = str(seconds)

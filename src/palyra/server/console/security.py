@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -23,8 +23,10 @@ from palyra.server.console.limits import (
     SESSION_LIFE_MS,
     SESSION_NOTE_MS,
 )
-from palyra.server.context import ApiStore
 from palyra.store.event import NewEvent
+
+if TYPE_CHECKING:
+    from palyra.server.context import ApiStore
 
 ACTOR = "palyrad"
 FORGED: tuple[type[PalyraError], ...] = (CrossOrigin, CsrfMissing)
@@ -35,7 +37,7 @@ MAX_PATH_CHARS = 128
 class Forgeries:
     """One entry a minute for each reason, with how many there were since the one before it."""
 
-    def __init__(self, store: ApiStore, clock: Clock) -> None:
+    def __init__(self, store: "ApiStore", clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._counted: dict[str, int] = {}

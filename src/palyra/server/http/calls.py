@@ -138,7 +138,7 @@ async def _withdraw(service: ApiService, caller: Caller, approval_id: str) -> No
     verdict = Verdict(event=ApprovalEvent.WITHDRAW, by=str(caller.principal), reason="the call was cancelled")
     with contextlib.suppress(AlreadyDecided, ApprovalExpired):
         await service.store.transact(lambda tx: decide(tx, approval_id, verdict, actor=caller.actor))
-    service.broker.approval_waiters.ring(approval_id)
+    service.broker.approval_waiters.notify(approval_id)
 
 
 @described("The call's journal entries as server-sent events.", answers="events")

@@ -119,7 +119,7 @@ async def decide_approval(
         in_force=service.in_force(approval.binding.tool),
     )
     decided = await service.store.transact(lambda tx: decide(tx, approval_id, verdict, actor=caller.actor))
-    service.broker.approval_waiters.ring(approval_id)
+    service.broker.approval_waiters.notify(approval_id)
     return approval_view(service, decided)
 
 

@@ -11,7 +11,6 @@ from palyra.errors import LimitExceeded
 from palyra.executors.mcp_upstream.spec import DefinitionKind, ToolDefinition
 from palyra.identity.api_tokens import TokenScope, authenticate
 from palyra.ids import ApprovalId, CallId, Principal, RunId, ToolName
-from palyra.pipeline.broker import cancel_with_caller
 from palyra.pipeline.domain.approval import (
     AlreadyDecided,
     Approval,
@@ -24,6 +23,7 @@ from palyra.pipeline.domain.approval import (
 )
 from palyra.pipeline.domain.call import CallRecord, ToolRequestContext, UnknownTool, build_policy_request
 from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolSpec
+from palyra.pipeline.execute import cancel_with_caller
 from palyra.pipeline.intake import CallRequest
 from palyra.pipeline.store.approval_tables import decide, read_approval
 from palyra.pipeline.store.call_tables import list_recent_calls, read_call
@@ -201,7 +201,7 @@ class McpBackend:
         )
         with contextlib.suppress(AlreadyDecided, ApprovalExpired, ApprovalOutdated):
             await self._service.store.transact(lambda tx: decide(tx, approval.id, verdict, actor=caller.actor))
-        self._service.broker.approval_waiters.ring(approval.id)
+        self._service.broker.approval_waiters.notify(approval.id)
 
     async def call_record(self, caller: McpCaller, call_id: CallId) -> CallRecord:
         return await asyncio.to_thread(read_call, self._service.store, call_id, caller.principal)

@@ -1,4 +1,4 @@
-"""What watches calls: counters, log, spans; and that a whole gateway has it."""
+"""Calls are counted, logged and traced, and a whole gateway does so."""
 
 import asyncio
 import json
@@ -14,15 +14,15 @@ from fakes.call_record import record
 from fakes.gateway_harness import open_harness
 from palyra.daemon import gateway_wiring
 from palyra.pipeline.domain.call import CallRecord
-from palyra.telemetry.call_observer import CallTracing, CallWatch, current_call
-from palyra.telemetry.log import JsonLines
+from palyra.pipeline.observe import CallMetrics, CallObserver, CallTracing
+from palyra.telemetry.log import CallContext, JsonLines, current_call
 
 
-class Counted:
+class FakeCounters:
     def __init__(self) -> None:
         self.ended: list[CallRecord] = []
 
-    def call_ended(self, record: CallRecord) -> None:
+    def count(self, record: CallRecord) -> None:
         self.ended.append(record)
 
 
@@ -38,13 +38,13 @@ class Lines(logging.Handler):
 
 
 async def test_the_end_of_a_call_is_counted_and_logged_without_its_content(caplog: pytest.LogCaptureFixture) -> None:
-    counted, lines = Counted(), Lines()
+    counted, lines = FakeCounters(), Lines()
     caplog.set_level(logging.INFO, "palyra.calls")
     logging.getLogger("palyra.calls").addHandler(lines)
-    with CallWatch(counted, None).watching(record()) as watch:
-        assert (call := current_call()) is not None and call.call_id == "01CALL"
-        watch.call_ended(record(result={"text": "PRIVATE"}, error={"code": "call.denied", "message": "PRIVATE"}))
-    assert current_call() is None and not counted.ended
+    with CallObserver(counted, None).observe(record()) as note_end:
+        assert (call := current_call.get()) is not None and call.call_id == "01CALL"
+        note_end(record(result={"text": "PRIVATE"}, error={"code": "call.denied", "message": "PRIVATE"}))
+    assert current_call.get() is None and not counted.ended
     await asyncio.sleep(0)
     logging.getLogger("palyra.calls").removeHandler(lines)
     assert len(counted.ended) == 1
@@ -61,7 +61,11 @@ async def test_a_gateway_logs_its_calls_and_makes_spans_of_them(
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(kept))
     tracing = CallTracing(provider.get_tracer("test"), {"echo"})
-    monkeypatch.setattr(gateway_wiring, "watch_calls", lambda counters, _known: CallWatch(counters, tracing))
+    monkeypatch.setattr(
+        gateway_wiring,
+        "build_observer",
+        lambda registry, known: CallObserver(CallMetrics(registry, known), tracing),
+    )
     caplog.set_level(logging.INFO, "palyra.calls")
     async with open_harness(tmp_path) as harness:
         ended = await harness.call("echo", {"text": "PRIVATE"}, principal="user:operator")
@@ -73,3 +77,15 @@ async def test_a_gateway_logs_its_calls_and_makes_spans_of_them(
     assert f'palyra_calls_total{{state="{ended.state.value}",tool="echo"}} 1.0' in metrics
     assert [one.getMessage() for one in caplog.records] == [f"echo {ended.state.value}"]
     assert "PRIVATE" not in span.to_json() + caplog.text
+
+
+async def test_the_context_holds_in_tasks_and_threads_and_not_outside() -> None:
+    async def look() -> CallContext | None:
+        return current_call.get()
+
+    outside = asyncio.create_task(look())
+    with CallObserver(None, None).observe(record()):
+        inside = current_call.get()
+        assert inside is not None and inside.call_id == "01CALL"
+        assert inside == await asyncio.create_task(look()) == await asyncio.to_thread(current_call.get)
+    assert current_call.get() is None and await outside is None
