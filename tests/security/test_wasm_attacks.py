@@ -982,7 +982,7 @@ async def test_what_two_calls_met_at_the_host_is_never_mixed_up(tmp_path):
 CONFINED = """
 import ctypes, os, socket, sys
 sys.path.insert(0, sys.argv[1])
-from palyra.wasm import confinement
+from palyra.wasm.process import confinement
 here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 inside = os.open("/etc/hostname", os.O_RDONLY)
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,7 +1,8 @@
-"""The folder of compiled modules: who writes there, and what goes when it holds too much.
+"""Compile modules in a process of their own, and keep the results in memory and in a bounded folder.
 
-Several processes share it. Who writes holds the folder, with others; who makes room holds it alone, so that nothing
-goes that was written meanwhile. Files say by their time when they were last loaded. A process that dies lets go.
+Several processes share the folder. A writer holds a shared lock on it, and the process that makes room an exclusive
+one, so that no new file is removed. A file's time says when it was last loaded. The kernel releases the lock of a
+process that dies.
 """
 
 import asyncio
@@ -25,14 +26,14 @@ import msgspec
 from palyra.wasm.domain.frames import Compile, Compiled
 from palyra.wasm.domain.limits import MAX_COMPILED_BYTES, PoolSettings
 from palyra.wasm.domain.module_facts import ModuleFacts
-from palyra.wasm.domain.outcome import CompileFailed, LinkFailed, shown
-from palyra.wasm.process.fork_server import COMPILER, WorkerSource, carried_out
+from palyra.wasm.domain.outcome import CompileFailed, LinkFailed, render_text
+from palyra.wasm.process.fork_server import COMPILER, WorkerSource, carry_out
 from palyra.wasm.process.pool import LinkBroken, WorkerLink
 
 _DIR_MODE: Final = 0o700
 _COMPILED: Final = re.compile(r"[0-9a-f]{64}\.cwasm")
 _HALF_WRITTEN: Final = re.compile(r"[0-9a-f]{64}\.[0-9]+\.[0-9a-f]{16}")
-# Making room takes milliseconds: who waits longer than this waits for a process that hangs.
+# Making room takes milliseconds: a process that holds the lock longer hangs.
 _HELD_SECONDS: Final = 5.0
 _LOOK_AGAIN_SECONDS: Final = 0.005
 # What was written or loaded so recently may be on its way into a worker, also of another process.
@@ -40,7 +41,7 @@ REST_SECONDS: Final = 60.0
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """What went to make room. Nothing where the folder was ``busy``: then trying again later is worth it."""
+    """The files that were removed to make room. Where the folder was ``busy``, a later attempt is worthwhile."""
 
     files: int = 0
     size: int = 0
@@ -62,30 +63,30 @@ class CacheFolder:
         self._now = now
 
     @contextlib.contextmanager
-    def written_to(self) -> Iterator[None]:
-        """Nobody makes room meanwhile. Raises ``OSError`` where that cannot be had in time."""
+    def lock_for_writing(self) -> Iterator[None]:
+        """Keep other processes from making room meanwhile. Raises ``OSError`` if the lock is not free in time."""
         self.directory.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
-        folder = self._opened()
+        folder = self._open_folder()
         try:
-            _held(folder, fcntl.LOCK_SH, _HELD_SECONDS)
+            _lock_folder(folder, fcntl.LOCK_SH, _HELD_SECONDS)
             yield
         finally:
             os.close(folder)
 
     def make_room(self, in_use: Collection[str] = ()) -> Removed:
-        """Removes what was not used for longest until the rest is within the bound, and what a process that was killed
-        left half written. ``in_use`` counts as used now.
+        """Remove the files that were not used for longest until the rest is within the bound.
 
-        Nothing goes while somebody writes: who writes makes room afterwards, unless it dies or hangs before.
+        Files that a killed process left half written go too. ``in_use`` counts as used now. Nothing is removed while
+        another process writes: that process makes room afterwards, unless it dies or hangs before.
         """
         try:
-            folder = self._opened()
+            folder = self._open_folder()
         except FileNotFoundError:
             return Removed()
         try:
-            _held(folder, fcntl.LOCK_EX, 0)
+            _lock_folder(folder, fcntl.LOCK_EX, 0)
             for name in in_use:
-                # Some of it was never written, or went before.
+                # Some files were never written, or are removed already.
                 with contextlib.suppress(OSError):
                     os.utime(name, dir_fd=folder, follow_symlinks=False)
             return self._remove(folder)
@@ -110,13 +111,13 @@ class CacheFolder:
                 size += entry.size
         return Removed(files, size)
 
-    def _opened(self) -> int:
+    def _open_folder(self) -> int:
         # A link to another disk is its owner's to make: the folder around it is the owner's alone.
         return os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _entries(folder: int) -> list[_Entry]:
-    """Files of other names are not ours, neither to count nor to delete."""
+    """List our files. Files of other names are neither counted nor deleted."""
     found = []
     for name in os.listdir(folder):
         if not _COMPILED.fullmatch(name) and not _HALF_WRITTEN.fullmatch(name):
@@ -128,7 +129,7 @@ def _entries(folder: int) -> list[_Entry]:
     return found
 
 
-def _held(folder: int, how: int, patience: float) -> None:
+def _lock_folder(folder: int, how: int, patience: float) -> None:
     until = time.monotonic() + patience
     while True:
         try:
@@ -138,14 +139,6 @@ def _held(folder: int, how: int, patience: float) -> None:
                 raise
         time.sleep(_LOOK_AGAIN_SECONDS)
 
-
-# Compiled modules, in memory and on disk.
-#
-# Compiled code is trusted when it is loaded, so a file is only ever used under a tag that this installation's key
-# made for exactly this module and this engine.
-#
-# The bytes that were checked are the bytes that are loaded: a file is copied into a memory file first, sealed, and
-# never looked at again. The folder is bounded: what was loaded longest ago goes first (``cache_folder``).
 
 _MAGIC: Final = b"palyra-wasm-1\n\0\0"
 _TAG_BYTES: Final = 32
@@ -181,7 +174,7 @@ def memory_file(size: int) -> int:
     return descriptor
 
 
-def filled_memory_file(content: bytes) -> int:
+def fill_memory_file(content: bytes) -> int:
     descriptor = memory_file(0)
     view = memoryview(content)
     while view:
@@ -190,7 +183,13 @@ def filled_memory_file(content: bytes) -> int:
 
 
 class CompiledCache:
-    """``on_refused`` is told of files that were not what their name says, with a reason."""
+    """Compiled modules in memory and on disk.
+
+    Compiled code is trusted when it is loaded, so a file is only used under a tag that this installation's key made
+    for exactly this module and this engine. A file is copied into a memory file first and sealed: the bytes that were
+    checked are the bytes that are loaded. ``on_refused`` receives the name of each file whose content does not fit
+    its name, and the reason.
+    """
 
     def __init__(
         self, folder: CacheFolder, key: bytes, *, memory_bytes: int, on_refused: Callable[[str, str], None]
@@ -209,7 +208,7 @@ class CompiledCache:
         return stored
 
     def keep(self, digest: bytes, engine: str, stored: Stored) -> None:
-        """Makes room by letting go of what was not used for longest, but never of this one."""
+        """Keep ``stored``, and close what was not used for longest to make room for it."""
         old = self._kept.pop((digest, engine), None)
         if old is not None:
             self._used -= old.size
@@ -239,14 +238,14 @@ class CompiledCache:
         return mac.digest()
 
     def write(self, digest: bytes, engine: str, stored: Stored) -> None:
-        """Blocking. A file that cannot be written is no error: the module is compiled again next time."""
+        """Write a module to disk, blocking. A failure is ignored: the module is compiled again next time."""
         facts = _ENCODER.encode(stored.facts)
         target = self.path(digest, engine)
         scratch = target.with_suffix(f".{os.getpid()}.{os.urandom(8).hex()}")
         with mmap.mmap(stored.descriptor, stored.size, mmap.MAP_SHARED, mmap.PROT_READ) as compiled:
             head = _MAGIC + self._tag(digest, engine, facts, compiled) + _LENGTHS.pack(len(facts), stored.size) + facts
             try:
-                with self._folder.written_to():
+                with self._folder.lock_for_writing():
                     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                     with open(descriptor, "wb") as file:
                         file.write(head)
@@ -257,24 +256,24 @@ class CompiledCache:
                     scratch.unlink()
 
     def make_room(self, kept: Collection[Path]) -> Removed:
-        """Blocking. ``kept`` are the files of what is in memory: their modules run without being loaded again."""
+        """Make room, blocking. ``kept`` are the files of modules in memory, which run without being loaded again."""
         return self._folder.make_room([path.name for path in kept])
 
     def kept_files(self) -> list[Path]:
         return [self.path(digest, engine) for digest, engine in self._kept]
 
     def read(self, digest: bytes, engine: str) -> Stored | None:
-        """Blocking. None when there is no file, or none that can be trusted; such a one is removed."""
+        """Load a module from disk, blocking. A file that cannot be trusted is removed."""
         path = self.path(digest, engine)
         try:
-            return self._checked(path, digest, engine)
+            return self._read_checked(path, digest, engine)
         except _Refused as refused:
             self._on_refused(path.name, str(refused))
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
 
-    def _checked(self, path: Path, digest: bytes, engine: str) -> Stored | None:
+    def _read_checked(self, path: Path, digest: bytes, engine: str) -> Stored | None:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -320,11 +319,9 @@ def seal(descriptor: int) -> None:
 
 
 def seal_size(descriptor: int) -> None:
-    """The other side may write, but neither lengthen nor shorten what the daemon will map."""
+    """Let the other process write, but not change the length that the daemon will map."""
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
 
-
-# Has a module compiled by a process of its own, which is killed when it takes too long.
 
 _MS_PER_SECOND: Final = 1_000
 # Names of imports are in it, and their types.
@@ -332,18 +329,20 @@ _MAX_SAID_CHARS: Final = 2_048
 
 
 async def compile_in_process(source: WorkerSource, settings: PoolSettings, module: bytes) -> Stored:
-    given = await carried_out(lambda: filled_memory_file(module), os.close)
+    """Have a module compiled by a process of its own, which is killed when it takes too long."""
+    """Have a module compiled by a process of its own, which is killed when it takes too long."""
+    given = await carry_out(lambda: fill_memory_file(module), os.close)
     made = -1
     try:
         made = memory_file(MAX_COMPILED_BYTES)
         seal_size(made)
         answer = await _ask(source, settings, Compile(size=len(module), room=MAX_COMPILED_BYTES), (given, made))
         if answer.kind == "link":
-            raise LinkFailed(shown(answer.message, _MAX_SAID_CHARS))
+            raise LinkFailed(render_text(answer.message, _MAX_SAID_CHARS))
         if answer.kind or answer.facts is None or not 0 < answer.size <= MAX_COMPILED_BYTES:
-            raise CompileFailed(shown(answer.message, _MAX_SAID_CHARS) or "the compiler gave no module")
+            raise CompileFailed(render_text(answer.message, _MAX_SAID_CHARS) or "the compiler gave no module")
         # A copy: nothing that the compiling process could still write to.
-        descriptor = await carried_out(lambda: _copy(made, answer.size), os.close)
+        descriptor = await carry_out(lambda: _copy(made, answer.size), os.close)
         return Stored(descriptor, answer.size, answer.facts)
     finally:
         os.close(given)
@@ -374,6 +373,6 @@ async def _ask(
 
 def _copy(descriptor: int, size: int) -> int:
     with mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ) as content:
-        copy = filled_memory_file(content[:size])
+        copy = fill_memory_file(content[:size])
     seal(copy)
     return copy

@@ -1,4 +1,7 @@
-"""A guest's question to the outside, judged by its shape before anybody is asked. The worker is not trusted."""
+"""Answers a guest's questions in the daemon: resolves handles, checks, counts, asks the services, bounds the time.
+
+The worker is not trusted: a question is judged by its shape before a service sees it.
+"""
 
 import asyncio
 import logging
@@ -45,7 +48,7 @@ KIND_OF: Final = {
 
 
 def check_key(key: str, *, may_be_empty: bool = False) -> Status:
-    """A key is a relative path of ordinary names; ``may_be_empty`` for the prefix of a listing."""
+    """Check that a key is a relative path of ordinary names. The prefix of a listing ``may_be_empty``."""
     if may_be_empty and not key:
         return Status.OK
     if len(key.encode("utf-8", "surrogatepass")) > MAX_STORAGE_KEY_BYTES:
@@ -98,8 +101,6 @@ def guest_request(ask: Ask, grants: CapabilityGrantSet, limits: RuntimeLimits) -
         max_response_bytes=limits.max_response_bytes,
     )
 
-
-# Answers a guest's questions in the daemon: resolves handles, checks, counts, asks the services, bounds the time.
 
 _LOG = logging.getLogger("palyra.wasm")
 _ENCODER: Final = msgspec.msgpack.Encoder()

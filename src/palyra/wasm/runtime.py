@@ -1,4 +1,4 @@
-"""Tier A as the daemon sees it: compile a module once, run it as often as one likes, each time as if the first."""
+"""Tier A in the daemon: compile a module once, run it as often as wanted, each time as if the first."""
 
 import asyncio
 import hashlib
@@ -15,7 +15,7 @@ from palyra.wasm.domain.frames import Ask, Call, Done, Load, Loaded, Unload
 from palyra.wasm.domain.grants import NOTHING_GRANTED, CapabilityGrantSet
 from palyra.wasm.domain.host_interface import LOG_LEVELS, RUN, HostServices, NoServices
 from palyra.wasm.domain.limits import DEFAULT_TIMEOUT_MS, PoolSettings, RuntimeLimits
-from palyra.wasm.domain.module_facts import ModuleFacts, entry_form, shared_out
+from palyra.wasm.domain.module_facts import ModuleFacts, entry_form, share_out
 from palyra.wasm.domain.outcome import (
     CUT,
     CompileFailed,
@@ -26,8 +26,8 @@ from palyra.wasm.domain.outcome import (
     WasmOutcome,
     WasmUsage,
     WorkerLost,
-    reported,
-    shown,
+    build_error,
+    render_text,
 )
 from palyra.wasm.host_call_dispatcher import HostAnswers
 from palyra.wasm.process.fork_server import WorkerSource
@@ -39,8 +39,6 @@ _US_PER_MS: Final = 1_000
 # Loading the largest module takes a third of a second on a busy machine.
 _LOAD_SECONDS: Final = 60.0
 _NO_SERVICES: Final = NoServices()
-# Of modules, entry points and limits together; more are worked out anew.
-_MAX_KNOWN_BOUNDS: Final = 1_024
 
 
 class CompiledModule(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,10 +71,9 @@ class WasmRuntime:
         )
         self._compiling = asyncio.Semaphore(max(1, self._settings.compiling))
         self._being_compiled: dict[bytes, asyncio.Lock] = {}
-        # What makes room on disk beside the calls, and whether it has to look: also at what earlier processes left.
+        # The task that makes room on disk. It has to look at first: earlier processes may have left too much.
         self._making_room: asyncio.Task[None] | None = None
         self._may_be_full = True
-        self._known_bounds: dict[tuple[str, str, RuntimeLimits], tuple[int, int]] = {}
 
     @property
     def limits(self) -> RuntimeLimits:
@@ -92,11 +89,11 @@ class WasmRuntime:
         _LOG.warning("a compiled module in the cache was not used: %s: %s", name, why)
 
     async def start(self) -> None:
-        """Starts workers ahead of the first call. Without it the first call does."""
+        """Start workers before the first call, which otherwise does it."""
         await self.pool.start()
 
     async def close(self) -> None:
-        """Ends every worker and whatever runs in it."""
+        """End every worker and its guest."""
         await self.pool.close()
         await self._source.close()
         if self._making_room is not None:
@@ -104,7 +101,7 @@ class WasmRuntime:
         self._cache.close()
 
     async def compile(self, module: bytes) -> CompiledModule:
-        """Quick for a module that was compiled before. Raises ``CompileFailed`` or ``LinkFailed``."""
+        """Compile a module, or find its compiled form. Raises ``CompileFailed`` or ``LinkFailed``."""
         if len(module) > self._settings.max_module_bytes:
             raise CompileFailed(
                 f"the module has {len(module)} bytes, {self._settings.max_module_bytes} are allowed", size=len(module)
@@ -114,11 +111,11 @@ class WasmRuntime:
         lock = self._being_compiled.setdefault(digest, asyncio.Lock())
         try:
             async with lock:
-                stored = await self._stored(digest)
+                stored = await self._find_stored(digest)
                 if stored is None:
                     async with self._compiling:
                         stored = await compile_in_process(self._source, self._settings, module)
-                    # Before it is kept: what is kept may be let go at any time, and its descriptor with it.
+                    # Written first: the cache may close the descriptor of what it keeps at any time.
                     await asyncio.to_thread(self._cache.write, digest, self.pool.engine, stored)
                     self._cache.keep(digest, self.pool.engine, stored)
                     self._may_be_full = True
@@ -129,11 +126,11 @@ class WasmRuntime:
                 self._being_compiled.pop(digest, None)
 
     def _make_room(self) -> None:
-        """Beside the call that had something compiled, which does not wait for it."""
+        """Make room in a task: the call that had something compiled does not wait for it."""
         if self._may_be_full and (self._making_room is None or self._making_room.done()):
-            self._making_room = asyncio.create_task(self._room_made(), name="palyra-wasm-cache")
+            self._making_room = asyncio.create_task(self._make_room_now(), name="palyra-wasm-cache")
 
-    async def _room_made(self) -> None:
+    async def _make_room_now(self) -> None:
         while self._may_be_full:
             self._may_be_full = False
             try:
@@ -148,7 +145,7 @@ class WasmRuntime:
                         removed.size,
                     )
                 if removed.busy and not self._may_be_full:
-                    # Waited for is nobody. Where it is this process that writes, that looks again by itself.
+                    # If this process is the one that writes, its compilation tries again afterwards.
                     self._may_be_full = True
                     if not self._being_compiled:
                         _LOG.warning(
@@ -157,7 +154,7 @@ class WasmRuntime:
                         )
                     return
 
-    async def _stored(self, digest: bytes) -> Stored | None:
+    async def _find_stored(self, digest: bytes) -> Stored | None:
         stored = self._cache.in_memory(digest, self.pool.engine)
         if stored is None:
             stored = await asyncio.to_thread(self._cache.read, digest, self.pool.engine)
@@ -177,11 +174,12 @@ class WasmRuntime:
         limits: RuntimeLimits | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> WasmOutcome:
-        """Runs a guest to its end. Every error but ``Quota`` and ``NotCompiled`` tells what was used and logged."""
+        """Run a guest to its end. Every error but ``Quota`` and ``NotCompiled`` carries usage and logs."""
         within = (limits or self._limits).within(self._limits)
         if len(input) > within.max_input_bytes:
             raise InputTooLarge(f"the input has {len(input)} bytes, {within.max_input_bytes} are allowed")
-        memory_bytes, table_elements = self._bounds(module, entry, within)
+        entry_form(module.facts, entry)
+        memory_bytes, table_elements = share_out(module.facts, within)
         digest = bytes.fromhex(module.digest)
         call = Call(
             digest=digest,
@@ -220,28 +218,16 @@ class WasmRuntime:
                 self.pool.release(link)
         return _outcome(done, answers, services, within)
 
-    def _bounds(self, module: CompiledModule, entry: str, limits: RuntimeLimits) -> tuple[int, int]:
-        """What each memory and each table may grow to. Calls of one module ask the same again and again."""
-        asked = (module.digest, entry, limits)
-        found = self._known_bounds.get(asked)
-        if found is None:
-            entry_form(module.facts, entry)
-            found = shared_out(module.facts, limits)
-            if len(self._known_bounds) >= _MAX_KNOWN_BOUNDS:
-                self._known_bounds.clear()
-            self._known_bounds[asked] = found
-        return found
-
     async def _load(self, link: WorkerLink, digest: bytes) -> None:
-        stored = await self._stored(digest)
+        stored = await self._find_stored(digest)
         if stored is None:
             raise NotCompiled("the compiled module is neither in memory nor on disk")
         while len(link.loaded) >= self._settings.loaded_per_worker:
             oldest = next(iter(link.loaded))
             del link.loaded[oldest]
             await link.send(Unload(digest=oldest))
-            stored = await self._stored(digest) or stored
-        # Another call may make the cache let go of the original while this one is on its way.
+            stored = await self._find_stored(digest) or stored
+        # Another call may make the cache close the original before the worker has it.
         descriptor = os.dup(stored.descriptor)
         frame = Load(digest=digest, form=stored.facts.form, size=stored.size, facts=stored.facts)
         try:
@@ -255,12 +241,14 @@ class WasmRuntime:
         if not isinstance(answer, Loaded) or answer.digest != digest:
             raise WorkerLost("the worker process does not keep the protocol")
         if answer.problem:
-            raise NotCompiled(f"the compiled module cannot be loaded: {shown(answer.problem, 500)}")
+            raise NotCompiled(f"the compiled module cannot be loaded: {render_text(answer.problem, 500)}")
         link.loaded[digest] = None
 
     async def _converse(self, link: WorkerLink, call: Call, answers: HostAnswers, timeout_ms: int) -> Done:
-        """From the call to its end, with the guest's questions between. The guest stops itself in time; who does not is
-        killed with its worker."""
+        """Send the call, answer the guest's questions, and return its end.
+
+        The guest stops itself in time. A worker that does not is killed with its guest.
+        """
         try:
             async with asyncio.timeout((timeout_ms + self._settings.kill_grace_ms) / _MS_PER_SECOND):
                 await link.send(call)
@@ -270,7 +258,7 @@ class WasmRuntime:
                         case Done() if frame.fuel_used <= call.fuel:
                             return frame
                         case Ask():
-                            with self.pool.parked():
+                            with self.pool.park():
                                 answer = await answers.answer(frame)
                             await link.send(answer)
                         case _:
@@ -296,18 +284,21 @@ def _outcome(done: Done, answers: HostAnswers, services: HostServices, limits: R
     most = limits.max_log_line_chars
     logs = tuple(_line(services, _level(level), text, most) for level, text in done.logs[: limits.max_log_lines])
     if done.kind:
-        raise reported(done.kind, _line(services, LOG_LEVELS[-1], done.message, most).text, usage, logs)
+        raise build_error(done.kind, _line(services, LOG_LEVELS[-1], done.message, most).text, usage, logs)
     if isinstance(done.output, bytes) and len(done.output) > limits.max_output_bytes:
-        raise reported("invalid_output", "the guest's output is longer than allowed", usage, logs)
+        raise build_error("invalid_output", "the guest's output is longer than allowed", usage, logs)
     return WasmOutcome(output=done.output, usage=usage, logs=logs, logs_dropped=done.logs_dropped)
 
 
 def _line(services: HostServices, level: str, text: str, most: int) -> LogLine:
-    """Redacted first: what was made fit to be shown, or shortened once more, no longer spells the secrets in it. The
-    worker cuts after one character more than is shown, and what it added to a text it cut is behind that."""
+    """Redact the text, then make it printable and cut it.
+
+    Redaction comes first: a text that was escaped or shortened no longer spells the secrets in it. The worker cuts
+    after one character more than is printed, so the mark it adds to a cut text is behind that.
+    """
     was_cut = len(text) > most
     clean = services.log(LogLine(level=level, text=text[: most + 1]), was_cut=was_cut).text
-    return LogLine(level=level, text=shown(clean + CUT if was_cut else clean, most))
+    return LogLine(level=level, text=render_text(clean + CUT if was_cut else clean, most))
 
 
 def _level(number: int) -> str:

@@ -1,7 +1,4 @@
-"""The tree of settings: sections, keys, defaults, bounds, and one line on each.
-
-The types are the single source: validation, ``palyra config show`` and the reference page are all read from them.
-"""
+"""The settings of WebAssembly, with their defaults and bounds."""
 
 from typing import Annotated
 
@@ -26,7 +23,7 @@ class WasmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_instances: Annotated[
         int,
         Meta(ge=1, le=wasm.RuntimeLimits().max_instances),
-        describe("Guests at once; the next ones wait, then are told to come back."),
+        describe("Guests at once; the next ones wait, and end with wasm.quota if no place becomes free."),
     ] = wasm.RuntimeLimits().max_instances
     workers: Annotated[int, Meta(ge=1, le=64), describe("Worker processes kept ready.")] = wasm.PoolSettings().ready
     timeout_ms: Annotated[Millis, describe("Deadline of a guest whose skill asks for none.")] = wasm.DEFAULT_TIMEOUT_MS

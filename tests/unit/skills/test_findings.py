@@ -10,7 +10,7 @@ from palyra.skills.trust.findings import RULES, AuditFailed, AuditReport, Severi
 
 def test_every_rule_is_used_and_every_used_rule_is_in_the_table() -> None:
     folder = Path(palyra.skills.__file__).parent
-    text = "".join(path.read_text() for path in folder.glob("audit*.py"))
+    text = "".join(path.read_text() for path in folder.glob("trust/*.py"))
     named = set(re.findall(r'finding\(\s*"([a-z-]+)"', text)) | set(re.findall(r'"([a-z-]+)", [A-Z]+_NAME\)', text))
     assert named == set(RULES)
 

@@ -14,7 +14,7 @@ from palyra.wasm.domain.module_facts import (
     ModuleFacts,
     Table,
     entry_form,
-    shared_out,
+    share_out,
 )
 
 
@@ -57,15 +57,15 @@ def test_the_three_forms_of_an_entry():
 def test_memories_of_a_component_get_equal_parts_whatever_they_declare():
     memories = (Memory(minimum=1, maximum=2), Memory(minimum=1))
     limits = RuntimeLimits(max_memory_bytes=100 * 65_536, max_table_elements=10)
-    assert shared_out(ModuleFacts(form=COMPONENT, size=0, memories=memories), limits)[0] == 50 * 65_536
-    assert shared_out(ModuleFacts(form=CORE, size=0, memories=memories), limits)[0] == 98 * 65_536
+    assert share_out(ModuleFacts(form=COMPONENT, size=0, memories=memories), limits)[0] == 50 * 65_536
+    assert share_out(ModuleFacts(form=CORE, size=0, memories=memories), limits)[0] == 98 * 65_536
     with pytest.raises(outcome.MemoryExceeded):
-        shared_out(ModuleFacts(form=CORE, size=0, tables=(Table(minimum=11),)), limits)
+        share_out(ModuleFacts(form=CORE, size=0, tables=(Table(minimum=11),)), limits)
 
 
 def test_the_designs_kinds_all_exist_and_a_lie_is_a_lost_worker():
     kinds = "compile link missing_export trap timed_out fuel_exhausted memory_exceeded capability_denied invalid_output"
     assert {f"wasm.{kind}" for kind in [*kinds.split(), "quota"]} <= set(PalyraError.registry)
     usage = outcome.WasmUsage(fuel_used=7)
-    assert outcome.reported("trap", "x", usage, ()).usage.fuel_used == 7
-    assert isinstance(outcome.reported("granted_everything", "x", usage, ()), outcome.WorkerLost)
+    assert outcome.build_error("trap", "x", usage, ()).usage.fuel_used == 7
+    assert isinstance(outcome.build_error("granted_everything", "x", usage, ()), outcome.WorkerLost)

@@ -2,14 +2,14 @@ import os
 
 import pytest
 
-from palyra.wasm.compiled_modules import CacheFolder, CompiledCache, Stored, filled_memory_file, seal
+from palyra.wasm.compiled_modules import CacheFolder, CompiledCache, Stored, fill_memory_file, seal
 from palyra.wasm.domain.module_facts import ModuleFacts
 
 FACTS = ModuleFacts(form="core", size=3)
 
 
 def _stored(content: bytes) -> Stored:
-    descriptor = filled_memory_file(content)
+    descriptor = fill_memory_file(content)
     seal(descriptor)
     return Stored(descriptor, len(content), FACTS)
 

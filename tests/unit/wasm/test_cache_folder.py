@@ -97,7 +97,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from palyra.wasm.compiled_modules import CacheFolder
-with CacheFolder(Path(sys.argv[1]), most_bytes=0).written_to():
+with CacheFolder(Path(sys.argv[1]), most_bytes=0).lock_for_writing():
     print("writing", flush=True)
     sys.stdin.readline()
 """
@@ -109,7 +109,7 @@ def test_nothing_goes_while_another_process_writes(folder):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout.readline() == "writing\n"
         assert _make_room(folder, most_bytes=0) == Removed(busy=True)
-        with CacheFolder(folder, most_bytes=0).written_to():
+        with CacheFolder(folder, most_bytes=0).lock_for_writing():
             pass
         writer.communicate("done\n")
     assert _make_room(folder, most_bytes=0).files == 1
@@ -121,7 +121,7 @@ def test_who_writes_waits_until_room_was_made(folder):
     written = threading.Event()
 
     def write() -> None:
-        with CacheFolder(folder, most_bytes=0).written_to():
+        with CacheFolder(folder, most_bytes=0).lock_for_writing():
             written.set()
 
     writer = threading.Thread(target=write)
@@ -171,8 +171,8 @@ async def test_room_that_could_not_be_made_is_told_and_made_with_the_next_module
             await runtime.compile(minimal("(i32.const 7)"))
             await runtime._making_room
             assert len(list(compiled.iterdir())) == 4
-            (told,) = [record for record in caplog.records if "no room is made" in record.message]
-            assert told.levelname == "WARNING" and "another process writes there" in told.message
+            (warning,) = [record for record in caplog.records if "no room is made" in record.message]
+            assert warning.levelname == "WARNING" and "another process writes there" in warning.message
         finally:
             os.close(holder)
         # Nothing new is compiled: being asked is enough.

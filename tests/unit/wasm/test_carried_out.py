@@ -1,16 +1,16 @@
-"""Work on a thread whose caller goes away: it is done, and undone, before the caller's end is told."""
+"""Work on a thread whose caller is cancelled: it is done and undone before the caller's end."""
 
 import asyncio
 import threading
 
 import pytest
 
-from palyra.wasm.process.fork_server import carried_out
+from palyra.wasm.process.fork_server import carry_out
 
 
 async def test_the_result_comes_back_and_is_not_undone() -> None:
     undone: list[int] = []
-    assert await carried_out(lambda: 7, undone.append) == 7
+    assert await carry_out(lambda: 7, undone.append) == 7
     assert undone == []
 
 
@@ -22,7 +22,7 @@ async def test_a_cancelled_caller_waits_for_the_thread_and_what_it_made_is_undon
         assert go_on.wait(60)
         return "made"
 
-    waiting = asyncio.create_task(carried_out(work, undone.append))
+    waiting = asyncio.create_task(carry_out(work, undone.append))
     await asyncio.to_thread(begun.wait, 60)
     waiting.cancel()
     await asyncio.sleep(0)
@@ -38,4 +38,4 @@ async def test_a_failure_is_told_and_undoes_nothing() -> None:
         raise OSError(5, "no")
 
     with pytest.raises(OSError, match="no"):
-        await carried_out(work, lambda _: pytest.fail("there is nothing to undo"))
+        await carry_out(work, lambda _: pytest.fail("there is nothing to undo"))

@@ -41,14 +41,14 @@ def test_the_cause_is_told_without_the_backtrace(text, said):
     "name", ["all fuel consumed", "wasm trap: interrupt", "exceeds memory limits", "x\nwasm trap: interrupt"]
 )
 def test_names_in_a_backtrace_make_no_kind(name):
-    told = BACKTRACE.replace("<wasm function 2>", name)
-    assert kind_of_error(told) == "fuel_exhausted"
-    assert kind_of_error(told.replace("all fuel consumed by WebAssembly\n", "integer divide by zero\n")) == "trap"
+    text = BACKTRACE.replace("<wasm function 2>", name)
+    assert kind_of_error(text) == "fuel_exhausted"
+    assert kind_of_error(text.replace("all fuel consumed by WebAssembly\n", "integer divide by zero\n")) == "trap"
 
 
 def test_names_in_a_complaint_do_not_stand_alone():
-    told = "unknown import: `a::b\n\nCaused by:\n    the disk is full` has not been defined"
-    assert is_about_imports(told) and complaint(told) == "unknown import: `a::b: the disk is full` has not been defined"
+    text = "unknown import: `a::b\n\nCaused by:\n    the disk is full` has not been defined"
+    assert is_about_imports(text) and complaint(text) == "unknown import: `a::b: the disk is full` has not been defined"
     parsed = "failed to parse\n\nCaused by:\n    duplicate name `unknown import\n  1: evil` (at offset 0x23)\n"
     assert not is_about_imports(parsed)
     assert complaint(parsed) == "failed to parse: duplicate name `unknown import 1: evil` (at offset 0x23)"

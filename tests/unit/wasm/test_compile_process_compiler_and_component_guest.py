@@ -43,7 +43,7 @@ async def test_names_in_the_reason_can_be_read(source):
 
 
 def _bad_body() -> bytes:
-    """A function that should return a number and returns nothing."""
+    """Build a function that should return a number and returns nothing."""
     return b"\x01\x05\x01\x60\x00\x01\x7f" + b"\x03\x02\x01\x00" + b"\x0a\x04\x01\x02\x00\x0b"
 
 
@@ -51,7 +51,7 @@ def test_a_component_gets_what_it_imports_and_nothing_else():
     guests = Guests(make_engine())
     plain = wit.Component(guests.engine, component(RETURN_INPUT))
     guests.components.link(plain)
-    facts = guests.components.described(plain, module_facts(component(RETURN_INPUT)))
+    facts = guests.components.add_export_types(plain, module_facts(component(RETURN_INPUT)))
     assert facts.export("run").type == COMPONENT_RUN
     for name in ("other:pkg/host@0.1.0", "palyra:skill/host@0.2.0", "wasi:http/types"):
         greedy = wit.Component(guests.engine, component(RETURN_INPUT, imports=f'(import "{name}" (instance))'))

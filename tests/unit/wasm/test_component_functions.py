@@ -52,7 +52,7 @@ SIGNATURES = {
 
 
 def guest(body, *names, types=TYPES, signatures=SIGNATURES):
-    """A component that imports functions of the host and calls them as ``$name`` in its body."""
+    """Build a component that imports functions of the host and calls them as ``$name`` in its body."""
     functions = " ".join(f'(export "{name}" (func {signatures[name][0]}))' for name in names)
     canon = '(memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))'
     return component(

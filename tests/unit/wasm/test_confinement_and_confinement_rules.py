@@ -56,7 +56,7 @@ def test_a_process_gets_its_name_and_its_limits():
     """In a process of its own: none of it can be undone."""
     program = """
 import os, resource
-from palyra.wasm import confinement
+from palyra.wasm.process import confinement
 confinement.name_process(b"a-name-of-its-own-too-long")
 confinement.hide()
 confinement.limit_resources(123 << 20)

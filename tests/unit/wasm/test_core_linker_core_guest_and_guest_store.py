@@ -36,12 +36,12 @@ def _run(guests, memory, module, call=CALL):
     compiled = bytes(wasmtime.Module(guests.engine, module).serialize())
     loaded = guests.load(CORE, compiled, Load(digest=b"", form=CORE, size=len(compiled), facts=module_facts(module)))
     calls = HostCalls(call, lambda ask: Answer(number=ask.number, status=0))
-    guests.desk.begin(calls)
+    guests.active.begin(calls)
     meter = RunMeter(memory)
     try:
         return guests.run(loaded, call, meter), meter, calls
     finally:
-        guests.desk.begin(None)
+        guests.active.begin(None)
 
 
 def test_a_run_is_metered(guests, memory):
@@ -97,7 +97,7 @@ def test_a_memory_nobody_pointed_to_is_empty():
 
 def test_warming_up_leaves_nothing_behind(guests):
     warm_up(guests)
-    assert guests.desk.calls is None
+    assert guests.active.calls is None
 
 
 # Counts up in its memory and in a global, and grows by as many pages as it may.
@@ -111,16 +111,16 @@ PAGE = 65_536
 
 
 def _run_many(guests, memory, module, calls):
-    """The outputs, and what each run used: one loaded module, called again and again as a worker does."""
+    """Run one loaded module again and again, as a worker does: the outputs, and the use of each run."""
     compiled = bytes(wasmtime.Module(guests.engine, module).serialize())
     loaded = guests.load(CORE, compiled, Load(digest=b"", form=CORE, size=len(compiled), facts=module_facts(module)))
     outputs, used = [], []
     for call in calls:
-        guests.desk.begin(HostCalls(call, lambda ask: Answer(number=ask.number, status=0)))
+        guests.active.begin(HostCalls(call, lambda ask: Answer(number=ask.number, status=0)))
         meter = RunMeter(memory)
         outputs.append(guests.run(loaded, call, meter))
         used.append((meter.fuel_used, meter.memory_bytes))
-    guests.desk.begin(None)
+    guests.active.begin(None)
     return outputs, used
 
 

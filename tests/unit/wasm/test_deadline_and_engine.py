@@ -58,7 +58,7 @@ def test_a_limited_address_space_gets_small_reservations_and_another_name():
     """Set in a process of its own, since a limit cannot be raised again."""
     program = """
 import resource, wasmtime
-from palyra.wasm.engine import engine_name, make_engine
+from palyra.wasm.engine.config import engine_name, make_engine
 before = engine_name()
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 engine = make_engine()

@@ -70,6 +70,6 @@ def test_lines_beyond_the_limits_are_dropped_and_counted():
 
 def test_handles_are_told_from_counts_alone():
     calls = HostCalls(CALL, Outside())
-    assert [calls.counted(kind) for kind in range(4)] == [2, 0, 1, 1]
+    assert [calls.count_of_kind(kind) for kind in range(4)] == [2, 0, 1, 1]
     assert calls.handle(0, 1) == 10_001
     assert calls.handle(0, 2) == calls.handle(1, 0) == calls.handle(0, -1) == Status.BAD_HANDLE

@@ -14,7 +14,7 @@ MEMORY = '(memory (export "memory") 1)'
 
 
 async def run(tmp_path, body, *imports, data="", services=None, limits=None, grants=GRANTS):
-    """The exit code of a guest, and the outcome."""
+    """Return the exit code of a guest, and the outcome."""
     before = " ".join(imported(name, count) for name, count in imports)
     guest = minimal(body, before=before, memory=MEMORY + data)
     async with open_runtime(tmp_path) as runtime:

@@ -84,7 +84,7 @@ async def test_a_core_module_can_say_that_it_failed(tmp_path):
 
 
 async def test_nothing_of_one_call_is_left_for_the_next(tmp_path):
-    """The guest counts in its memory and in a global: both begin anew."""
+    """The guest counts in its memory and in a global: both begin at zero again."""
     count = """(i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const 1)))
       (global.set $g (i32.add (global.get $g) (i32.const 1)))
       (i32.add (i32.load (i32.const 0)) (global.get $g))"""

@@ -8,7 +8,7 @@ from fakes.wasm_guests import RETURN_INPUT, component, open_runtime, wasm
 from palyra.wasm.domain.grants import CapabilityGrantSet
 from palyra.wasm.domain.outcome import LinkFailed, Trapped
 from palyra.wasm.engine.config import make_engine
-from palyra.wasm.host.component_guest import TypeTooLarge, function_text, shaped
+from palyra.wasm.host.component_guest import TypeTooLarge, function_text, shape
 
 CANON = '(memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))'
 STREAMS = """
@@ -134,8 +134,8 @@ def test_types_as_text():
 def test_results_are_shaped_as_the_package_wants_them():
     same = _function("(result (result string (error string)))").result
     other = _function("(result (result u32 (error string)))").result
-    assert shaped(same, wit.Variant("ok", "x")).tag == "ok"
-    assert shaped(other, wit.Variant("ok", 5)) == 5
-    assert shaped(other, wit.Variant("err", "bad")) == "bad"
-    assert shaped(other, "as it is") == "as it is"
+    assert shape(same, wit.Variant("ok", "x")).tag == "ok"
+    assert shape(other, wit.Variant("ok", 5)) == 5
+    assert shape(other, wit.Variant("err", "bad")) == "bad"
+    assert shape(other, "as it is") == "as it is"
     assert wasmtime.WasmtimeError is not None

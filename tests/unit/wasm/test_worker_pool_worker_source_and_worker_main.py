@@ -71,9 +71,9 @@ async def test_who_waits_too_long_is_told_and_leaves_no_trace(source):
 async def test_a_guest_that_waits_lets_another_compute_but_never_beyond_the_instances(source):
     pool = await _pool(source, max_instances=2, computing=1)
     first = await pool.take(b"", 5)
-    with pool.parked():
+    with pool.park():
         second = await pool.take(b"", 5)
-        with pool.parked(), pytest.raises(Quota):
+        with pool.park(), pytest.raises(Quota):
             await pool.take(b"", 0.01)
         pool.release(second)
     pool.release(first)
@@ -146,14 +146,14 @@ async def test_a_process_that_was_made_in_the_moment_of_a_cancellation_is_ended(
     assert ended == ["killed", "closed"]
 
 
-@pytest.mark.parametrize("asked_first", [False, True], ids=["before it is asked", "after it was asked"])
-async def test_a_worker_is_made_also_when_the_process_that_makes_them_ends_in_that_moment(source, asked_first):
+@pytest.mark.parametrize("call_first", [False, True], ids=["before it is asked", "after it was asked"])
+async def test_a_worker_is_made_also_when_the_process_that_makes_them_ends_in_that_moment(source, call_first):
     connection, process = await source.make(WORKER)
     connection.close()
     process.close()
     old = source.pid
     assert old is not None
-    if asked_first:
+    if call_first:
         os.kill(old, signal.SIGSTOP)
         making = asyncio.create_task(source.make(WORKER))
         await asyncio.sleep(0.05)

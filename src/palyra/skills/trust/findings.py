@@ -9,7 +9,7 @@ import msgspec
 
 from palyra.errors import Denied
 from palyra.skills.limits import MAX_EVIDENCE_CHARS
-from palyra.wasm.domain.outcome import shown
+from palyra.wasm.domain.outcome import render_text
 
 
 class Severity(StrEnum):
@@ -118,7 +118,7 @@ RULES: Final = {
 def finding(rule_id: str, entry: str, evidence: str, *, line: int | None = None) -> Finding:
     rule = RULES[rule_id]
     # Names of an archive's author are in it: whatever a rule quotes, a person reads it as it is.
-    readable = shown(evidence, MAX_EVIDENCE_CHARS)
+    readable = render_text(evidence, MAX_EVIDENCE_CHARS)
     return Finding(id=rule.id, severity=rule.severity, entry=entry, evidence=readable, remedy=rule.remedy, line=line)
 
 

@@ -1,4 +1,4 @@
-"""What a guest was granted, and the numbers it knows it by.
+"""The grants of a guest, and the numbers it knows them by.
 
 A handle is a base for the kind plus the place in the sorted list. A guest can count and guess handles; a guess that
 hits nothing is answered with a status. Names of hosts, secrets and channels never enter the worker.
@@ -69,22 +69,15 @@ class CapabilityGrantSet(msgspec.Struct, frozen=True, kw_only=True):
             raise BadGrant("a secret that is not granted cannot be revealed")
 
     def names(self, kind: Capability) -> tuple[str, ...]:
-        match kind:
-            case Capability.HTTP:
-                return self.http_hosts
-            case Capability.SECRET:
-                return self.secret_keys
-            case Capability.STORAGE:
-                return self.storage_prefixes
-            case Capability.CHANNEL:
-                return self.channels
+        fields = (self.http_hosts, self.secret_keys, self.storage_prefixes, self.channels)
+        return dict(zip(Capability, fields, strict=True))[kind]
 
     def counts(self) -> tuple[int, int, int, int]:
-        """How many handles of each kind there are: all that a worker is told."""
+        """Return the number of handles of each kind, which is all that a worker receives."""
         return len(self.http_hosts), len(self.secret_keys), len(self.storage_prefixes), len(self.channels)
 
     def resolve(self, kind: Capability, handle: int) -> Grant | None:
-        """The grant behind a number that a guest gave, if it is one of this kind."""
+        """Return the grant behind a guest's number, or None if it is not one of this kind."""
         place = handle - HANDLE_BASE[kind]
         names = self.names(kind)
         if not 0 <= place < len(names):

@@ -35,7 +35,7 @@ COMPONENT_RUN: Final = "(string, string) -> result<string, string>"
 
 
 class Status(IntEnum):
-    """What a host function answers when it did not do what was asked. In WIT: the enum ``error-code``."""
+    """The answer of a host function that refused or failed. In WIT: the enum ``error-code``."""
 
     OK = 0
     BAD_HANDLE = -1
@@ -179,7 +179,7 @@ class HostServices(Protocol):
     async def channel_send(self, grant: Grant, text: str) -> None: ...
 
     def log(self, line: LogLine, *, was_cut: bool) -> LogLine:
-        """The line as it may be kept: redacted. Of a text that was cut the end may be the beginning of a secret."""
+        """Redact the line. If the text was cut, its end may be the beginning of a secret."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What one guest, one compilation and the pool of workers may use, with the reasons."""
+"""Limits of one guest, one compilation and the pool of workers, with the reasons."""
 
 from functools import lru_cache
 from typing import Final
@@ -44,7 +44,7 @@ MAX_PRINT_BYTES: Final = 4 * KIB
 
 
 class RuntimeLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call may use. The runtime's own limits are the most that a call's can be (``within``)."""
+    """Limits of one call. The runtime's own limits are the most that a call's can be (``within``)."""
 
     # About a tenth of a second of arithmetic: a tool that needs more says so in its manifest.
     fuel_budget: int = 10_000_000
@@ -70,7 +70,7 @@ class RuntimeLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_response_bytes: int = 4 * MIB
 
     def within(self, most: "RuntimeLimits") -> "RuntimeLimits":
-        """The smaller of the two, limit by limit."""
+        """Take the smaller value of each limit."""
         return _smaller(self, most)
 
 
@@ -113,10 +113,10 @@ DEFAULT_TIMEOUT_MS: Final = DEFAULT_CALL_TIMEOUT_MS
 
 
 def share(total: int, declared: tuple[int | None, ...]) -> int:
-    """The largest bound for each of several growing things that keeps their sum within ``total``.
+    """Compute the largest bound for each of several growing things that keeps their sum within ``total``.
 
-    ``declared`` are their own maxima, None where there is none. The engine bounds each memory or table by one number,
-    not their sum: a thing with a small maximum leaves more to the others.
+    ``declared`` are their own maxima; None stands for a thing without one. The engine bounds each memory or table by
+    one number, not their sum: a thing with a small maximum leaves more to the others.
     """
     if not declared:
         return total

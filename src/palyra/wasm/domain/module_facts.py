@@ -1,4 +1,4 @@
-"""What a module says about itself, read from its bytes: imports, exports, memories, tables, start function.
+"""Facts of a module, read from its bytes: imports, exports, memories, tables, start function.
 
 For the audit and for sharing out limits. The bytes are hostile: every number is checked before it is used, every list
 is bounded, and nothing is compiled. A component's facts are its own imports and exports, with the memories, tables and
@@ -60,7 +60,7 @@ class BinaryReader:
         return self.view[start : self._at]
 
     def number(self) -> int:
-        """An unsigned LEB128 of at most 64 bits."""
+        """Read an unsigned LEB128 of at most 64 bits."""
         value = 0
         for place in range(_MAX_LEB_BYTES):
             byte = self.byte()
@@ -70,7 +70,7 @@ class BinaryReader:
         raise malformed("a number is longer than any can be")
 
     def count(self) -> int:
-        """The length of a list. Every entry takes at least a byte, so no list is longer than what is left."""
+        """Read the length of a list. Every entry takes at least a byte, so no list is longer than what is left."""
         number = self.number()
         if number > len(self.view) - self._at:
             raise malformed("a list is longer than the module")
@@ -175,7 +175,7 @@ class ModuleFacts(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 def module_facts(module: bytes, *, most: int = MAX_MODULE_BYTES) -> ModuleFacts:
-    """Raises ``CompileFailed`` for bytes that are no module, or one beyond the bounds here."""
+    """Read the facts. Raises ``CompileFailed`` for bytes that are not a module or exceed the bounds here."""
     if len(module) > most:
         raise malformed(f"the module has {len(module)} bytes, {most} are allowed")
     reader = BinaryReader(memoryview(module), Allowance(_MAX_ITEMS))
@@ -329,7 +329,7 @@ def _external_name(body: BinaryReader) -> str:
 
 
 def _described(body: BinaryReader) -> str:
-    """The kind of an import or of a declared export type, passing over its description."""
+    """Read the kind of an import or of a declared export type, and skip its description."""
     sort = body.byte()
     if sort >= len(_SORTS):
         raise malformed("a component refers to an unknown kind of thing")
@@ -404,9 +404,6 @@ def _at(items: list[_Item], index: int) -> _Item:
     return items[index]
 
 
-# Which of the three forms an entry point has, told from a module's facts.
-
-
 class EntryForm(StrEnum):
     # run(tool_ptr, tool_len, in_ptr, in_len) -> (ptr << 32 | len)
     PACKED = "packed"
@@ -435,8 +432,8 @@ def entry_form(facts: ModuleFacts, entry: str) -> EntryForm:
     return EntryForm.PACKED
 
 
-def shared_out(facts: ModuleFacts, limits: RuntimeLimits) -> tuple[int, int]:
-    """The bounds for each memory, in bytes, and for each table, in elements, that keep the sums within the limits.
+def share_out(facts: ModuleFacts, limits: RuntimeLimits) -> tuple[int, int]:
+    """Bound each memory, in bytes, and each table, in elements, so that the sums stay within the limits.
 
     Which modules of a component are instantiated how often is not known from its bytes. The engine allows it as many
     memories and tables as it defines; so each gets the same part, whatever maxima they declare.

@@ -35,18 +35,17 @@ def kind_of_trap(code: int | None) -> str:
 
 
 def kind_of_error(text: str) -> str:
-    """The kind of an error that came as text, ``trap`` when it names none."""
-    said = _last_cause(text)
-    return next((kind for phrase, kind in _PHRASES if phrase in said), "trap")
+    cause = _last_cause(text)
+    return next((kind for phrase, kind in _PHRASES if phrase in cause), "trap")
 
 
 def with_memory(kind: str, peak: int, limit: int) -> str:
-    """A trap of a guest whose memory was nearly full counts as want of memory."""
+    """Count a trap of a guest whose memory was nearly full as want of memory."""
     return "memory_exceeded" if kind == "trap" and limit and peak >= limit * _FULL else kind
 
 
 def cause(text: str) -> str:
-    """The line that says why a guest ended, without the backtrace."""
+    """Return the line that says why a guest ended, without the backtrace."""
     return _last_cause(text).removeprefix("wasm trap: ")
 
 
@@ -66,16 +65,14 @@ def complaint(text: str) -> str:
     return " ".join(text.replace(_CAUSED_BY, ": ", 1).split())
 
 
-# Text that a guest wrote, made fit to be shown: no control characters, no direction changes, never long.
-
 CUT: Final = "…"
 # Beside what Python calls printable: that excludes every space but the plain one.
 _KEPT: Final = "\t"
 _SPACES: Final = "Zs"
 
 
-def shown(text: str, limit: int) -> str:
-    """The same text in at most ``limit`` characters, with unfit ones as ``\\u{…}``."""
+def render_text(text: str, limit: int) -> str:
+    r"""Cut the text to ``limit`` characters, and write unfit ones as ``\\u{…}``."""
     cut = text[:limit]
     if not cut.isprintable():
         cut = "".join(_visible(character) for character in cut)
@@ -115,7 +112,7 @@ class WasmOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _WithUsage(PalyraError):
-    """What was used, and what the guest said, before it ended badly."""
+    """Carries the resources that the guest used, and its log, until it ended badly."""
 
     usage: WasmUsage = WasmUsage()
     logs: tuple[LogLine, ...] = ()
@@ -214,7 +211,7 @@ REPORTED: dict[str, type[_WithUsage]] = {
 }
 
 
-def reported(kind: str, message: str, usage: WasmUsage, logs: tuple[LogLine, ...]) -> PalyraError:
+def build_error(kind: str, message: str, usage: WasmUsage, logs: tuple[LogLine, ...]) -> PalyraError:
     leaf = REPORTED.get(kind, WorkerLost)
     error = leaf(message)
     error.usage, error.logs = usage, logs

@@ -63,8 +63,10 @@ def make_engine(*, parallel: bool = False) -> wasmtime.Engine:
 
 
 def _version() -> str:
-    """Of the library, from the name of the folder beside it that installers make. To ask Python for it takes as long as
-    loading the library."""
+    """Read the library's version from the folder that installers make beside it.
+
+    To ask Python for it takes as long as loading the library.
+    """
     beside = os.listdir(os.path.dirname(os.path.dirname(wasmtime.__file__)))
     found = [name for name in beside if name.startswith("wasmtime-") and name.endswith(".dist-info")]
     if len(found) == 1:

@@ -65,7 +65,7 @@ class Deadline:
         _libc.timer_settime(self._timer, 0, ctypes.byref(self._wanted), None)
 
     def disarm(self) -> bool:
-        """Whether the timer had gone off: its tick may still be on the way, and would hit the next guest."""
+        """Stop the timer. Returns whether it had gone off: its tick may still come, and would hit the next guest."""
         if not self._armed:
             return False
         self._armed = False
@@ -73,8 +73,6 @@ class Deadline:
         _libc.timer_settime(self._timer, 0, ctypes.byref(self._wanted), ctypes.byref(self._rest))
         return not (self._rest.seconds or self._rest.nanoseconds)
 
-
-# What one run of a guest uses. Memory that a guest does not export shows only in the process's own accounts.
 
 _STATM: Final = "/proc/self/statm"
 _STATM_BYTES: Final = 256
@@ -107,6 +105,8 @@ class ProcessMemory:
 
 
 class RunMeter:
+    """The use of one run. Memory that a guest does not export shows only in the process's own accounts."""
+
     def __init__(self, memory: ProcessMemory) -> None:
         self._process = memory
         self._before: int | None = None
@@ -116,11 +116,11 @@ class RunMeter:
         self.duration_us = 0
 
     def start(self, *, exact: bool) -> None:
-        """``exact``: the run itself sets ``memory_bytes``."""
+        """Begin to count memory, unless the run is ``exact``: then it sets ``memory_bytes`` itself."""
         self._before = None if exact else self._process.data_bytes()
 
     def stop(self, fuel_used: int) -> None:
-        """While the guest's memory is still there."""
+        """End the count. Call it while the guest's memory still exists."""
         self.fuel_used = fuel_used
         if self._before is not None:
             grown = max(0, self._process.data_bytes() - self._before)

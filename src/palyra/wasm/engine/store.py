@@ -15,7 +15,7 @@ U32: Final = 0xFFFFFFFF
 
 
 class GuestMemory:
-    """One object for a whole worker, pointed at the memory of whoever calls."""
+    """The memory of the guest that calls now. One object serves a whole worker."""
 
     def __init__(self) -> None:
         self._extern = libwasmtime.Extern()
@@ -25,7 +25,7 @@ class GuestMemory:
         self.size = 0
 
     def of_caller(self, caller: int) -> bool:
-        """Points to the calling guest's export ``memory``. False when it has none."""
+        """Point to the calling guest's export ``memory``. Returns False when it has none."""
         found = libwasmtime.caller_export_get(caller, _MEMORY_NAME, len(_MEMORY_NAME), self._reference)
         return self._look(found, libwasmtime.caller_context(caller) if found else 0)
 
@@ -41,7 +41,7 @@ class GuestMemory:
         return True
 
     def refresh(self, context: int) -> None:
-        """After the guest ran: memory that grows may move."""
+        """Look at the memory again after the guest ran: memory that grows may move."""
         self._base = libwasmtime.memory_data(context, self._item) or 0
         self.size = libwasmtime.memory_data_size(context, self._item)
 
@@ -69,10 +69,9 @@ class GuestMemory:
         return Status.OK
 
 
-# The store one guest lives in, with its limits. It ends with the call.
-
-
 class GuestStore:
+    """The store of one call, with its limits."""
+
     def __init__(self, engine_address: int, call: Call, facts: ModuleFacts) -> None:
         self._store = libwasmtime.store_new(engine_address, None, None)
         self.context: int = libwasmtime.store_context(self._store)

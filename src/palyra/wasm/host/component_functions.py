@@ -12,45 +12,45 @@ from wasmtime import component as wit
 
 from palyra.wasm.domain.frames import Attachment
 from palyra.wasm.domain.host_interface import LOG_LEVELS, GuestResponse, Status
-from palyra.wasm.host.core_functions import Desk
+from palyra.wasm.host.core_functions import ActiveCall
 from palyra.wasm.host.host_calls import KINDS, HostCalls
 
 Function = Callable[..., Any]
 
 
 class ComponentFunctions:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, active: ActiveCall) -> None:
+        self._active = active
 
     def table(self) -> dict[str, Function]:
         functions: dict[str, Function] = {
-            "http-send": self._guarded(self._http_send, _error),
-            "secret-reveal": self._guarded(self._secret_reveal, _error),
-            "storage-get": self._guarded(self._storage_get, _error),
-            "storage-put": self._guarded(self._storage_put, _error),
-            "storage-delete": self._guarded(self._storage_delete, _error),
-            "storage-list": self._guarded(self._storage_list, _error),
-            "channel-send": self._guarded(self._channel_send, _error),
-            "log": self._guarded(self._log, lambda _status: None),
+            "http-send": self._guard(self._http_send, _error),
+            "secret-reveal": self._guard(self._secret_reveal, _error),
+            "storage-get": self._guard(self._storage_get, _error),
+            "storage-put": self._guard(self._storage_put, _error),
+            "storage-delete": self._guard(self._storage_delete, _error),
+            "storage-list": self._guard(self._storage_list, _error),
+            "channel-send": self._guard(self._channel_send, _error),
+            "log": self._guard(self._log, lambda _status: None),
         }
         for place, kind in enumerate(KINDS):
-            functions[f"{kind}-count"] = self._guarded(
-                lambda calls, place=place: calls.counted(place), lambda _status: 0
+            functions[f"{kind}-count"] = self._guard(
+                lambda calls, place=place: calls.count_of_kind(place), lambda _status: 0
             )
-            functions[f"{kind}-handle"] = self._guarded(
+            functions[f"{kind}-handle"] = self._guard(
                 lambda calls, index, place=place: _number(calls.handle(place, index)), _error
             )
         return functions
 
-    def _guarded(self, function: Function, refuse: Callable[[Status], Any]) -> Function:
+    def _guard(self, function: Function, refuse: Callable[[Status], Any]) -> Function:
         def guarded(_store: Any, *arguments: Any) -> Any:
             try:
-                calls = self._desk.calls
+                calls = self._active.calls
                 if calls is None or not calls.enter():
                     return refuse(Status.QUOTA)
                 return function(calls, *arguments)
             except BaseException as problem:
-                self._desk.fault = problem
+                self._active.fault = problem
                 return refuse(Status.FAILED)
 
         return guarded
@@ -93,7 +93,6 @@ class ComponentFunctions:
 
 
 def _result(status: Status) -> wit.Variant:
-    """For functions that bring nothing."""
     return wit.Variant("ok") if status is Status.OK else _error(status)
 
 

@@ -18,7 +18,7 @@ from palyra.wasm.engine import libwasmtime
 from palyra.wasm.engine.metering import GuestEnded, RunMeter
 from palyra.wasm.engine.store import GuestStore
 from palyra.wasm.host.component_functions import ComponentFunctions
-from palyra.wasm.host.core_functions import Desk
+from palyra.wasm.host.core_functions import ActiveCall
 from palyra.wasm.host.wasi import ANY_ERRORS, ComponentFunction, WasiComponents
 
 # The types of a component's functions as text, to compare them with those the host has.
@@ -49,7 +49,7 @@ _PLAIN: Final[dict[type, str]] = {
 }
 
 
-class _Parts:
+class _PartBudget:
     def __init__(self) -> None:
         self.left = _MAX_PARTS
 
@@ -59,15 +59,17 @@ class TypeTooLarge(Exception):
 
 
 def function_text(function: wit.FuncType) -> str:
-    """``(string, u32) -> result<u32, string>``; without the arrow where nothing is returned. Names of parameters are
-    left out: they mean nothing to the call."""
-    parts = _Parts()
+    """Write a type as ``(string, u32) -> result<u32, string>``, without the arrow if nothing is returned.
+
+    Names of parameters are omitted: they mean nothing to the call.
+    """
+    parts = _PartBudget()
     parameters = ", ".join(_text(type_, parts) for _, type_ in function.params)
     result = function.result
     return f"({parameters})" if result is None else f"({parameters}) -> {_text(result, parts)}"
 
 
-def _text(type_: Any, parts: _Parts) -> str:
+def _text(type_: Any, parts: _PartBudget) -> str:
     parts.left -= 1
     if parts.left < 0:
         raise TypeTooLarge("a type has too many parts")
@@ -97,13 +99,16 @@ def _text(type_: Any, parts: _Parts) -> str:
             return type(type_).__name__
 
 
-def shaped(type_: Any, value: Any) -> Any:
-    """A value as the package wants it. Host functions give every result and variant as a ``Variant``; the package wants
-    the bare payload wherever the classes of the cases differ."""
+def shape(type_: Any, value: Any) -> Any:
+    """Convert a host function's value to what the package expects.
+
+    Host functions give every result and variant as a ``Variant``. The package wants the bare payload wherever the
+    classes of the cases differ.
+    """
     if not isinstance(value, wit.Variant):
         return value
     cases = {"ok": type_.ok, "err": type_.err} if isinstance(type_, wit.ResultType) else dict(type_.cases)
-    payload = shaped(cases[value.tag], value.payload)
+    payload = shape(cases[value.tag], value.payload)
     return wit.Variant(value.tag, payload) if _overlap(cases.values()) else payload
 
 
@@ -139,7 +144,7 @@ class LoadedComponent:
         self._entries: dict[str, wit.ExportIndex] = {}
 
     def entry(self, name: str) -> int:
-        """The address of the export's index."""
+        """Return the address of the export's index."""
         if name not in self._entries:
             entry_form(self.facts, name)
             index = self.component.get_export_index(name)
@@ -152,19 +157,19 @@ class LoadedComponent:
 class ComponentGuests:
     """Runs components, one at a time."""
 
-    def __init__(self, engine: wasmtime.Engine, desk: Desk) -> None:
+    def __init__(self, engine: wasmtime.Engine, active: ActiveCall) -> None:
         self._engine = engine
         self._engine_address = libwasmtime.address_of(engine)
-        self._desk = desk
-        self._functions = ComponentFunctions(desk)
-        self._wasi = WasiComponents(desk)
+        self._active = active
+        self._functions = ComponentFunctions(active)
+        self._wasi = WasiComponents(active)
 
     def load(self, compiled: bytes, facts: ModuleFacts) -> LoadedComponent:
         component = wit.Component.deserialize(self._engine, compiled)
         return LoadedComponent(component, self.link(component), facts)
 
     def link(self, component: wit.Component) -> wit.Linker:
-        """Raises ``GuestEnded`` of the kind ``link`` for an import that the host does not have."""
+        """Link the imports. Raises ``GuestEnded`` of the kind ``link`` for one that the host does not have."""
         linker = wit.Linker(self._engine)
         with linker.root() as root:
             for name, extern in component.type.imports(self._engine).items():
@@ -192,11 +197,11 @@ class ComponentGuests:
                 key = (name.partition("@")[0], item)
                 if ours:
                     self._check(name, item, type_, WIT_TYPES.get(item))
-                    instance.add_func(item, _shaping(type_, functions[item]))
+                    instance.add_func(item, _shape_result(type_, functions[item]))
                 elif key in wasi:
                     expected, function = wasi[key]
                     self._check(name, item, type_, expected)
-                    instance.add_func(item, _shaping(type_, function))
+                    instance.add_func(item, _shape_result(type_, function))
 
     def _check(self, interface: str, name: str, type_: wit.FuncType, expected: str | None) -> None:
         if expected is None:
@@ -212,8 +217,8 @@ class ComponentGuests:
         if found != expected:
             raise GuestEnded("link", f"{name!r} of {interface} is imported as {found[:200]}, but it is {expected}")
 
-    def described(self, component: wit.Component, facts: ModuleFacts) -> ModuleFacts:
-        """The facts with the types of exported functions, which are not read from the bytes."""
+    def add_export_types(self, component: wit.Component, facts: ModuleFacts) -> ModuleFacts:
+        """Add the types of exported functions, which are not read from the bytes."""
         types: dict[str, str] = {}
         for name, extern in component.type.exports(self._engine).items():
             exported = extern.ty
@@ -226,8 +231,10 @@ class ComponentGuests:
         return msgspec.structs.replace(facts, exports=exports)
 
     def run(self, loaded: LoadedComponent, call: Call, meter: RunMeter, begin: Callable[[], None]) -> bytes:
-        """The output, or ``GuestEnded``. ``meter`` is told of fuel and memory either way. ``begin`` starts the clock:
-        when the store knows which tick is its last, and nothing of the guest has run."""
+        """Return the output or raise ``GuestEnded``. ``meter`` records fuel and memory either way.
+
+        ``begin`` starts the clock: when the store knows which tick is its last, and nothing of the guest has run.
+        """
         entry = loaded.entry(call.entry)
         try:
             call.input.decode()
@@ -249,8 +256,10 @@ class ComponentGuests:
         return text
 
     def _run(self, loaded: LoadedComponent, entry: int, context: int, call: Call) -> tuple[bool, bytes]:
-        """Whether the result is the good one, and its text. The one type that an entry has is passed by hand: the
-        package's way asks for types and converts by them each time."""
+        """Return whether the result is the good one, and its text.
+
+        The one type that an entry has is passed by hand: the package asks for types and converts by them each time.
+        """
         instance, function = libwasmtime.ComponentInstance(), libwasmtime.ComponentFunction()
         self._judge(
             libwasmtime.component_instantiate(
@@ -277,8 +286,8 @@ class ComponentGuests:
         if not error:
             return
         said = libwasmtime.take_error(error)
-        if self._desk.ended is not None:
-            raise GuestEnded("trap", self._desk.ended)
+        if self._active.ended is not None:
+            raise GuestEnded("trap", self._active.ended)
         cause = outcome.cause(said)
         if cause == _PYTHON_EXCEPTION:
             raise RuntimeError("a value could not be passed between guest and host")
@@ -296,11 +305,11 @@ def _string(value: Any) -> bytes:
     return ctypes.string_at(value.of.string.data, value.of.string.size) if value.of.string.size else b""
 
 
-def _shaping(type_: wit.FuncType, function: ComponentFunction) -> ComponentFunction:
+def _shape_result(type_: wit.FuncType, function: ComponentFunction) -> ComponentFunction:
     result = type_.result
     if not isinstance(result, wit.ResultType):
         return function
-    return lambda *arguments: shaped(result, function(*arguments))
+    return lambda *arguments: shape(result, function(*arguments))
 
 
 def _is_wasi(name: str) -> bool:

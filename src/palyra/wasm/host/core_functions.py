@@ -1,14 +1,13 @@
 """Gives Python functions to core modules, in a way that cannot raise and cannot mix up two calls.
 
 The callback that wasmtime calls is made here once for each function. It reads the raw arguments, hands them to the
-implementation and writes the raw result. An exception in an implementation is a fault of ours: the guest gets
-a result that says so, the exception stays in the desk for the worker's report, and nothing of it is kept in a global.
+implementation and writes the raw result. An exception in an implementation is a fault of ours: the guest gets a result
+that says so, ``ActiveCall`` keeps the exception for the worker's report, and no global has it.
 """
 
 import ctypes
 import json
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -24,8 +23,8 @@ from palyra.wasm.host.host_calls import KINDS, HostCalls
 _TYPES: Final = {"i32": wasmtime.ValType.i32, "i64": wasmtime.ValType.i64}
 
 
-class Desk:
-    """Who is calling. One guest runs at a time in a process, so there is one desk."""
+class ActiveCall:
+    """The call that runs now. A process runs one guest at a time, so it has one of these."""
 
     def __init__(self) -> None:
         self.calls: HostCalls | None = None
@@ -36,7 +35,7 @@ class Desk:
         self.ended: str | None = None
 
     def begin(self, calls: HostCalls | None) -> None:
-        """Before a guest, and after it with None: nothing of the last one is left."""
+        """Forget the last call. Call it before a guest, and after it with None."""
         self.calls = calls
         self.result = b""
         if calls is not None:
@@ -47,8 +46,8 @@ Implementation = Callable[..., int | None]
 
 
 class CoreLinker:
-    def __init__(self, engine: wasmtime.Engine, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, engine: wasmtime.Engine, active: ActiveCall) -> None:
+        self._active = active
         self.linker = wasmtime.Linker(engine)
         self._address = libwasmtime.address_of(self.linker)
         # Callbacks must outlive the linker.
@@ -63,8 +62,11 @@ class CoreLinker:
         too_often: int,
         faulty: int,
     ) -> None:
-        """``types`` are signatures by name. Each has an implementation that takes unsigned integers, one per parameter.
-        ``too_often`` is the result when the guest has called too many functions, ``faulty`` when one raises."""
+        """Define the functions of a module, each with its signature in ``types``.
+
+        An implementation takes unsigned integers, one per parameter. ``too_often`` is the result when the guest has
+        called too many functions, ``faulty`` when one raises.
+        """
         for name, signature in types.items():
             self._define(module, name, signature, functions[name], (too_often, faulty))
 
@@ -86,7 +88,7 @@ class CoreLinker:
     def _callback(
         self, parameters: tuple[str, ...], results: tuple[str, ...], function: Implementation, fallback: tuple[int, int]
     ) -> Callable[[int, int, int, int], int]:
-        desk = self._desk
+        active = self._active
         too_often, faulty = fallback
         array = libwasmtime.RawValue * max(len(parameters), 1)
         wide = tuple(kind == "i64" for kind in parameters)
@@ -96,19 +98,19 @@ class CoreLinker:
             answer: int | None = too_often
             raw = array.from_address(values) if takes_any or gives else None
             try:
-                calls = desk.calls
+                calls = active.calls
                 if calls is not None and calls.enter():
                     if takes_any and raw is not None:
-                        desk.memory.of_caller(caller)
+                        active.memory.of_caller(caller)
                         given = [value.u64 if long else value.u32 for value, long in zip(raw, wide, strict=True)]
                         answer = function(*given)
                     else:
                         answer = function()
             except BaseException as problem:
-                desk.fault = problem
+                active.fault = problem
                 answer = faulty
-            if desk.ended is not None:
-                reason = desk.ended.encode()
+            if active.ended is not None:
+                reason = active.ended.encode()
                 return int(libwasmtime.trap_new(reason, len(reason)))
             if gives and raw is not None:
                 raw[0].i32 = answer if answer is not None else faulty
@@ -116,8 +118,6 @@ class CoreLinker:
 
         return callback
 
-
-# The host functions of core modules: places in memory on one side, ``HostCalls`` on the other.
 
 _I32_MOST: Final = 0x7FFFFFFF
 # A guest says at most this much when it fails or logs; what is kept is bounded by its limits.
@@ -134,14 +134,16 @@ _HEAD: Final = msgspec.json.Decoder(RequestHead)
 
 
 class CoreHostFunctions:
-    def __init__(self, desk: Desk, max_request_bytes: Callable[[], int]) -> None:
-        self._desk = desk
-        self._memory = desk.memory
+    """The host functions of core modules: places in memory on one side, ``HostCalls`` on the other."""
+
+    def __init__(self, active: ActiveCall, max_request_bytes: Callable[[], int]) -> None:
+        self._active = active
+        self._memory = active.memory
         self._most = max_request_bytes
         self._pending: dict[int, list[Attachment]] = {}
 
     def begin(self) -> None:
-        """Before each guest: what the last one attached goes with nobody's request."""
+        """Forget the secrets that the last guest attached and did not send."""
         self._pending = {}
 
     def define(self, linker: CoreLinker) -> None:
@@ -162,33 +164,27 @@ class CoreHostFunctions:
             "fail": self._fail,
         }
         for place, kind in enumerate(KINDS):
-            table[f"{kind}-count"] = partial(self._count, place)
-            table[f"{kind}-handle"] = partial(self._handle, place)
+            table[f"{kind}-count"] = lambda place=place: self._calls.count_of_kind(place)
+            table[f"{kind}-handle"] = lambda index, place=place: self._calls.handle(place, index)
         return table
 
     @property
     def _calls(self) -> HostCalls:
-        if self._desk.calls is None:
+        if self._active.calls is None:
             raise RuntimeError("a host function was called while no guest runs")
-        return self._desk.calls
-
-    def _count(self, kind: int) -> int:
-        return self._calls.counted(kind)
-
-    def _handle(self, kind: int, index: int) -> int:
-        return self._calls.handle(kind, index)
+        return self._active.calls
 
     def _brings(self, result: bytes | Status) -> int:
-        """Keeps a result for ``result-read`` and answers with its length."""
+        """Keep a result for ``result-read`` and return its length."""
         if isinstance(result, Status):
-            self._desk.result = b""
+            self._active.result = b""
             return result
-        self._desk.result = result
+        self._active.result = result
         return len(result)
 
     def _http_send(self, handle: int, head_at: int, head_length: int, body_at: int, body_length: int) -> int:
         attachments = tuple(self._pending.pop(handle, ()))
-        self._desk.result = b""
+        self._active.result = b""
         text = self._memory.read_text(head_at, head_length, 2 * MAX_HEADER_BYTES)
         if isinstance(text, Status):
             return text
@@ -261,7 +257,7 @@ class CoreHostFunctions:
         return text if isinstance(text, Status) else self._calls.fail(text)
 
     def _result_read(self, offset: int, at: int, length: int) -> int:
-        """How many bytes were copied: fewer than asked for at the end of the result."""
-        piece = self._desk.result[offset : offset + length] if offset <= U32 else b""
+        """Return how many bytes were copied: fewer than requested at the end of the result."""
+        piece = self._active.result[offset : offset + length] if offset <= U32 else b""
         status = self._memory.write(at, piece[:_I32_MOST])
         return len(piece) if status is Status.OK else status

@@ -13,7 +13,7 @@ from palyra.wasm.domain.module_facts import EntryForm, ModuleFacts, entry_form
 from palyra.wasm.engine import libwasmtime
 from palyra.wasm.engine.metering import GuestEnded, RunMeter
 from palyra.wasm.engine.store import U32, GuestStore
-from palyra.wasm.host.core_functions import CoreHostFunctions, CoreLinker, Desk
+from palyra.wasm.host.core_functions import ActiveCall, CoreHostFunctions, CoreLinker
 from palyra.wasm.host.wasi import WasiPreview1
 
 _WORD: Final = 32
@@ -32,25 +32,19 @@ class LoadedCore:
         initialize = facts.export(INITIALIZE)
         self.initializes = initialize is not None and initialize.type == "() -> ()"
         self.one_memory = facts.shows_its_memory
-        self._forms: dict[str, EntryForm] = {}
-
-    def form(self, entry: str) -> EntryForm:
-        if entry not in self._forms:
-            self._forms[entry] = entry_form(self.facts, entry)
-        return self._forms[entry]
 
 
 class CoreGuests:
     """Runs core modules, one at a time."""
 
-    def __init__(self, engine: wasmtime.Engine, desk: Desk) -> None:
+    def __init__(self, engine: wasmtime.Engine, active: ActiveCall) -> None:
         self._engine = engine
         self._engine_address = libwasmtime.address_of(engine)
-        self._desk = desk
+        self._active = active
         self._max_request_bytes = 0
-        self.functions = CoreHostFunctions(desk, lambda: self._max_request_bytes)
-        self.wasi = WasiPreview1(desk)
-        self.linker = CoreLinker(engine, desk)
+        self.functions = CoreHostFunctions(active, lambda: self._max_request_bytes)
+        self.wasi = WasiPreview1(active)
+        self.linker = CoreLinker(engine, active)
         self.functions.define(self.linker)
         self.wasi.define(self.linker)
         self._instance = libwasmtime.Instance()
@@ -70,9 +64,11 @@ class CoreGuests:
         return LoadedCore(self._engine, self.linker, compiled, facts)
 
     def run(self, loaded: LoadedCore, call: Call, meter: RunMeter, begin: Callable[[], None]) -> bytes | int:
-        """The output, or ``GuestEnded``. ``meter`` is told of fuel and memory either way. ``begin`` starts the clock:
-        when the store knows which tick is its last, and nothing of the guest has run."""
-        form = loaded.form(call.entry)
+        """Return the output or raise ``GuestEnded``. ``meter`` records fuel and memory either way.
+
+        ``begin`` starts the clock: when the store knows which tick is its last, and nothing of the guest has run.
+        """
+        form = entry_form(loaded.facts, call.entry)
         self._max_request_bytes = call.max_request_bytes
         self.functions.begin()
         self.wasi.begin(call.clock_ms, call.random_seed)
@@ -84,7 +80,7 @@ class CoreGuests:
             return self._run(loaded, form, store.context, call)
         finally:
             if self._lives and loaded.one_memory and self._in_memory(store.context):
-                meter.memory_bytes = self._desk.memory.size
+                meter.memory_bytes = self._active.memory.size
             meter.stop(store.fuel_used())
             store.close()
 
@@ -100,28 +96,28 @@ class CoreGuests:
         packed = self._call(context, call.entry, (tool_at, tool_length, input_at, input_length))[0].u64
         place, length = packed >> _WORD, packed & U32
         self._in_memory(context)
-        output = self._desk.memory.read(place, length, call.max_output_bytes)
+        output = self._active.memory.read(place, length, call.max_output_bytes)
         if isinstance(output, Status):
             why = "is longer than allowed" if output is Status.TOO_LARGE else "lies outside its memory"
             raise GuestEnded("invalid_output", f"the guest's output {why}")
         return output
 
     def _place(self, context: int, data: bytes) -> tuple[int, int]:
-        """Copies data into the guest, at the place its own allocator names."""
+        """Copy data into the guest, at the place its own allocator names."""
         if not data:
             return 0, 0
         place = self._call(context, ALLOC, (len(data),))[0].u32
         self._in_memory(context)
-        if self._desk.memory.write(place, data) is not Status.OK:
+        if self._active.memory.write(place, data) is not Status.OK:
             raise GuestEnded("invalid_output", f"{ALLOC} returned a place outside the guest's memory")
         return place, len(data)
 
     def _in_memory(self, context: int) -> bool:
-        """Points to the guest's memory as it is now. False when it exports none."""
+        """Point to the guest's memory as it is now. Returns False when it exports none."""
         if self._has_memory:
-            self._desk.memory.refresh(context)
+            self._active.memory.refresh(context)
         else:
-            self._has_memory = self._desk.memory.of_instance(context, self._instance_reference)
+            self._has_memory = self._active.memory.of_instance(context, self._instance_reference)
         return self._has_memory
 
     def _call(self, context: int, name: str, arguments: tuple[int, ...]) -> "ctypes.Array[libwasmtime.RawValue]":
@@ -135,13 +131,12 @@ class CoreGuests:
         return values
 
     def _judge(self, error: int | None) -> None:
-        """Raises when the engine reported an error or a trap."""
         trap = self._trap.value
         if trap:
             self._trap.value = None
             code, text = libwasmtime.take_trap(trap)
-            if self._desk.ended is not None:
-                raise GuestEnded("trap", self._desk.ended)
+            if self._active.ended is not None:
+                raise GuestEnded("trap", self._active.ended)
             raise GuestEnded(outcome.kind_of_trap(code), outcome.cause(text))
         if error:
             text = libwasmtime.take_error(error)

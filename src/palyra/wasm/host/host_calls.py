@@ -1,4 +1,4 @@
-"""The host functions themselves, on values, for both forms of guest. What cannot be done is a status, not an exception.
+"""The host functions themselves, on values, for both forms of guest. They return a status and never raise.
 
 One object serves one call. What needs the outside goes through ``ask``, a function that sends a question to the daemon
 and waits for the answer; handles are resolved there, where the grants are.
@@ -41,15 +41,15 @@ class HostCalls:
         self._printed = {INFO: b"", WARNING: b""}
 
     def enter(self) -> bool:
-        """Counts a host function. False when the guest has called too many."""
+        """Count a host function. Returns False when the guest has called too many."""
         self.count += 1
         return self.count <= self._call.max_host_calls
 
-    def counted(self, kind: int) -> int:
+    def count_of_kind(self, kind: int) -> int:
         return self._call.counts[kind]
 
     def handle(self, kind: int, index: int) -> int:
-        """The handle at a place, or a status."""
+        """Return the handle at a place, or a status."""
         return HANDLE_BASE[KINDS[kind]] + index if 0 <= index < self._call.counts[kind] else Status.BAD_HANDLE
 
     def _question(
@@ -124,7 +124,7 @@ class HostCalls:
         return Status(self._question("channel-send", handle, body=text.encode()).status)
 
     def log(self, level: int, text: str) -> Status:
-        """Kept within the call's limits; the text is made fit to be shown in the daemon."""
+        """Keep a line within the call's limits. The daemon makes its text printable."""
         if not 0 <= level < len(LOG_LEVELS):
             return Status.BAD_REQUEST
         text = text[: self._kept_chars]
@@ -137,8 +137,11 @@ class HostCalls:
         return Status.OK
 
     def print(self, level: int, piece: bytes) -> None:
-        """Standard output and error of a guest become log lines. What is too much for one is left out, not made the
-        next: there it would be the rest of something that nobody can tell by its beginning any more."""
+        """Turn standard output and error of a guest into log lines.
+
+        The rest of a line that is too long is dropped. As a line of its own it would be the end of a text whose
+        beginning nobody sees, which redaction could not recognize.
+        """
         *lines, rest = (self._printed[level] + piece).split(b"\n")
         for line in lines:
             self.log(level, line.decode("utf-8", "replace"))

@@ -1,4 +1,9 @@
-"""The time a guest sees: a wall clock that stands still, and a monotonic one that moves a little with each reading."""
+"""WASI for guests: preview 2 for components, preview 1 for core modules.
+
+There are no files, no arguments, no environment and no sockets. The wall clock stands still at the grant's time, the
+monotonic one moves a microsecond with each reading, and random bytes come from the grant's seed. Printed text becomes
+log lines.
+"""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -10,7 +15,7 @@ from wasmtime import component as wit
 
 from palyra.wasm.domain.host_interface import Status
 from palyra.wasm.domain.limits import MAX_PRINT_BYTES
-from palyra.wasm.host.core_functions import CoreLinker, Desk, Implementation
+from palyra.wasm.host.core_functions import ActiveCall, CoreLinker, Implementation
 from palyra.wasm.host.host_calls import INFO, WARNING
 
 _NS_PER_MS: Final = 1_000_000
@@ -30,25 +35,19 @@ class GuestClock:
         return self._steps * _STEP_NS
 
 
-# The random bytes a guest sees: decided by its grant's seed, the same in every run with the same seed.
-
-
 class RandomStream:
+    """The random bytes that a guest sees: the same in every run with the same seed."""
+
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
         self._block = 0
 
     def take(self, length: int) -> bytes:
-        """Each reading is a stream of its own, named by the seed and how many readings there were before."""
+        """Read a stream of its own, named by the seed and the number of readings before."""
         self._block += 1
         named = b"palyra wasm random v1\0" + self._block.to_bytes(8, "little") + self._seed
         return hashlib.shake_256(named).digest(length)
 
-
-# WASI preview 2 for components: what ``wasi_stub`` is for core modules, as values.
-#
-# Functions a component imports beyond these end it when they are called. Each has the type it must be imported under:
-# ``wit_types`` says why.
 
 ComponentFunction = Callable[..., Any]
 
@@ -67,13 +66,15 @@ _OK: Final = wit.Variant("ok")
 
 
 def resource_number(name: str, known: dict[str, int]) -> int:
-    """Resources are the same thing in every interface that names them."""
+    """Return the number of a resource, which is the same in every interface that names it."""
     return known.setdefault(name, len(known) + 1)
 
 
 class WasiComponents:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    """Preview 2. Functions that a component imports beyond these end it when they are called."""
+
+    def __init__(self, active: ActiveCall) -> None:
+        self._active = active
         self._resources: dict[str, int] = {}
         self._clock = GuestClock(0)
         self._random = RandomStream(b"")
@@ -86,7 +87,7 @@ class WasiComponents:
         return wit.ResourceType.host(resource_number(name, self._resources))
 
     def table(self) -> dict[tuple[str, str], tuple[str, ComponentFunction]]:
-        """Interface and name, to type and function."""
+        """Map interface and name to the type that the import must have, and the function."""
         read = f"(borrow, u64) -> result<list<u8>, {_STREAM_ERROR}>"
         write, flush = f"(borrow, list<u8>) -> result<_, {_STREAM_ERROR}>", f"(borrow) -> result<_, {_STREAM_ERROR}>"
         make_socket = f"(enum{{ipv4, ipv6}}) -> result<own, {ANY_ERRORS}>"
@@ -132,36 +133,36 @@ class WasiComponents:
             ("wasi:sockets/tcp-create-socket", "create-tcp-socket"): (make_socket, _no_socket),
             ("wasi:sockets/udp-create-socket", "create-udp-socket"): (make_socket, _no_socket),
         }
-        return {key: (type_, self._counted(function)) for key, (type_, function) in functions.items()}
+        return {key: (type_, self._count_calls(function)) for key, (type_, function) in functions.items()}
 
-    def _counted(self, function: ComponentFunction) -> ComponentFunction:
-        """Few of these types have a status: a guest that calls too many is ended."""
+    def _count_calls(self, function: ComponentFunction) -> ComponentFunction:
+        """Count each call. Few of these types have a status, so a guest that calls too many is ended."""
 
-        def counted(store: Any, *arguments: Any) -> Any:
-            if self._desk.calls is None or not self._desk.calls.enter():
+        def counting(store: Any, *arguments: Any) -> Any:
+            if self._active.calls is None or not self._active.calls.enter():
                 raise wasmtime.WasmtimeError("too many calls of host functions")
             return function(store, *arguments)
 
-        return counted
+        return counting
 
     def _maker(self, name: str, representation: int) -> ComponentFunction:
         number = resource_number(name, self._resources)
         return lambda _store: wit.ResourceHost.own(representation, number)
 
     def _pollable(self, store: Any, subject: Any) -> wit.ResourceHost:
-        _let_go(store, subject)
+        _release_resource(store, subject)
         return wit.ResourceHost.own(0, resource_number("pollable", self._resources))
 
     def _exit(self, _store: Any, _status: Any) -> None:
-        self._desk.ended = "the guest ended itself"
+        self._active.ended = "the guest ended itself"
         # Passed through the engine as the guest's trap; nothing is kept in a global for this class of error.
-        raise wasmtime.WasmtimeError(self._desk.ended)
+        raise wasmtime.WasmtimeError(self._active.ended)
 
     def _write(self, store: Any, stream: wit.ResourceAny, piece: bytes) -> wit.Variant:
         # Looking at what is borrowed gives it back too.
         level = _OUTPUT_LEVELS.get(stream.to_host(store).rep, INFO)
-        if self._desk.calls is not None:
-            self._desk.calls.print(level, piece)
+        if self._active.calls is not None:
+            self._active.calls.print(level, piece)
         return _OK
 
     def _random_bytes(self, _store: Any, length: int) -> bytes:
@@ -176,8 +177,8 @@ class WasiComponents:
         return self._random_number(store), self._random_number(store)
 
 
-def _let_go(store: Any, subject: Any) -> None:
-    """A borrowed resource must be given back before the function returns."""
+def _release_resource(store: Any, subject: Any) -> None:
+    """Give a borrowed resource back, which must happen before the function returns."""
     if isinstance(subject, wit.ResourceAny):
         subject.drop(store)
 
@@ -191,33 +192,33 @@ def _nothing(_store: Any) -> None:
 
 
 def _blocked(store: Any, subject: Any) -> None:
-    _let_go(store, subject)
+    _release_resource(store, subject)
 
 
 def _done(store: Any, subject: Any) -> wit.Variant:
-    _let_go(store, subject)
+    _release_resource(store, subject)
     return _OK
 
 
 def _ready(store: Any, subject: Any) -> bool:
-    _let_go(store, subject)
+    _release_resource(store, subject)
     return True
 
 
 def _closed(store: Any, stream: Any, _length: int) -> wit.Variant:
-    _let_go(store, stream)
+    _release_resource(store, stream)
     return wit.Variant("err", wit.Variant("closed"))
 
 
 def _room(store: Any, stream: Any) -> wit.Variant:
-    _let_go(store, stream)
+    _release_resource(store, stream)
     return wit.Variant("ok", MAX_PRINT_BYTES)
 
 
 def _poll(store: Any, subjects: list[Any]) -> list[int]:
-    """Nothing ever waits: everything is ready."""
+    """Answer that everything is ready: nothing ever waits."""
     for subject in subjects:
-        _let_go(store, subject)
+        _release_resource(store, subject)
     return list(range(min(len(subjects), _MAX_POLLED)))
 
 
@@ -230,12 +231,6 @@ def _datetime(nanoseconds: int) -> wit.Record:
     moment.seconds, moment.nanoseconds = divmod(nanoseconds, _NS_PER_SECOND)  # type: ignore[attr-defined]
     return moment
 
-
-# WASI preview 1 for core modules, as far as ordinary toolchains' output needs it to link and start.
-#
-# There are no files, no arguments, no environment and no sockets. The clock stands still at the grant's time and its
-# monotonic side moves a microsecond with each reading; random bytes come from the grant's seed; what is printed
-# becomes log lines. Everything else answers that it is not there.
 
 MODULE: Final = "wasi_snapshot_preview1"
 
@@ -302,9 +297,11 @@ ASSEMBLYSCRIPT_TYPES: Final = {"abort": "(i32 i32 i32 i32) -> ()"}
 
 
 class WasiPreview1:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._memory = desk.memory
+    """Preview 1, as far as ordinary toolchains' output needs it to link and start. The rest answers with an error."""
+
+    def __init__(self, active: ActiveCall) -> None:
+        self._active = active
+        self._memory = active.memory
         self.clock = GuestClock(0)
         self.random = RandomStream(b"")
 
@@ -363,14 +360,14 @@ class WasiPreview1:
         return self._put(place, bytes([_CHARACTER_DEVICE]) + bytes(23))
 
     def _fd_read(self, descriptor: int, _vectors: int, _count: int, read_at: int) -> int:
-        """Standard input is empty."""
+        """Answer that standard input is empty."""
         return self._put(read_at, bytes(4)) if descriptor == 0 else _BADF
 
     def _fd_seek(self, descriptor: int, _offset: int, _whence: int, _place: int) -> int:
         return _SPIPE if descriptor in _STANDARD else _BADF
 
     def _fd_write(self, descriptor: int, vectors: int, count: int, written_at: int) -> int:
-        """Takes at most ``MAX_PRINT_BYTES`` at once; callers write the rest again."""
+        """Take at most ``MAX_PRINT_BYTES`` at once; callers write the rest again."""
         level = _LEVELS.get(descriptor)
         if level is None:
             return _BADF
@@ -389,8 +386,8 @@ class WasiPreview1:
             piece += part
             if len(part) < length:
                 break
-        if self._desk.calls is not None:
-            self._desk.calls.print(level, piece)
+        if self._active.calls is not None:
+            self._active.calls.print(level, piece)
         return self._put(written_at, len(piece).to_bytes(4, "little"))
 
     def _random_get(self, place: int, length: int) -> int:
@@ -399,10 +396,10 @@ class WasiPreview1:
         return self._put(place, self.random.take(length))
 
     def _proc_exit(self, code: int) -> None:
-        self._desk.ended = f"the guest ended itself with code {code}"
+        self._active.ended = f"the guest ended itself with code {code}"
 
     def _abort(self, _message: int, _file: int, line: int, column: int) -> None:
-        self._desk.ended = f"the guest aborted at line {line}, column {column}"
+        self._active.ended = f"the guest aborted at line {line}, column {column}"
 
 
 def _refuse(error: int, *_arguments: int) -> int:

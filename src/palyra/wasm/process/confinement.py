@@ -45,7 +45,7 @@ def _fail(what: str) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Ends this process when the one that forked it ends, also if it has ended already."""
+    """End this process when the one that forked it ends, also if it has ended already."""
     _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -76,7 +76,7 @@ def confine() -> None:
 
 
 def _landlock() -> None:
-    """A ruleset without a rule: nothing may be opened, connected or signalled."""
+    """Enter a ruleset without a rule: nothing may be opened, connected or signalled."""
     abi = _syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION))
     if abi < 1:
         return

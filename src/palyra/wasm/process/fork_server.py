@@ -1,7 +1,4 @@
-"""Work on a thread that is carried out to its end, also when whoever waits for it is cancelled meanwhile.
-
-A thread cannot be stopped: what it uses must stay until it is done, and what it made must not be lost.
-"""
+"""The daemon's side of the process that workers are forked from. The daemon itself never forks."""
 
 import asyncio
 import contextlib
@@ -20,8 +17,12 @@ from palyra.errors import Unavailable
 T = TypeVar("T")
 
 
-async def carried_out(work: Callable[[], T], undo: Callable[[T], None]) -> T:
-    """What ``work`` returns. A cancelled caller gets its cancellation when the work is done and undone again."""
+async def carry_out(work: Callable[[], T], undo: Callable[[T], None]) -> T:
+    """Return what ``work`` returns, on a thread that runs to its end also if the caller is cancelled.
+
+    A thread cannot be stopped: what it uses must stay until it is done. A cancelled caller gets its cancellation when
+    the work is done and undone again.
+    """
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)
@@ -31,8 +32,6 @@ async def carried_out(work: Callable[[], T], undo: Callable[[T], None]) -> T:
             undo(task.result())
         raise
 
-
-# The daemon's side of the process that workers are forked from. The daemon itself never forks.
 
 _PACKAGE_ROOT: Final = str(Path(__file__).resolve().parents[3])
 # Appended, so that nothing beside Palyra can take the place of a standard module.
@@ -76,8 +75,10 @@ class Process:
 
 class WorkerSource:
     def __init__(self, python: str = sys.executable, *, errors: int = subprocess.DEVNULL) -> None:
-        """``errors`` is where the process and its workers write what went wrong; nowhere, because a guest that broke
-        out could write there too."""
+        """``errors`` is where the process and its workers write errors.
+
+        The default is nowhere, because a guest that broke out could write there too.
+        """
         self._python = python
         self._errors = errors
         self._control: socket.socket | None = None
@@ -93,19 +94,17 @@ class WorkerSource:
         return self._process.pid if self._process is not None else None
 
     async def make(self, kind: bytes) -> tuple[socket.socket, Process]:
-        """A new process and the daemon's end of its socket. Where the process that makes them ended in this moment,
-        another makes it."""
-        try:
-            return await self._made(kind)
-        except _Gone:
-            pass
-        try:
-            return await self._made(kind)
-        except _Gone as gone:
-            raise WorkersUnavailable("the process for workers ended") from gone
+        """Make a process, and return it with the daemon's end of its socket.
 
-    async def _made(self, kind: bytes) -> tuple[socket.socket, Process]:
-        control = await self._started()
+        If the fork server ends at this moment, another one makes the process.
+        """
+        for _ in range(2):
+            with contextlib.suppress(_Gone):
+                return await self._make_once(kind)
+        raise WorkersUnavailable("the process for workers ended")
+
+    async def _make_once(self, kind: bytes) -> tuple[socket.socket, Process]:
+        control = await self._ensure_started()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         answer: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
         try:
@@ -131,7 +130,7 @@ class WorkerSource:
                 answer.result().close()
             raise
 
-    async def _started(self) -> socket.socket:
+    async def _ensure_started(self) -> socket.socket:
         async with self._starting:
             if self._closed:
                 raise WorkersUnavailable("the runtime was closed")
@@ -139,7 +138,7 @@ class WorkerSource:
                 await self._collect()
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 try:
-                    self._process = await carried_out(lambda: self._start(theirs.fileno()), self._ended.append)
+                    self._process = await carry_out(lambda: self._start(theirs.fileno()), self._ended.append)
                 except OSError as problem:
                     ours.close()
                     raise WorkersUnavailable(f"the process for workers did not start: {problem.strerror}") from problem
@@ -151,7 +150,7 @@ class WorkerSource:
                     theirs.close()
                 ours.setblocking(False)
                 self._control = ours
-                asyncio.get_running_loop().add_reader(ours.fileno(), self._hear)
+                asyncio.get_running_loop().add_reader(ours.fileno(), self._on_message)
             return self._control
 
     def _start(self, control: int) -> "subprocess.Popen[bytes]":
@@ -165,7 +164,7 @@ class WorkerSource:
             start_new_session=True,
         )
 
-    def _hear(self) -> None:
+    def _on_message(self) -> None:
         if self._control is None:
             return
         try:
@@ -194,7 +193,7 @@ class WorkerSource:
             self._ended.append(ended)
 
     def _forget(self) -> "subprocess.Popen[bytes] | None":
-        """The process is gone, or shall go: without its socket it ends, and every worker with it."""
+        """Forget the fork server. Without its socket it ends, and every worker with it."""
         process, self._process = self._process, None
         if self._control is not None:
             asyncio.get_running_loop().remove_reader(self._control.fileno())

@@ -39,7 +39,7 @@ _WARM_GUEST: Final = """
 
 
 def warm_up(guests: Guests) -> None:
-    """Runs a guest once, so that nothing has to be loaded or opened after confinement."""
+    """Run a guest once, so that nothing has to be loaded or opened after confinement."""
     module = bytes(wasmtime.wat2wasm(_WARM_GUEST))
     facts = module_facts(module)
     compiled = bytes(wasmtime.Module(guests.engine, module).serialize())
@@ -113,7 +113,7 @@ class Nursery:
                     return
 
     def _obey(self) -> bool:
-        """One request of the daemon. False when it is gone."""
+        """Serve one request of the daemon. Returns False when the daemon is gone."""
         try:
             request, descriptors, _, _ = socket.recv_fds(self._control, _REQUEST_BYTES, 1)
         except OSError:
@@ -153,7 +153,7 @@ class Nursery:
             for descriptor in self._children:
                 os.close(descriptor)
             confinement.die_with_parent(self._pid)
-            # The process itself is in nobody's session: no terminal, no group to be signalled with.
+            # A session of its own: no terminal, and no group to be signalled with.
             os.setsid()
             _be_worker(connection, self._guests, kind, self._engine)
             status = 0

@@ -1,4 +1,4 @@
-"""A worker's end of its socket: whole frames in and out, blocking."""
+"""A worker process: it loads modules, runs one guest at a time, and passes their questions to the daemon."""
 
 import array
 import mmap
@@ -36,7 +36,7 @@ from palyra.wasm.domain.module_facts import CORE, module_facts
 from palyra.wasm.engine import libwasmtime
 from palyra.wasm.engine.metering import Deadline, GuestEnded, ProcessMemory, RunMeter
 from palyra.wasm.host.component_guest import ComponentGuests, LoadedComponent
-from palyra.wasm.host.core_functions import Desk
+from palyra.wasm.host.core_functions import ActiveCall
 from palyra.wasm.host.core_guest import CoreGuests, LoadedCore
 from palyra.wasm.host.host_calls import HostCalls
 
@@ -45,10 +45,12 @@ _ANCILLARY_BYTES = socket.CMSG_LEN(_MAX_DESCRIPTORS * array.array("i").itemsize)
 
 
 class DaemonGone(Exception):
-    """There is nobody left to work for."""
+    """The daemon closed the socket."""
 
 
 class WorkerChannel:
+    """The worker's end of its socket: whole frames in and out, blocking."""
+
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         # A time-out of the socket itself would need a system call that a confined worker does not have.
@@ -66,7 +68,7 @@ class WorkerChannel:
             raise DaemonGone from problem
 
     def receive(self, timeout: float | None = None) -> ToWorker | None:
-        """The next frame, or None when there was none in time."""
+        """Return the next frame, or None if none came in time."""
         try:
             while True:
                 if timeout is not None and not self._poll.poll(timeout * 1_000):
@@ -83,7 +85,7 @@ class WorkerChannel:
             raise DaemonGone from problem
 
     def take_file(self, size: int) -> bytes:
-        """The content of the memory file that came first. It is closed."""
+        """Return the content of the memory file that came first, and close it."""
         descriptor = self.descriptors.pop(0)
         try:
             with mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ) as content:
@@ -92,7 +94,7 @@ class WorkerChannel:
             os.close(descriptor)
 
     def fill_file(self, content: bytes, room: int) -> None:
-        """Writes into the memory file that came next."""
+        """Write into the memory file that came next."""
         descriptor = self.descriptors.pop(0)
         try:
             with mmap.mmap(descriptor, room) as target:
@@ -100,8 +102,6 @@ class WorkerChannel:
         finally:
             os.close(descriptor)
 
-
-# What a worker process does all day: loads modules, runs guests, passes their questions on. One guest at a time.
 
 # The daemon's own limit ends a question first; this is for a daemon that is stuck.
 _ANSWER_SLACK_SECONDS: Final = 2.0
@@ -114,9 +114,9 @@ class Guests:
 
     def __init__(self, engine: wasmtime.Engine) -> None:
         self.engine = engine
-        self.desk = Desk()
-        self.core = CoreGuests(engine, self.desk)
-        self.components = ComponentGuests(engine, self.desk)
+        self.active = ActiveCall()
+        self.core = CoreGuests(engine, self.active)
+        self.components = ComponentGuests(engine, self.active)
 
     def load(self, form: str, compiled: bytes, frame: Load) -> LoadedCore | LoadedComponent:
         home = self.core if form == CORE else self.components
@@ -145,7 +145,6 @@ class Worker:
         self._answer_seconds = 0.0
 
     def serve(self) -> None:
-        """Until the daemon is gone."""
         while True:
             frame = self._channel.receive()
             match frame:
@@ -169,8 +168,8 @@ class Worker:
     def _run(self, call: Call) -> Done:
         meter = RunMeter(self._memory)
         calls = HostCalls(call, self._ask)
-        desk = self._guests.desk
-        desk.begin(calls)
+        active = self._guests.active
+        active.begin(calls)
         self._ends_at = time.monotonic() + call.timeout_us / _US_PER_SECOND
         self._answer_seconds = call.host_call_timeout_ms / _MS_PER_SECOND + _ANSWER_SLACK_SECONDS
         kind = message = ""
@@ -189,14 +188,14 @@ class Worker:
             kind, message, faulty = "trap", f"a host function could not answer: {type(fault).__name__}", True
         finally:
             spent = self._deadline.disarm() or faulty
-            desk.begin(None)
+            active.begin(None)
         calls.finish_printing()
         if not kind and calls.failure is not None:
             kind, message, output = "failed", calls.failure, b""
         if not kind and isinstance(output, bytes) and not _is_text(output):
             kind, message, output = "invalid_output", "the guest's output is not UTF-8", b""
-        if desk.fault is not None and kind:
-            message = f"{message} (a host function failed: {type(desk.fault).__name__})"
+        if active.fault is not None and kind:
+            message = f"{message} (a host function failed: {type(active.fault).__name__})"
         return Done(
             kind=kind,
             message=message,
@@ -211,7 +210,7 @@ class Worker:
         )
 
     def _ask(self, question: Ask) -> Answer:
-        """Sends a guest's question on and waits. A guest whose time is over gets no answer."""
+        """Send a guest's question to the daemon and wait. A guest whose time is over gets no answer."""
         self._channel.send(question)
         until = min(time.monotonic() + self._answer_seconds, self._ends_at)
         while (left := until - time.monotonic()) > 0:
@@ -251,16 +250,16 @@ def _compile(channel: WorkerChannel, guests: Guests, frame: Compile) -> Compiled
         else:
             component = wit.Component(guests.engine, module)
             guests.components.link(component)
-            facts = guests.components.described(component, facts)
+            facts = guests.components.add_export_types(component, facts)
             compiled = bytes(component.serialize())
     except PalyraError as problem:
         return Compiled(kind="compile", message=problem.message, size=0, facts=None)
     except GuestEnded as problem:
         return Compiled(kind=problem.kind, message=problem.message, size=0, facts=None)
     except wasmtime.WasmtimeError as problem:
-        said = str(problem)
-        kind = "link" if outcome.is_about_imports(said) else "compile"
-        return Compiled(kind=kind, message=outcome.complaint(said), size=0, facts=None)
+        text = str(problem)
+        kind = "link" if outcome.is_about_imports(text) else "compile"
+        return Compiled(kind=kind, message=outcome.complaint(text), size=0, facts=None)
     if len(compiled) > frame.room:
         return Compiled(kind="compile", message="the compiled module is too large", size=0, facts=None)
     channel.fill_file(compiled, frame.room)

@@ -1,7 +1,7 @@
-"""The daemon's end of one worker's socket, on the daemon's loop. Frames in and out; decides nothing.
+"""The daemon's end of each worker's socket, and the pool of workers, on the daemon's loop.
 
-A worker may have been taken over by its guest. What it sends is read strictly, it can queue no more than a few frames,
-and descriptors it might send along are dropped by the kernel.
+A worker may have been taken over by its guest. Its frames are read strictly, it can queue no more than a few of them,
+and the kernel drops descriptors that it might send along.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ class WorkerLink:
         # Digests of modules that this worker has loaded, oldest use first.
         self.loaded: dict[bytes, None] = {}
         self.idle_since = 0.0
-        # Whatever comes from the worker, also its end, and is not read yet.
-        self._said = select.poll()
-        self._said.register(connection, select.POLLIN)
+        # Readable when the worker sent a frame that is not read yet, or ended.
+        self._unread = select.poll()
+        self._unread.register(connection, select.POLLIN)
         self._loop.add_reader(connection.fileno(), self._readable)
 
     def _readable(self) -> None:
@@ -104,11 +104,11 @@ class WorkerLink:
 
     async def send(self, frame: ToWorker, descriptors: tuple[int, ...] = ()) -> None:
         for packet in packets(frame):
-            while not self._sent(packet, descriptors):
+            while not self._try_send(packet, descriptors):
                 await self._until_writable()
             descriptors = ()
 
-    def _sent(self, packet: bytes, descriptors: tuple[int, ...]) -> bool:
+    def _try_send(self, packet: bytes, descriptors: tuple[int, ...]) -> bool:
         if self.broken is not None:
             raise LinkBroken(self.broken)
         try:
@@ -137,24 +137,19 @@ class WorkerLink:
             self._writable.set_result(None)
 
     def waits(self) -> bool:
-        """Whether the worker is there and silent, as it should be before it is given work."""
-        return self.broken is None and not self._frames and not self._said.poll(0)
+        """Tell whether the worker is connected and silent, as it has to be before it gets work."""
+        return self.broken is None and not self._frames and not self._unread.poll(0)
 
     def kill(self) -> None:
         self._process.kill()
 
     def close(self) -> None:
-        """Ends the worker: at once if it runs a guest, by itself if it waits."""
+        """End the worker: at once if it runs a guest, by itself if it waits."""
         self._process.kill()
         self._break("closed")
         self._process.close()
         self._socket.close()
 
-
-# The workers: a few kept ready, more when guests wait for the outside, none beyond the number of instances allowed.
-#
-# A place is a right to have a guest running. Calls wait for one in order; who waits too long gets ``wasm.quota``. A
-# guest that waits for the outside keeps its worker but lets another compute.
 
 _READY_SECONDS: Final = 60.0
 # After trouble with starting workers, before the next try.
@@ -162,6 +157,12 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class WorkerPool:
+    """Keeps a few workers ready, and more when guests wait for the outside, up to the number of instances allowed.
+
+    A place is a right to have a guest running. Calls wait for one in order; one that waits too long gets
+    ``wasm.quota``. A guest that waits for the outside keeps its worker but lets another compute.
+    """
+
     def __init__(self, source: WorkerSource, settings: PoolSettings, max_instances: int) -> None:
         self._source = source
         self._settings = settings
@@ -172,7 +173,7 @@ class WorkerPool:
         self._parked = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._attention = asyncio.Event()
-        self._keeper: asyncio.Task[None] | None = None
+        self._upkeep: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._closed = False
         # The name of the engine that workers run, once one has said it.
@@ -185,40 +186,40 @@ class WorkerPool:
 
     @property
     def started(self) -> bool:
-        return self._keeper is not None
+        return self._upkeep is not None
 
     @property
     def idle(self) -> int:
         return len(self._idle)
 
     async def start(self) -> None:
-        """Returns when the first worker is ready."""
-        if self._keeper is not None:
+        """Return when the first worker is ready."""
+        if self._upkeep is not None:
             return
         async with self._starting:
-            if self._keeper is None:
+            if self._upkeep is None:
                 self._idle.append(await self._make())
-                self._keeper = asyncio.create_task(self._keep(), name="palyra-wasm-pool")
+                self._upkeep = asyncio.create_task(self._keep(), name="palyra-wasm-pool")
 
     async def close(self) -> None:
-        """Workers that run a guest at this moment, or are being made, are ended by whoever has them."""
+        """End the idle workers. A call that uses or makes a worker ends it itself."""
         self._closed = True
-        if self._keeper is not None:
-            self._keeper.cancel()
+        if self._upkeep is not None:
+            self._upkeep.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._keeper
-            self._keeper = None
+                await self._upkeep
+            self._upkeep = None
         while self._idle:
             self._idle.pop().close()
 
     async def _make(self) -> WorkerLink:
-        link = await self._greeted()
+        link = await self._greet()
         if self._closed:
             link.close()
             raise WorkersUnavailable("the runtime was closed")
         return link
 
-    async def _greeted(self) -> WorkerLink:
+    async def _greet(self) -> WorkerLink:
         connection, process = await self._source.make(WORKER)
         link = WorkerLink(connection, process)
         try:
@@ -238,7 +239,7 @@ class WorkerPool:
         return link
 
     async def _keep(self) -> None:
-        """Keeps the wanted number ready and ends spare workers that nobody needed for a while."""
+        """Keep the wanted number ready, and end spare workers that were idle for a while."""
         while True:
             pause = self._settings.idle_seconds
             self._attention.clear()
@@ -287,7 +288,10 @@ class WorkerPool:
         self._admit()
 
     async def take(self, digest: bytes, wait_seconds: float) -> WorkerLink:
-        """A worker for one guest, better one that has the module loaded. To be given to ``release`` or ``discard``."""
+        """Return a worker for one guest, if possible one that has the module loaded.
+
+        The caller gives it to ``release`` or ``discard``.
+        """
         if not self._waiting and self._has_place():
             self._busy += 1
         else:
@@ -308,7 +312,7 @@ class WorkerPool:
         return None
 
     def release(self, link: WorkerLink) -> None:
-        """The worker is well and can take the next guest."""
+        """Take back a healthy worker for the next guest."""
         if self._closed:
             self.discard(link)
             return
@@ -317,14 +321,14 @@ class WorkerPool:
         self._give_back()
 
     def discard(self, link: WorkerLink) -> None:
-        """Ends the worker, whatever it does. Another is started when one is needed."""
+        """End the worker, whatever it does. Another is started when one is needed."""
         link.close()
         self._give_back()
         self._attention.set()
 
     @contextlib.contextmanager
-    def parked(self) -> Iterator[None]:
-        """While a guest waits for the outside."""
+    def park(self) -> Iterator[None]:
+        """Let another guest compute while one waits for the outside."""
         self._parked += 1
         self._admit()
         try:

@@ -86,7 +86,7 @@ _NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
 
 
 def confinement_program(machine: str) -> bytes:
-    """The filter as the kernel takes it."""
+    """Compile the filter to the bytes that the kernel takes."""
     if machine not in AUDIT_ARCH:
         raise UnknownArchitecture(f"no system call table for {machine}", machine=machine)
     numbers = [entry.x86_64 if machine == "x86_64" else entry.aarch64 for entry in ALLOWED]
