@@ -22,9 +22,9 @@ from palyra.browser.domain.action import (
     Scroll,
 )
 from palyra.browser.domain.budget import SessionBudget, SessionMeter
-from palyra.browser.domain.ports import Made, PageView
+from palyra.browser.domain.ports import Made
 from palyra.browser.engine.chromium import ChromiumProcess
-from palyra.browser.page.in_page_script import PageScript
+from palyra.browser.page.in_page_script import PageScript, PageView
 from palyra.browser.tabs.download_folder import DownloadSandboxSession
 from palyra.browser.tabs.session_tabs import ChromiumPages, PageSettings
 from palyra.clock import SystemClock

@@ -15,8 +15,9 @@ from palyra.browser.domain.action import Dialog
 from palyra.browser.domain.cdp_messages import CdpEvent, CommandRefused
 from palyra.browser.domain.page_errors import DocumentGone
 from palyra.browser.domain.page_tree import RefCounter
-from palyra.browser.domain.ports import Cdp, FrameView
+from palyra.browser.domain.ports import FrameView
 from palyra.browser.engine.browser_folders import UploadFolder
+from palyra.browser.engine.cdp_connection import CdpPipe
 from palyra.browser.engine.chromium import ChromiumProcess
 from palyra.browser.page.in_page_script import WORLD_NAME, PageScript
 from palyra.browser.page.page import ElementActor
@@ -43,7 +44,7 @@ class FixtureTab:
         self._session = ""
 
     @property
-    def cdp(self) -> Cdp:
+    def cdp(self) -> CdpPipe:
         return self.process.cdp
 
     @property

@@ -21,11 +21,10 @@ from fakes.page_harness import GENEROUS, SHOP, ListedJudge, WebSite
 from palyra.browser.domain.action import Click, ElementTarget, Evaluate, Navigate, ObserveAsk, Type
 from palyra.browser.domain.budget import SessionBudget, SessionMeter
 from palyra.browser.domain.page_tree import RefCounter
-from palyra.browser.domain.ports import PageView
 from palyra.browser.engine.browser_folders import UploadFolder
 from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumProcess, find_layout
 from palyra.browser.engine.prewarm import ProcessPool
-from palyra.browser.page.in_page_script import PageScript
+from palyra.browser.page.in_page_script import PageScript, PageView
 from palyra.browser.page.page import ElementActor
 from palyra.browser.tabs.session_tabs import ChromiumPages, PageSettings
 from palyra.clock import SystemClock

@@ -1,4 +1,4 @@
-"""The section ``browser`` of the settings: what sessions may reach and use up, and which secrets are typed where."""
+"""The section ``browser`` of the settings: the hosts and budgets of sessions, and the bindings of secrets."""
 
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -36,7 +36,7 @@ class TypingBinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     origins: tuple[str, ...]
 
     def check(self) -> None:
-        """Raises ``BadTypingBinding`` for what could never work or never be safe."""
+        """Raise ``BadTypingBinding`` for a binding that could never work or never be safe."""
         try:
             SecretRef.parse(self.secret_ref)
         except InvalidInput as error:
@@ -92,27 +92,27 @@ class BrowserSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ] = 0
 
     def ceiling(self) -> SessionBudget:
-        """Raises ``BadBudget`` for fields that there are not, and values that they cannot have."""
+        """Raise ``BadBudget`` for an unknown field or a forbidden value."""
         unknown = next((name for name in self.session_budget if name not in FIELDS), None)
         if unknown is not None:
             raise BadBudget(f"a session budget has no field {unknown[:64]!r}")
         return SessionBudget(**self.session_budget)
 
     def downloads(self) -> "DownloadRules":
-        """Raises ``UnknownFileType`` for endings whose content cannot be checked."""
-        # What knows about types of files takes its time to load, and most commands have no use for it.
+        """Raise ``UnknownFileType`` for an ending whose content cannot be checked."""
+        # The module of file types is slow to load, and most commands do not use it.
         from palyra.browser.domain.download import rules
 
         return rules(self.download_types)
 
     def origins_of(self, secret_ref: str) -> tuple[str, ...]:
-        """Where this secret may be typed; nowhere when it has no binding."""
+        """Return the origins where this secret may be typed. A secret without a binding is typed nowhere."""
         found = (origin for binding in self.bindings if binding.secret_ref == secret_ref for origin in binding.origins)
         return tuple(dict.fromkeys(found))
 
 
 def origin_target(origin: str) -> Target:
-    """The target of an origin as browsers spell it: scheme and host, and the port where it is not the scheme's own."""
+    """Parse an origin as browsers spell it: scheme and host, and any port that is not the scheme's own."""
     try:
         target = Target.from_url(origin)
     except EgressRefused as odd:

@@ -25,7 +25,6 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from palyra.browser.domain.page_tree import RefCounter
-from palyra.browser.domain.ports import PageView
 from palyra.browser.domain.session_api import PROTOCOL_VERSION, HealthView
 from palyra.browser.engine.browser_folders import UploadFolder
 from palyra.browser.engine.chromium import (
@@ -38,7 +37,7 @@ from palyra.browser.engine.chromium import (
 )
 from palyra.browser.engine.prewarm import ProcessPool
 from palyra.browser.engine.process_tree import ProcessNotes, StartFailed
-from palyra.browser.page.in_page_script import PageScript
+from palyra.browser.page.in_page_script import PageScript, PageView
 from palyra.browser.page.page import ElementActor
 from palyra.browser.profiles.archive import unpack
 from palyra.browser.profiles.opening import open_profiles

@@ -5,19 +5,11 @@ import pytest
 from fakes.page_view import FixtureTab, actor_of
 from palyra.browser.domain.action import Click, ElementTarget, Select, SetFileInput, Upload
 from palyra.browser.domain.page_errors import NotFileInput, NotSelectable, UploadRefused
-from palyra.browser.domain.ports import PageActor, PageView
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NOW = 0.3
 ENOUGH = 30.0
-
-
-async def test_it_is_what_the_seam_asks_for(tab: FixtureTab) -> None:
-    page: PageView = tab
-    actor: PageActor = actor_of(tab)
-    assert page.tab == "t1"
-    assert actor is not None
 
 
 async def test_options_by_value_and_by_label(tab: FixtureTab) -> None:

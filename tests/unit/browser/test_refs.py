@@ -4,7 +4,7 @@ import pytest
 
 from palyra.browser.domain import page_tree
 from palyra.browser.domain.page_errors import UnknownRef
-from palyra.browser.domain.page_tree import Bound, RefCounter, RefRegistry, nearest, ranked, render_element
+from palyra.browser.domain.page_tree import Bound, RefCounter, RefRegistry, ranked, render_element
 
 
 def bound(number: int, name: str = "Buy", loader: str = "l") -> Bound:
@@ -36,21 +36,18 @@ def test_a_ref_of_another_tab_and_one_that_was_never_given() -> None:
 @pytest.mark.promise("P-limits")
 def test_the_oldest_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_tree, "MAX_REFS", 3)
-    book = RefRegistry(RefCounter())
-    given = [book.bind(bound(number)) for number in range(5)]
-    assert len(book) == 3
+    registry = RefRegistry(RefCounter())
+    given = [registry.bind(bound(number)) for number in range(5)]
+    assert len(registry) == 3
     with pytest.raises(UnknownRef, match="long gone"):
-        book.get(given[0])
-    assert book.bind(bound(0)) == "e6"
+        registry.get(given[0])
+    assert registry.bind(bound(0)) == "e6"
 
 
 def test_the_nearest_is_the_same_name_then_one_that_holds_it_then_one_spelled_like_it() -> None:
-    found = [(bound(n, name), name) for n, name in enumerate(("Cancel", "Buy now", "Buy", "Bux"))]
-    assert [name for _, name in ranked("Buy", found)] == ["Buy", "Buy now", "Bux"]
-    best = nearest("Buy", found)
-    assert best is not None
-    assert best[1] == "Buy"
-    assert nearest("zzz", found) is None
+    found = [bound(n, name) for n, name in enumerate(("Cancel", "Buy now", "Buy", "Bux"))]
+    assert [each.name for each in ranked("Buy", found)] == ["Buy", "Buy now", "Bux"]
+    assert ranked("zzz", found) == []
 
 
 def test_a_long_name_is_cut_in_an_error() -> None:

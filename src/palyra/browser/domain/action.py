@@ -1,7 +1,6 @@
-"""What can be done in a browser session, and what is told of it: everything a client asks for is one of these.
+"""Actions of a browser session and their outcomes.
 
-An action names its element by a ref of an observation or by a selector that must match exactly one element. A wire
-message, a tool's arguments and a batch all become these values first, so that they are checked once.
+Wire messages, tool arguments and batches all become these values first, so that they are checked once.
 """
 
 from enum import StrEnum
@@ -24,7 +23,7 @@ class BadTarget(InvalidInput):
 
 
 class ElementTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Exactly one form. ``name`` goes with ``role``. A selector is looked for in every frame and open shadow root."""
+    """An element, named in exactly one way. A selector searches all frames and open shadow roots."""
 
     ref: str | None = None
     css: str | None = None
@@ -45,7 +44,7 @@ class MouseButton(StrEnum):
 
 
 class LoadState(StrEnum):
-    """How far a navigation is waited for. ``idle``: no request was under way for half a second after the load."""
+    """How far a navigation must come. ``idle``: after the load, half a second passed without a request."""
 
     COMMITTED = "committed"
     CONTENT = "content"
@@ -60,7 +59,7 @@ class PictureFormat(StrEnum):
 
 
 class _Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``tab`` empty is the active one. ``timeout_ms`` 0 is the session's own limit, which is never exceeded."""
+    """An empty ``tab`` is the active one. ``timeout_ms`` 0 is the session's limit, which no action exceeds."""
 
     tab: str = ""
     timeout_ms: int = 0
@@ -104,7 +103,7 @@ class Drag(_Action, tag="drag", tag_field="action", frozen=True, kw_only=True):
 
 
 class Type(_Action, tag="type", tag_field="action", frozen=True, kw_only=True):
-    """Types ``text``, or a secret that only pages of ``origins`` may get and that no reply ever shows."""
+    """Type ``text``, or a secret that only pages of ``origins`` may get and that no reply shows."""
 
     target: ElementTarget
     text: str = ""
@@ -115,15 +114,13 @@ class Type(_Action, tag="type", tag_field="action", frozen=True, kw_only=True):
 
 
 class Press(_Action, tag="press", tag_field="action", frozen=True, kw_only=True):
-    """A key such as ``Enter``, ``ArrowDown`` or ``Control+a``, to the element or to whatever has the focus."""
+    """A key such as ``Enter`` or ``Control+a``, sent to the element or, without one, to the focus."""
 
     key: str
     target: ElementTarget | None = None
 
 
 class Select(_Action, tag="select", tag_field="action", frozen=True, kw_only=True):
-    """Options by value or by label."""
-
     target: ElementTarget
     values: tuple[str, ...]
 
@@ -139,7 +136,7 @@ class SetFileInput(_Action, tag="set_file_input", tag_field="action", frozen=Tru
 
 
 class Scroll(_Action, tag="scroll", tag_field="action", frozen=True, kw_only=True):
-    """By pixels, in the element or the page; with an element and no distance, until it is in view."""
+    """Scroll by pixels. An element without a distance is scrolled into view."""
 
     target: ElementTarget | None = None
     dx: int = 0
@@ -147,7 +144,7 @@ class Scroll(_Action, tag="scroll", tag_field="action", frozen=True, kw_only=Tru
 
 
 class WaitFor(_Action, tag="wait_for", tag_field="action", frozen=True, kw_only=True):
-    """Until everything that is given holds. ``gone`` waits until the target or the text is not there any more."""
+    """Wait until every given condition holds. ``gone`` waits until the target or the text is absent."""
 
     target: ElementTarget | None = None
     text: str = ""
@@ -166,7 +163,7 @@ class OpenTab(_Action, tag="open_tab", tag_field="action", frozen=True, kw_only=
 
 
 class SwitchTab(_Action, tag="switch_tab", tag_field="action", frozen=True, kw_only=True):
-    """To ``tab``, which must be given."""
+    """``tab`` must be given."""
 
 
 class CloseTab(_Action, tag="close_tab", tag_field="action", frozen=True, kw_only=True):
@@ -180,7 +177,7 @@ class SetViewport(_Action, tag="set_viewport", tag_field="action", frozen=True, 
 
 
 class SetPermissions(_Action, tag="set_permissions", tag_field="action", frozen=True, kw_only=True):
-    """Grants these to the origin and takes all others from it."""
+    """Grant these permissions to the origin and revoke all others of it."""
 
     origin: str
     grant: tuple[str, ...] = ()
@@ -198,13 +195,13 @@ class ExportPdf(_Action, tag="export_pdf", tag_field="action", frozen=True, kw_o
 
 
 class Evaluate(_Action, tag="evaluate", tag_field="action", frozen=True, kw_only=True):
-    """Runs a script in the page itself. Only when policy grants it: whoever may do this can do what the page can."""
+    """Run a script in the page. It can do whatever the page can, so policy must permit it."""
 
     expression: str
 
 
 class ResetState(_Action, tag="reset_state", tag_field="action", frozen=True, kw_only=True):
-    """Cookies, storage, caches and permissions are cleared, and every tab but one is closed."""
+    """Clear cookies, storage, caches and permissions, and close every tab but one."""
 
 
 Action: TypeAlias = (
@@ -233,14 +230,14 @@ Action: TypeAlias = (
     | Evaluate
     | ResetState
 )
-# Those that act on an element or on the focus, and not on the tab as a whole.
+# Actions on an element or on the focus, not on the tab as a whole.
 ElementAction: TypeAlias = (
     Click | DoubleClick | Hover | Drag | Type | Press | Select | SetFileInput | Scroll | WaitFor | Screenshot
 )
 
 
 class Dialog(msgspec.Struct, frozen=True, kw_only=True):
-    """One that waits to be answered: until then its tab does nothing else."""
+    """An open dialog. Its tab does nothing else until the dialog is answered."""
 
     kind: Literal["alert", "confirm", "prompt", "beforeunload"]
     message: str
@@ -248,7 +245,7 @@ class Dialog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TabView(msgspec.Struct, frozen=True, kw_only=True):
-    """``tab`` is ours, given once and never again in a session."""
+    """``tab`` is a name of ours. A session never gives the same name twice."""
 
     tab: str
     url: str
@@ -258,30 +255,30 @@ class TabView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told after an action: where the tab is now, and what happened meanwhile. Not the whole tree."""
+    """Where the tab is after an action, and what happened meanwhile. It does not contain the page's tree."""
 
     tab: str
     url: str
     title: str
-    # The HTTP status of the document that is shown, 0 where it has none.
+    # The HTTP status of the shown document, or 0.
     status: int = 0
-    # The document that is shown, or the next one, is not all there yet.
+    # Whether the shown document, or the next one, is still loading.
     loading: bool = False
     dialog: Dialog | None = None
     new_tabs: tuple[TabView, ...] = ()
-    # Ids of downloads that began meanwhile.
+    # Ids of the downloads that began meanwhile.
     downloads: tuple[str, ...] = ()
     console_errors: tuple[str, ...] = ()
-    # What went out and was refused meanwhile: the address and the code.
+    # Requests that were refused meanwhile: the address and the code.
     refused: tuple[str, ...] = ()
-    # A picture or a document, for the actions that make one.
+    # A picture or a PDF document, for the actions that make one.
     content: bytes = b""
     media_type: str = ""
-    # The JSON text of what `evaluate` returned.
+    # The JSON text of the result of `evaluate`.
     value_json: str = ""
 
 
-# What can be asked of a page without changing it, and the shape of the answer.
+# Observations.
 
 
 class SnapshotForm(StrEnum):
@@ -293,24 +290,27 @@ class SnapshotForm(StrEnum):
 
 
 class ObserveAsk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``tab`` empty is the active one; ``max_bytes`` 0 is 16 KiB for a tree and the session's own limit for the
-    others. That limit is never exceeded."""
+    """An empty ``tab`` is the active one.
+
+    ``max_bytes`` 0 is 16 KiB for a tree and the session's limit for the other forms, which no observation
+    exceeds.
+    """
 
     tab: str = ""
     form: SnapshotForm = SnapshotForm.TREE
-    # Only what lies in this element.
+    # Only the content of this element.
     within: ElementTarget | None = None
     depth: int = 0
     interactive_only: bool = False
-    # Only what matches this text, each with its ancestors.
+    # Only elements that match this text, each with its ancestors.
     find: str = ""
-    # Marks with [new] what the last observation of this tab did not have.
+    # Marks with [new] the elements that the last observation of this tab did not have.
     since_last: bool = False
     max_bytes: int = 0
 
 
 class ChromiumObserveSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """``text`` was written by the page and is never an instruction. ``truncated`` also shows as a mark in the text."""
+    """``text`` was written by the page. A mark in it shows where it was ``truncated``."""
 
     tab: str
     url: str
@@ -318,14 +318,14 @@ class ChromiumObserveSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     form: SnapshotForm
     text: str
     truncated: bool = False
-    # How many elements got a ref, and how many matched where something was looked for.
+    # How many elements got a ref, and how many matched ``find``.
     refs: int = 0
     matches: int = 0
     tabs: tuple[TabView, ...] = ()
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the console's or the network's log. Text is the page's; secrets and credentials are taken out."""
+    """One line of the console's or the network's log, without secrets and credentials."""
 
     at_ms: int
     kind: str

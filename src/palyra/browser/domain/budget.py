@@ -1,7 +1,7 @@
-"""What one browser session may use up: asked for, clamped to the configured ceiling, and counted.
+"""The budget of one browser session: requested, clamped to the configured ceiling, and counted.
 
-Every field is the smaller of what was asked and what is configured, so a caller can only ask for less. The length of
-the action window is therefore no field: a shorter window would be a looser limit.
+Every field is the smaller of the requested and the configured value, so a caller can only ask for less. The length of
+the action window is not a field: a shorter window would be a looser limit.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ class BadBudget(InvalidInput):
 
 
 class BudgetSpent(LimitExceeded):
-    """A count of the whole session reached its end: it does not come back."""
+    """A count of the whole session reached its end. Waiting does not bring it back."""
 
     code = "browser.budget_spent"
     hint = "close this session and open another, or ask the operator for a higher ceiling"
@@ -38,7 +38,7 @@ class TooFast(LimitExceeded):
 
 
 class TooLarge(LimitExceeded):
-    """One request or reply is beyond its own limit; the next one may fit."""
+    """One request or reply exceeds its own limit. The next one may fit."""
 
     code = "browser.beyond_limit"
     hint = "ask for less: a part of the page, a smaller picture, shorter text"
@@ -46,7 +46,7 @@ class TooLarge(LimitExceeded):
 
 
 class SessionOver(LimitExceeded):
-    """The session's time is up, by its age or by nobody using it."""
+    """The session reached its longest life, or nobody used it for too long."""
 
     code = "browser.session_over"
     hint = "open another session; a persistent profile has kept its logins"
@@ -54,7 +54,7 @@ class SessionOver(LimitExceeded):
 
 
 class SessionBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The defaults are the design's; a configured budget is the ceiling of what callers ask."""
+    """A configured budget is the ceiling for what callers request."""
 
     max_navigation_timeout_ms: int = 15_000
     max_session_lifetime_ms: int = 1_800_000
@@ -81,14 +81,14 @@ class SessionBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 FIELDS: Final = SessionBudget.__struct_fields__
-# Where "none at all" is a sensible wish.
+# A caller may want none of these.
 _MAY_BE_ZERO: Final = frozenset(
     ("max_download_bytes", "max_session_download_bytes", "max_session_downloads", "max_network_bytes")
 )
 
 
 def clamp(asked: Mapping[str, int], ceiling: SessionBudget) -> SessionBudget:
-    """Each field the smaller of the two; what was not asked for is the ceiling's."""
+    """Take the smaller value of each field. A field that was not requested has the ceiling's value."""
     for name, value in asked.items():
         if name not in FIELDS:
             raise BadBudget(f"a session budget has no field {name[:64]!r}")
@@ -106,7 +106,7 @@ def _check(name: str, value: object) -> None:
 
 
 class SessionMeter:
-    """The counters of one session. Instants are monotonic seconds, and the caller's."""
+    """The counters of one session. The caller passes instants as monotonic seconds."""
 
     def __init__(self, budget: SessionBudget, now: float) -> None:
         self.budget = budget
@@ -117,20 +117,20 @@ class SessionMeter:
         self._recent: deque[float] = deque()
 
     def why_over(self, now: float) -> str | None:
-        """`lifetime` or `idle` when the session's time is up: for the cleanup, which does not count as use."""
+        """Return `lifetime` or `idle` when the session's time is up. This does not count as use."""
         if (now - self._began) * _MS >= self.budget.max_session_lifetime_ms:
             return "lifetime"
         return "idle" if (now - self._used) * _MS >= self.budget.idle_ttl_ms else None
 
     def use(self, now: float) -> None:
-        """On every call: refuses when the time is up, else the idle time begins anew."""
+        """Restart the idle time. Raise ``SessionOver`` when the session's time is up."""
         reason = self.why_over(now)
         if reason is not None:
             raise SessionOver(f"the session is over: {_OVER[reason]}", reason=reason)
         self._used = now
 
     def spend_action(self, now: float) -> None:
-        """Before each action, navigation and observation. A refused one is not counted."""
+        """Count an action, a navigation or an observation. A refused one is not counted."""
         self.use(now)
         if self.actions >= self.budget.max_actions_per_session:
             raise BudgetSpent(f"the session has done its {self.actions} actions", field="max_actions_per_session")
@@ -158,13 +158,13 @@ class SessionMeter:
         self.tabs = max(0, self.tabs - 1)
 
     def require(self, field: str, size: int) -> None:
-        """That one thing of this size is within the field's limit."""
+        """Refuse a single thing that is larger than the field allows."""
         most: int = getattr(self.budget, field)
         if size > most:
             raise TooLarge(f"{size} is more than {field} allows, which is {most}", field=field, limit=most)
 
     def timeout_ms(self, asked: int | None, field: str, now: float) -> int:
-        """What a wait may take: asked, at most the field, and never past the end of the session."""
+        """Clamp a requested wait to the field and to the end of the session."""
         most: int = getattr(self.budget, field)
         left = self.budget.max_session_lifetime_ms - int((now - self._began) * _MS)
         return max(1, min(most if asked is None or asked < 1 else asked, most, left))

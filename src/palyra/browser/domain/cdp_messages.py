@@ -1,6 +1,6 @@
-"""The Chrome DevTools Protocol as it travels over the pipe: JSON messages, each ended by a NUL. Pure.
+"""The Chrome DevTools Protocol over the pipe: JSON messages, each ended by a NUL.
 
-What a page can put into a message (titles, console text, values) is hostile; what frames it is Chromium's own.
+A page can put hostile text into a message (titles, console text, values). Only Chromium itself frames messages.
 """
 
 import json
@@ -21,7 +21,7 @@ class CdpBroken(Failed):
 
 
 class CommandRefused(Failed):
-    """Chromium's own answer that a command failed."""
+    """Chromium answered that a command failed."""
 
     code = "browser.command_refused"
     hint = "the page may have changed meanwhile: look at it again"
@@ -71,7 +71,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class FrameReader:
-    """Cuts what was read into messages."""
+    """Split the received bytes into messages."""
 
     def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -124,7 +124,7 @@ def decode(frame: bytes) -> Reply | CdpEvent:
 
 
 def _decode_mended(frame: bytes) -> _Message:
-    """A page may have text with half a surrogate pair, which JSON can write and Unicode cannot: it is replaced."""
+    """Replace half a surrogate pair in a page's text: JSON can write it, and Unicode cannot."""
     try:
         text = json.dumps(json.loads(frame), ensure_ascii=False)
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

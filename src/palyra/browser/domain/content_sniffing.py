@@ -1,7 +1,7 @@
-"""What a file really is, told from its bytes alone.
+"""The type of a file, found from its bytes alone.
 
-Own checks for everything that runs or renders, and for the types that may be allowed; `puremagic` names the rest. A
-type counts only from the first byte on: what readers also find further in is how one file is made to be two.
+Own checks cover everything that runs or renders and the types that may be allowed. `puremagic` names the rest. A type
+counts only from the first byte on: one file is made to be two by a type that readers also find further in.
 """
 
 import io
@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-# How far into text browsers look for markup, and we for a script's first lines.
+# Browsers look this far into text for markup. We also search it for a script's first lines.
 TEXT_HEAD_CHARS: Final = 1_500
 # A PDF's end mark stands this near to its end, with room for a signature's padding.
 PDF_TAIL_BYTES: Final = 2_048
@@ -43,7 +43,7 @@ class Content(StrEnum):
 
 
 class Sniffed(msgspec.Struct, frozen=True):
-    """``kinds`` is more than one where a content honestly is several (a number is JSON and text)."""
+    """``kinds`` has several members for content that honestly is several types: a number is JSON and text."""
 
     kinds: frozenset[Content]
     detail: str = ""
@@ -76,9 +76,9 @@ _ZIP_MARK: Final = b"PK\x03\x04"
 _ZIP_END: Final = b"PK\x05\x06"
 _OFFICE: Final = (("xl/", Content.XLSX), ("word/", Content.DOCX), ("ppt/", Content.PPTX))
 _BYTE_ORDER: Final = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
-# What honest text has of the control characters.
+# Control characters that honest text does not have.
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
-# Tags by which browsers take a text for HTML or SVG; the first list only where the text begins.
+# Tags that make browsers read a text as HTML or SVG. The first list counts only at the beginning of the text.
 _LEADING_TAG: Final = re.compile(
     r"(?:<!--.*?-->\s*)*<(?:!doctype|[?]xml|!--|(?:html|head|script|iframe|h1|div|font|table|a|style|title|b|body|br|p|img|"
     r"svg|math|object|embed|link|meta|form|base|frameset)[\s/>])",
@@ -99,7 +99,7 @@ _SCRIPT_BODY: Final = re.compile(
 
 
 def sniff(data: bytes) -> Sniffed:
-    """``data`` is the whole file, or what of it arrived: limits on files keep it small."""
+    """Find the type of a whole file, or of the part that arrived. The limits on files keep it small."""
     found = _binary(data) or _text(data) or Sniffed(frozenset((Content.OTHER,)), _named(data))
     if data[:4] != _ZIP_MARK and _ZIP_END in data[-ZIP_TAIL_BYTES:]:
         return Sniffed(found.kinds, "a ZIP archive stands at the end", polyglot=True)
@@ -124,12 +124,12 @@ def _binary(data: bytes) -> Sniffed | None:
 
 
 def _is_windows_program(data: bytes) -> bool:
-    """`MZ` alone also begins honest text; a program has a header of bytes that text has not."""
+    """Tell a program from text that begins with `MZ`: a program has header bytes that text has not."""
     return data.startswith((b"MZ", b"ZM")) and (len(data) < 64 or b"\x00" in data[2:64])
 
 
 def _picture(data: bytes, kind: Content) -> Sniffed:
-    """A picture whose bytes are also a page or a script is a known trick: browsers of old took it for either."""
+    """Mark a picture whose bytes are also a page or a script. Old browsers took such a file for either."""
     head = data[:TEXT_HEAD_CHARS].decode("latin-1")
     return Sniffed(frozenset((kind,)), str(kind), polyglot=bool(_ANY_TAG.search(head) or "<?php" in head.lower()))
 
@@ -169,7 +169,7 @@ def _text(data: bytes) -> Sniffed | None:
 
 
 def _decoded(data: bytes) -> str | None:
-    """UTF-8, UTF-16 with a mark, or the Latin of old CSV files; None for what no person typed."""
+    """Decode UTF-8, UTF-16 with a mark, or the Latin of old CSV files. None for anything that a person did not type."""
     for mark, encoding in _BYTE_ORDER:
         if data.startswith(mark):
             encodings: tuple[str, ...] = (encoding,)

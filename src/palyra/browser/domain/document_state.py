@@ -1,15 +1,17 @@
-"""The frames of one tab, kept up to date from Chromium's events. Pure.
+"""The frames of one tab, and how far its document has loaded, kept from Chromium's events.
 
-A frame of another site lives in a process and a CDP session of its own: it is then told as detached with the reason
-``swap`` by the session it left, and as navigated by the one it came to.
+A frame of another site lives in a process and a CDP session of its own. The session that it left reports it as
+detached with the reason ``swap``, and the session that it came to reports it as navigated.
 """
 
 from typing import Any, Final
 
+import msgspec
+
 from palyra.browser.domain.action import LoadState
 from palyra.browser.domain.ports import FrameView
 
-# More than any honest page has; a page that makes more gets no further ones looked at.
+# More than any honest page has. Further frames are ignored.
 MAX_FRAMES: Final = 1_000
 _MAX_URL_CHARS: Final = 8_192
 
@@ -30,7 +32,7 @@ class FrameTable:
         return self._frames.get(frame_id)
 
     def views(self) -> tuple[FrameView, ...]:
-        """The main frame first, parents before children; a frame whose parent is unknown is not shown."""
+        """Return the main frame first, then parents before children. A frame with an unknown parent is left out."""
         children: dict[str, list[FrameView]] = {}
         for frame in self._frames.values():
             children.setdefault(frame.parent_id, []).append(frame)
@@ -40,7 +42,7 @@ class FrameTable:
         return tuple(ordered)
 
     def seed(self, tree: dict[str, Any], session_id: str) -> None:
-        """What a session says it has when it is attached to. Events since then know better."""
+        """Add the frames that a session reports when it is attached. Later events take precedence."""
         frame = tree["frame"]
         if frame["id"] == self.main_id:
             if self._moved:
@@ -54,13 +56,11 @@ class FrameTable:
             self.seed(child, session_id)
 
     def attached(self, frame_id: str, parent_id: str, session_id: str) -> None:
-        if frame_id not in self._frames and len(self._frames) < MAX_FRAMES:
-            self._frames[frame_id] = FrameView(
-                frame_id=frame_id, loader_id="", session_id=session_id, url="", parent_id=parent_id
-            )
+        if frame_id not in self._frames:
+            self.adopted(frame_id, parent_id, session_id)
 
     def adopted(self, frame_id: str, parent_id: str, session_id: str) -> None:
-        """A frame has a session of its own from now on."""
+        """Give a frame a CDP session of its own."""
         known = self._frames.get(frame_id)
         if known is not None:
             parent_id = parent_id or known.parent_id
@@ -71,7 +71,7 @@ class FrameTable:
         )
 
     def navigated(self, frame: dict[str, Any], session_id: str) -> FrameView | None:
-        """Another document is in the frame; everything that was in the old one is gone."""
+        """Put another document into the frame. All frames of the old document go."""
         frame_id = str(frame["id"])
         known = self._frames.get(frame_id)
         if known is None and len(self._frames) >= MAX_FRAMES:
@@ -85,13 +85,7 @@ class FrameTable:
     def moved_within(self, frame_id: str, url: str) -> None:
         known = self._frames.get(frame_id)
         if known is not None:
-            self._frames[frame_id] = FrameView(
-                frame_id=frame_id,
-                loader_id=known.loader_id,
-                session_id=known.session_id,
-                url=url[:_MAX_URL_CHARS],
-                parent_id=known.parent_id,
-            )
+            self._frames[frame_id] = msgspec.structs.replace(known, url=url[:_MAX_URL_CHARS])
 
     def detached(self, frame_id: str, reason: str) -> None:
         if reason != "swap" and frame_id != self.main_id:
@@ -122,10 +116,10 @@ class FrameTable:
             self._frames.pop(each, None)
 
 
-# How far the document of a tab has come, told by Chromium's events about the main frame. Pure.
+# The loading state of a tab's document, from Chromium's events about the main frame.
 #
-# A navigation is asked for by the page, then started (it has a loader from then on), then it commits or stops. A
-# loader that committed goes on to its content, its load, and to a network at rest.
+# A page requests a navigation, then it starts (with a loader from then on), then it commits or stops. A loader that
+# committed goes on to its content, its load, and to a network at rest.
 
 _REACHED: Final = {
     "DOMContentLoaded": LoadState.CONTENT,
@@ -136,13 +130,13 @@ _ORDER: Final = (LoadState.COMMITTED, LoadState.CONTENT, LoadState.LOADED, LoadS
 
 
 class PageLoad:
-    """``commits`` and ``ends`` only grow, so that whoever waits can tell what happened since."""
+    """``commits`` and ``ends`` only grow, so that a waiting task sees what happened since it began to wait."""
 
     def __init__(self) -> None:
         self.loader = ""
-        # The loader of a navigation that is under way.
+        # The loader of the navigation that is under way.
         self.pending = ""
-        # The page asked for one that has not started yet.
+        # The page requested a navigation that has not started yet.
         self.requested = False
         self.commits = 0
         self.starts = 0
@@ -155,7 +149,7 @@ class PageLoad:
 
     @property
     def busy(self) -> bool:
-        """A navigation is under way, or the document that is shown is not loaded yet."""
+        """Whether a navigation is under way, or the shown document is not loaded yet."""
         return bool(self.pending) or self.requested or LoadState.LOADED not in self._reached
 
     @property
@@ -163,7 +157,7 @@ class PageLoad:
         return bool(self.pending) or self.requested
 
     def begun(self, loader: str) -> None:
-        """At the start: the blank document that is there already."""
+        """Start with the blank document that is already loaded."""
         self.loader = loader
         self._reached = set(_ORDER)
 
@@ -182,14 +176,14 @@ class PageLoad:
         self.pending = loader
 
     def answered(self, loader: str, status: int) -> None:
-        """The document's HTTP status, which comes before it commits."""
+        """Record the document's HTTP status, which arrives before the document commits."""
         if loader == self.loader:
             self.status = status
         else:
             self._statuses = {loader: status}
 
     def committed(self, loader: str, *, restored: bool) -> None:
-        """``restored``: it was kept whole, and comes back as it was."""
+        """Show another document. ``restored``: it was kept whole and comes back complete."""
         self.commits += 1
         self.requested = False
         self.pending = ""
@@ -214,7 +208,7 @@ class PageLoad:
             self._early.setdefault(loader, set()).add(state)
 
     def stopped(self) -> None:
-        """Nothing loads in the main frame any more: what was under way has committed, or never will."""
+        """End loading in the main frame: what was under way has committed, or never will."""
         if self.moving:
             self.ends += 1
         self.requested = False
@@ -222,5 +216,4 @@ class PageLoad:
         self._reached.add(LoadState.LOADED)
 
     def abandoned(self) -> None:
-        """A person or a page has called it off, or the process died."""
         self.stopped()

@@ -1,7 +1,7 @@
-"""Where a finished download belongs: decided from its name, the type its server declared and the type it really is.
+"""The verdict on a finished download: from its name, the type that its server declared, and its real type.
 
-All three must agree, or the file is quarantined with every reason found. The name a site suggests is text for people:
-it is cleaned for showing and is never part of a path.
+All three must agree, or the file is quarantined with every reason found. The name that a site suggests is text for
+people: it is cleaned for display and never becomes part of a path.
 """
 
 import re
@@ -60,7 +60,7 @@ class Folder(StrEnum):
 
 
 class Reason(StrEnum):
-    """Stable: they appear in the API and the journal. In the order in which they are told."""
+    """Stable: they appear in the API and the journal. Verdicts list them in this order."""
 
     FILES_SPENT = "session_files_spent"
     BYTES_SPENT = "session_bytes_spent"
@@ -88,7 +88,7 @@ def _type(content: str, *declared: str) -> FileType:
 
 
 _OFFICE: Final = "application/vnd.openxmlformats-officedocument"
-# Every ending that may be allowed at all: what servers honestly declare for it, and what it then must contain.
+# Every ending that may be allowed at all, with the types that servers honestly declare for it and its content.
 KNOWN_TYPES: Final[dict[str, FileType]] = {
     ".txt": _type("text json", "text/plain"),
     ".csv": _type(
@@ -119,13 +119,13 @@ _DANGERS: Final = {
 
 
 class DownloadRules(msgspec.Struct, frozen=True):
-    """The endings that are allowed. Made by ``rules``, which knows only those whose content can be checked."""
+    """The allowed endings. ``rules`` adds only endings whose content can be checked."""
 
     extensions: frozenset[str] = frozenset(DEFAULT_EXTENSIONS)
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a file when it has arrived, or what of it has."""
+    """A file that has arrived, or the part of it that has."""
 
     suggested_name: str
     declared_type: str | None
@@ -140,7 +140,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rules(extra: Iterable[str] = ()) -> DownloadRules:
-    """The default endings and the configured ones."""
+    """Add the configured endings to the default ones."""
     wanted = {*DEFAULT_EXTENSIONS}
     for raw in extra:
         ending = "." + raw.strip().lower().removeprefix(".")
@@ -151,7 +151,7 @@ def rules(extra: Iterable[str] = ()) -> DownloadRules:
 
 
 def to_display_name(suggested: str) -> str:
-    """One line of visible characters without separators, with the ending it had, safe to show and to save under."""
+    """Return one line of visible characters without separators. It keeps the ending and is safe to save under."""
     name = _SEPARATORS.split(unicodedata.normalize("NFC", suggested))[-1]
     name = "".join(char for char in name if unicodedata.category(char) not in _UNSHOWN)
     name = _SPACES.sub(" ", _FORBIDDEN.sub("_", name)).strip(" .")
@@ -169,7 +169,7 @@ def extension_of(suggested: str) -> str:
 
 
 def judge(arrived: Arrived, allowed: DownloadRules) -> Verdict:
-    """Every reason against the file, in the order of ``Reason``; with none it is allowed."""
+    """Find every reason against the file, in the order of ``Reason``. A file without one is allowed."""
     found: set[Reason] = set()
     if arrived.too_large:
         found.add(Reason.TOO_LARGE)
@@ -206,14 +206,14 @@ def _of_types(arrived: Arrived, allowed: DownloadRules) -> set[Reason]:
     declared = essence(arrived.declared_type)
     if declared is not None and declared not in _GENERIC and declared not in expected.declared:
         found.add(Reason.DECLARED)
-    # A part of a file is not judged for what the whole would have been.
+    # A part of a file is not judged by its content.
     if arrived.complete and not expected.content & arrived.sniffed.kinds:
         found.add(Reason.CONTENT)
     return found
 
 
 def essence(declared: str | None) -> str | None:
-    """A declared type without its parameters; None when nothing was declared."""
+    """Strip the parameters from a declared type. None when nothing was declared."""
     if declared is None:
         return None
     return declared.partition(";")[0].strip().lower()[:MAX_TYPE_CHARS] or None
@@ -226,11 +226,9 @@ def _split(name: str) -> tuple[str, str]:
     return stem, dot + ending
 
 
-# What is remembered of a download, and how the folders refuse.
-
-# A site cannot fill memory with refusals: beyond this they are counted and not kept.
+# A site cannot fill memory with refusals: beyond this number they are counted and not kept.
 MAX_REFUSALS_KEPT: Final = 64
-# For showing; a longer address is cut.
+# A longer address is cut.
 MAX_SOURCE_CHARS: Final = 512
 
 
@@ -240,7 +238,7 @@ class DownloadId(Ulid):
 
 
 class DownloadRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """``name`` is for people. The file's own name is the id, wherever it lies. ``digest`` is the SHA-256 of it."""
+    """``name`` is for people; the file itself is named by ``id``. ``digest`` is its SHA-256."""
 
     id: str
     name: str
@@ -278,7 +276,7 @@ class DownloadChanged(Tampered):
 
 
 class DownloadRefused(Failed):
-    """Nothing of it is kept; the browser must be told to stop it."""
+    """Nothing of the download is kept, and the browser has to stop it."""
 
     code = "browser.download_refused"
     hint = "the session's budget for downloads is spent, or the site declared a file above the limit"

@@ -1,4 +1,4 @@
-"""Keys by the names that pages know, and chords of them, as Chromium wants to be told of them."""
+"""Keys and chords, by the names that pages know, as Chromium's commands need them."""
 
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ _OTHER_NAMES: Final = {"Ctrl": "Control", "Cmd": "Meta", "Command": "Meta", "Opt
     "Left": "ArrowLeft",
     "Right": "ArrowRight",
 }
-# The key's name, its place on the keyboard, the number that old pages ask for, and what it writes.
+# The key's name, its place on the keyboard, the number that old pages read, and the text that it writes.
 _NAMED: Final[dict[str, tuple[str, int, str]]] = {
     "Enter": ("Enter", 13, "\r"),
     "Tab": ("Tab", 9, ""),
@@ -58,7 +58,7 @@ _SHIFTED_DIGITS: Final = ")!@#$%^&*("
 
 
 class Stroke(msgspec.Struct, frozen=True, kw_only=True):
-    """One key with the modifiers that are held meanwhile."""
+    """One key with the modifiers that are held down with it."""
 
     key: str
     code: str
@@ -67,7 +67,7 @@ class Stroke(msgspec.Struct, frozen=True, kw_only=True):
     modifiers: int
 
     def events(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Down and up, as parameters of Input.dispatchKeyEvent."""
+        """Return the key's down and up events as parameters of Input.dispatchKeyEvent."""
         both = {
             "key": self.key,
             "code": self.code,
@@ -83,7 +83,7 @@ class Stroke(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chord(text: str) -> tuple[Stroke, ...]:
-    """``Control+Shift+ArrowLeft`` as the keys that are pressed, each modifier first; they are let go in reverse."""
+    """Split ``Control+Shift+ArrowLeft`` into strokes, each modifier first. They are released in reverse order."""
     *held, last = _words(text)
     strokes: list[Stroke] = []
     modifiers = 0

@@ -1,4 +1,4 @@
-"""Every bound of the engine: what Chromium may take of the machine, and how long it is waited for."""
+"""Every bound of the browser: the engine, the pages, and the requests to its daemon."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ MAX_UNSENT_BYTES: Final = 32 * MIB
 MAX_WAITING_COMMANDS: Final = 1024
 COMMAND_SECONDS: Final = 15.0
 READ_BYTES: Final = 256 * KIB
-# After so many reads others get their turn.
+# After this many reads other tasks get their turn.
 READS_PER_TURN: Final = 8
 PIPE_BYTES: Final = MIB
 
@@ -21,7 +21,7 @@ PIPE_BYTES: Final = MIB
 START_SECONDS: Final = 30.0
 GRACEFUL_SECONDS: Final = 5.0
 END_SECONDS: Final = 5.0
-# Between looks at a process that says it is up: nothing announces the start of its helpers.
+# Between inspections of a started process: nothing announces the start of its helpers.
 LOOK_AGAIN_SECONDS: Final = 0.02
 SAID_BYTES: Final = 4 * KIB
 MAX_INFO_BYTES: Final = 4 * KIB
@@ -31,9 +31,9 @@ MAX_NOTES: Final = 4096
 # Ready processes: each costs about 60 MB.
 READY_PROCESSES: Final = 2
 MAX_READY_PROCESSES: Final = 4
-# After one was taken, before the next is started: about what a session needs to its first page.
+# Between taking one and starting the next: about the time that a session needs to its first page.
 REFILL_SECONDS: Final = 0.25
-# After trouble with starting one, before the next try.
+# Between a failed start and the next try.
 RETRY_SECONDS: Final = 1.0
 
 # Where root runs Chromium: an account that nobody has, in the range that distributions leave alone.
@@ -52,27 +52,27 @@ class FolderSizes(msgspec.Struct, frozen=True, kw_only=True):
     temporary: int = 32 * MIB
 
 
-# Every bound of looking at a page and acting in it.
+# Observing a page and acting in it.
 
-# What one look reads of a page, whatever the page has: a walk of this many rows takes some hundred milliseconds.
+# One observation reads at most this much of a page. A walk of this many rows takes some hundred milliseconds.
 MAX_ROWS: Final = 12_000
 MAX_WALK_MS: Final = 2_000
-# A name is cut in the text to so many characters. The page's script gives more, so that a secret is found whole before.
+# A name is cut to this length in the text. The page's script returns more, so that a secret is found whole before.
 MAX_SHOWN_NAME: Final = 160
 MAX_SHOWN_TEXT: Final = 400
-# What a tree gets if nobody says how much: some four thousand tokens.
+# The default size of a tree: some four thousand tokens.
 DEFAULT_TREE_BYTES: Final = 16 * KIB
-# Texts are read beyond what is shown, for the same reason.
+# Texts are read beyond the shown part, for the same reason.
 READ_BEYOND_CHARS: Final = 4 * KIB
-# Frames that one look goes into; a page may have made thousands.
+# The frames that one observation enters. A page may have made thousands.
 MAX_FRAMES: Final = 64
-# Refs that one tab remembers; the oldest go first.
+# The refs that one tab remembers. The oldest go first.
 MAX_REFS: Final = 20_000
 # Elements that an error names.
 MAX_NAMED: Final = 5
 # A name in an error.
 MAX_ERROR_NAME: Final = 60
-# How long one answer of the page's script may take beyond the time that the script itself was given.
+# One answer of the page's script may take this much longer than the time limit of the script itself.
 ANSWER_SECONDS: Final = 5.0
 # The largest picture: Chromium's own surfaces end at 16,384.
 MAX_PICTURE_PIXELS: Final = 16_384
@@ -85,9 +85,9 @@ DRAG_STEPS: Final = 5
 MIN_INPUT_SECONDS: Final = 2.0
 
 
-# The bounds of what the browser daemon is asked and answers, each with its reason.
+# Requests to the browser daemon, and its answers.
 
-# Uploads of one action are the largest thing asked; a picture, a document or a storage state the largest answer.
+# The uploads of one action are the largest request. A picture, a document or a storage state is the largest answer.
 MAX_MESSAGE_BYTES: Final = 16 * MIB
 MAX_UPLOAD_BYTES: Final = 12 * MIB
 CHUNK_BYTES: Final = 256 * KIB
@@ -107,17 +107,17 @@ ACTION_SECONDS: Final = 60.0
 MAX_SESSIONS: Final = 30
 MAX_SESSIONS_PER_PRINCIPAL: Final = 8
 HIGHEST_SESSIONS: Final = 256
-# Between two looks for sessions whose time is up; every call looks as well.
+# Between two sweeps for sessions whose time is up. Every call checks its session as well.
 SWEEP_SECONDS: Final = 15.0
 # Chromium opens at most 32 connections through one proxy, and some for what it preconnects.
 MAX_CONNECTIONS: Final = 64
-# Sessions that ended lately: their owners are told why.
+# Recently ended sessions: their owners get the reason.
 MAX_ENDED_KEPT: Final = 512
-# What a page is asked before it is closed: where its tabs are. One that hangs is not waited for.
+# Before a session closes, its tabs are read. A page that hangs gets no more time than this.
 LAST_WORDS_SECONDS: Final = 5.0
-# Watchers of one session at once, and what one of them may have waiting: a slow one misses pictures, not events.
+# Watchers of one session at once, and the queue of one watcher. A slow one misses pictures, not events.
 MAX_WATCHERS: Final = 8
 MAX_WAITING_EVENTS: Final = 1_024
 MAX_CALLS_AT_ONCE: Final = 512
-# What calls that run get when the daemon stops.
+# Running calls get this much time when the daemon stops.
 STOP_SECONDS: Final = 2.0

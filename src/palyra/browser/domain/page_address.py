@@ -1,8 +1,7 @@
-"""Which addresses a tab, a frame and a page's own requests may have, by their scheme. Pure.
+"""The addresses that a tab, a frame and a page's own requests may have, by their scheme.
 
-Hosts are the judge's matter. Chromium itself would open `file:` and `view-source:` for whoever drives it, so this list
-is the fence; addresses that Chromium tells of are in its canonical spelling, those of a caller are not and are read
-strictly.
+The judge decides about hosts. Chromium itself would open `file:` and `view-source:`, so this list is the barrier.
+Chromium reports addresses in its canonical form; those of a caller are not canonical and are parsed strictly.
 """
 
 import re
@@ -29,7 +28,7 @@ _USERINFO: Final = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/?#@]*@", re.IGNORECASE
 
 
 class AddressKind(StrEnum):
-    """``web`` is for the judge. ``inside`` is content that a page made itself, which no tab may show."""
+    """The judge decides about ``web``. ``inside`` is content that a page made itself, which no tab may show."""
 
     WEB = "web"
     BLANK = "blank"
@@ -50,7 +49,7 @@ def kind_of(url: str) -> AddressKind:
 
 
 def require_tab_address(url: str) -> AddressKind:
-    """Of what a caller wants a tab to show: ``web`` or ``blank``."""
+    """Return the kind of an address that a tab may show: ``web`` or ``blank``."""
     if not url or len(url) > MAX_ADDRESS_CHARS or _NEVER.search(url):
         raise BadAddress(f"{render_address(url)!r} is not an address", url=render_address(url))
     kind = kind_of(url)
@@ -62,26 +61,24 @@ def require_tab_address(url: str) -> AddressKind:
 
 
 def render_address(url: str) -> str:
-    """For logs and messages: without a user's name and password, on one line and cut."""
+    """Remove the user's name and password, and shorten to one line."""
     text = _USERINFO.sub(r"\1", url)
     text = "".join(char if char.isprintable() else "�" for char in text)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a web address, and nothing of any other."""
+    """Return scheme, host and port of a web address, and an empty text for any other."""
     found = re.match(r"(https?://[^/?#@]+)(?:[/?#]|$)", url, re.IGNORECASE)
     return found.group(1).lower() if found else ""
 
 
-# What a session wanted to reach and was refused, newest last and bounded. Pure.
-
-# A page may try without end: what is older is counted only.
+# A page may try without end. Older refusals are only counted.
 MAX_REFUSALS: Final = 256
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """``frame`` is the frame or worker that asked; ``document`` whether it wanted to go there itself."""
+    """``frame`` is the frame or worker that made the request. ``document``: it wanted to navigate there itself."""
 
     url: str
     code: str
@@ -106,11 +103,11 @@ class Refusals:
         self._kept.append(Refusal(url=shown, code=error.code, frame=frame, document=document, error=error))
 
     def since(self, mark: int) -> tuple[Refusal, ...]:
-        """Those that are left of everything after the first ``mark``."""
+        """Return the kept refusals that came after the first ``mark``."""
         skipped = max(0, mark - (self.total - len(self._kept)))
         return tuple(self._kept)[skipped:]
 
     def of_document(self, frame: str, mark: int) -> PalyraError | None:
-        """Why a frame may not go where it wanted to."""
+        """Return the newest reason why the frame was not navigated."""
         found = [each.error for each in self.since(mark) if each.document and each.frame == frame]
         return found[-1] if found else None

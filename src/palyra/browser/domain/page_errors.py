@@ -1,8 +1,6 @@
-"""How the page layer refuses and fails: each with a code that a model can act on."""
+"""The errors of the page layer, each with a code that a model can act on."""
 
 from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, Unavailable
-
-# Every way in which an element cannot be found or acted on, told so that whoever asked can do something about it.
 
 
 class StaleRef(Failed):
@@ -78,7 +76,7 @@ class SecretWrongOrigin(Denied):
 
 
 class InputStrayed(Failed):
-    """An input event would have reached another element, and was kept from it."""
+    """An input event would have reached another element, and was stopped."""
 
     code = "browser.input_strayed"
     hint = "nothing was done; look at the page again"

@@ -1,7 +1,7 @@
-"""What a page said and what it loaded, as bounded logs. Pure.
+"""The console and network logs of a session, bounded.
 
-Texts are a page's: they are cut, and pass through the session's redaction before they are kept. No header is ever
-looked at, so no cookie and no credential of one can be here.
+Texts come from pages: they are redacted and cut before they are kept. Headers are never read, so no cookie and no
+credential of one can be here.
 """
 
 from collections import OrderedDict, deque
@@ -13,25 +13,23 @@ from palyra.browser.domain.page_address import render_address
 from palyra.browser.domain.ports import Redact
 
 MAX_TEXT_CHARS: Final = 1_024
-# So much of a text is looked at: far more than is shown, so that no secret is cut in two within that.
+# This much of a text is redacted: far more than is shown, so that no secret is cut in two within the shown part.
 _READ_CHARS: Final = 16_384
 _MAX_ARGUMENTS: Final = 16
-# What is counted for an entry besides its texts.
+# The size of an entry besides its texts.
 _ENTRY_BYTES: Final = 48
-# Requests whose answer is awaited; older ones are forgotten, and their answers are logged without a method.
+# Requests that wait for an answer. Older ones are dropped, and their answers are logged without a method.
 _MAX_OPEN_REQUESTS: Final = 512
 _ERRORS: Final = frozenset(("error", "assert"))
 
 
 class LogRing:
-    """The newest entries, within a number and a size."""
-
     def __init__(self, max_entries: int, max_bytes: int) -> None:
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._entries: deque[tuple[LogEntry, int]] = deque()
         self._bytes = 0
-        # How many there ever were: what is older than the first kept one was dropped.
+        # How many entries there ever were, kept and dropped.
         self.total = 0
 
     def add(self, entry: LogEntry) -> None:
@@ -43,7 +41,7 @@ class LogRing:
             self._bytes -= self._entries.popleft()[1]
 
     def entries(self, since: int = 0) -> tuple[LogEntry, ...]:
-        """Those that are left of everything after the first ``since``."""
+        """Return the kept entries that came after the first ``since``."""
         skipped = max(0, since - (self.total - len(self._entries)))
         return tuple(entry for entry, _ in list(self._entries)[skipped:])
 
@@ -53,7 +51,7 @@ class LogRing:
 
 
 class PageLogs:
-    """The console's and the network's log of one session, fed with CDP events."""
+    """The logs of one session, fed with CDP events."""
 
     def __init__(self, max_entries: int, max_bytes: int, redact: Redact) -> None:
         self.console = LogRing(max_entries, max_bytes)
@@ -62,13 +60,12 @@ class PageLogs:
         self._open: OrderedDict[str, tuple[str, str, str]] = OrderedDict()
 
     def on_event(self, method: str, params: dict[str, Any], tab: str, now_ms: int) -> None:
-        """An event of CDP; most are none of ours."""
         keep = _KEPT.get(method)
         if keep is not None:
             keep(self, params, tab, now_ms)
 
     def add_console_call(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
-        """`Runtime.consoleAPICalled`."""
+        """Keep `Runtime.consoleAPICalled`."""
         words = [_plain(each) for each in params.get("args", ())[:_MAX_ARGUMENTS]]
         frames = params.get("stackTrace", {}).get("callFrames", ())
         url = str(frames[0].get("url", "")) if frames else ""
@@ -76,17 +73,17 @@ class PageLogs:
         self._console("error" if kind in _ERRORS else kind, " ".join(words), url, tab, now_ms)
 
     def add_exception(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
-        """`Runtime.exceptionThrown`."""
+        """Keep `Runtime.exceptionThrown`."""
         self._console("error", exception_text(params["exceptionDetails"]), "", tab, now_ms)
 
     def add_log_entry(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
-        """`Log.entryAdded`: what the browser itself says of a page."""
+        """Keep what the browser itself reports about a page: `Log.entryAdded`."""
         entry = params["entry"]
         level, text = str(entry.get("level", "info")), str(entry.get("text", ""))
         self._console(level, text, str(entry.get("url", "")), tab, now_ms)
 
     def add_request(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
-        """`Network.requestWillBeSent`: remembered until it is answered; a redirect is an answer of its own."""
+        """Remember `Network.requestWillBeSent` until it is answered. A redirect is an answer of its own."""
         id_, request = str(params["requestId"]), params["request"]
         before = params.get("redirectResponse")
         if before is not None:
@@ -100,14 +97,14 @@ class PageLogs:
             self._open.popitem(last=False)
 
     def add_response(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
-        """`Network.responseReceived`."""
+        """Keep `Network.responseReceived`."""
         response = params["response"]
         method, _, kind = self._open.pop(str(params["requestId"]), ("", "", str(params.get("type", "other")).lower()))
         text = str(response.get("mimeType", ""))
         self._network(kind, text, str(response.get("url", "")), int(response.get("status", 0)), method, tab, now_ms)
 
     def add_failure(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
-        """`Network.loadingFailed`: of what was answered already, the answer is all that is kept."""
+        """Keep `Network.loadingFailed`, unless the request was answered already."""
         known = self._open.pop(str(params["requestId"]), None)
         if known is not None:
             method, url, kind = known
@@ -117,7 +114,7 @@ class PageLogs:
         self._network("websocket", text, url, 0, "", tab, now_ms)
 
     def errors(self, since: int) -> tuple[str, ...]:
-        """Errors of the console after the first ``since`` entries."""
+        """Return the console's errors after the first ``since`` entries."""
         return tuple(entry.text for entry in self.console.entries(since) if entry.kind == "error")
 
     def _console(self, kind: str, text: str, url: str, tab: str, now_ms: int) -> None:
@@ -139,19 +136,19 @@ class PageLogs:
         )
 
     def _clean(self, text: str) -> str:
-        # Redacted before it is cut to size: half a secret would not be found any more.
+        # Redaction comes before the cut: half a secret would not be found any more.
         return self._redact(text[:_READ_CHARS])[:MAX_TEXT_CHARS]
 
 
 def exception_text(details: dict[str, Any]) -> str:
-    """What went wrong in a script, on one line."""
+    """Describe a script's exception on one line."""
     exception = details.get("exception", {})
     text = str(exception.get("description") or exception.get("value") or details.get("text", "an error"))
     return text.split("\n", 1)[0]
 
 
 def _plain(argument: dict[str, Any]) -> str:
-    """A value that was logged, as text; of an object only what Chromium calls it."""
+    """Render a logged value as text. An object is rendered by its description in Chromium."""
     if "value" in argument:
         return str(argument["value"])
     return str(argument.get("unserializableValue") or argument.get("description") or argument.get("type", ""))

@@ -1,4 +1,4 @@
-"""What a ref means: one element of one document, with the role and name that it had when it was shown."""
+"""Refs of elements, and the page as a tree of roles and names that is rendered with them."""
 
 import difflib
 import re
@@ -11,12 +11,15 @@ from palyra.browser.domain.limits import MAX_ERROR_NAME, MAX_NAMED, MAX_REFS, MA
 from palyra.browser.domain.page_errors import UnknownRef
 
 _REF: Final = re.compile(r"e([1-9][0-9]{0,8})")
-# Below this two names have nothing to do with each other.
+# Two names that are less alike have nothing to do with each other.
 _ALIKE: Final = 0.4
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """``number`` is the element's own in its document: never another's, and never given again."""
+    """The element that a ref means, with the role and name that it had when it was shown.
+
+    ``number`` is the element's own in its document. No other element has it, and it is never given again.
+    """
 
     frame_id: str
     loader_id: str
@@ -29,7 +32,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefCounter:
-    """The numbers of one session, for all of its tabs: none is ever given twice."""
+    """The numbers of one session, for all of its tabs. No number is given twice."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -77,7 +80,7 @@ class RefRegistry:
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An element that may have been meant."""
+    """An element that the caller may have meant."""
 
     ref: str
     role: str
@@ -87,16 +90,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.ref} ({render_element(self.role, self.name)})"
 
 
-def nearest(wanted: str, found: Collection[tuple[Bound, str]]) -> tuple[Bound, str] | None:
-    """The one whose name is most like what was wanted: the same, one that holds it, or one spelled nearly so."""
-    best = ranked(wanted, found)
-    return best[0] if best else None
-
-
-def ranked(wanted: str, found: Collection[tuple[Bound, str]]) -> list[tuple[Bound, str]]:
-    scored = [(_likeness(wanted, name), at, pair) for at, pair in enumerate(found) for name in (pair[1],)]
-    good = sorted(each for each in ((-score, at, pair) for score, at, pair in scored if score >= _ALIKE))
-    return [pair for _, _, pair in good[:MAX_NAMED]]
+def ranked(wanted: str, found: Iterable[Bound]) -> list[Bound]:
+    """Sort by likeness of the names: the same, one that contains the other, or one spelled nearly so."""
+    scored = [(_likeness(wanted, bound.name), bound) for bound in found]
+    # Sorting is stable: of two that are equally alike the first on the page stays first.
+    scored.sort(key=lambda pair: -pair[0])
+    return [bound for score, bound in scored if score >= _ALIKE][:MAX_NAMED]
 
 
 def _likeness(wanted: str, name: str) -> float:
@@ -111,7 +110,7 @@ def _likeness(wanted: str, name: str) -> float:
 
 
 def render_element(role: str, name: str) -> str:
-    """An element in an error's words."""
+    """Name an element in an error."""
     cut = name if len(name) <= MAX_ERROR_NAME else name[: MAX_ERROR_NAME - 1] + "…"
     return f"{role} '{cut}'" if cut else role
 
@@ -120,7 +119,7 @@ def listed(candidates: Iterable[Candidate]) -> str:
     return ", ".join(str(each) for each in candidates)
 
 
-# A page as a tree of roles and names, made of the rows that were read of each frame, and the parts asked for.
+# The tree of roles and names, built from the rows that were read of each frame.
 
 TEXT: Final = "text"
 FRAME: Final = "iframe"
@@ -147,32 +146,32 @@ INTERACTIVE: Final = frozenset(
         "treeitem",
     ]
 )
-# Not acted on, but worth looking within.
+# Not acted on, but worth a ref to look within.
 PLACES: Final = frozenset(["alertdialog", "dialog", "form", "grid", "iframe", "region", "table", "tree", "treegrid"])
-# What is told as one thing where something in it was looked for.
+# Returned as a whole when something in it matches.
 UNITS: Final = frozenset(["listitem", "row", "treeitem", "option"])
 # Kept as places in a list of nothing but interactive elements.
 _SETTINGS: Final = frozenset(("alertdialog", "dialog", FRAME))
-# What says nothing when nothing is left in it.
+# These mean nothing when they are empty.
 _EMPTY_MEANS_NOTHING: Final = frozenset(
     ["list", "listitem", "paragraph", "row", "rowgroup", "cell", "group", "rowheader", "generic"]
 )
 
 
 class PageNode(msgspec.Struct, kw_only=True):
-    """One element, or a text between them. ``number`` 0 is none that could be named."""
+    """One element, or a text between elements. ``number`` 0 means that it cannot get a ref."""
 
     frame_id: str
     loader_id: str
     number: int
     role: str
     name: str
-    # The name as the page has it, with whatever was taken out of the other.
+    # The name as the page has it, before redaction.
     page_name: str = ""
     states: dict[str, str] = {}
     children: "list[PageNode]" = []
     matched: bool = False
-    # Elements beneath that were left out because of the depth.
+    # The number of elements beneath that were left out because of the depth.
     beneath: int = 0
 
     @property
@@ -185,7 +184,7 @@ class PageNode(msgspec.Struct, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str, int, str, str]:
-        """What makes it the same in the next observation."""
+        """Identify the node in the next observation."""
         return (self.frame_id, self.loader_id, self.number, self.role, self.name)
 
     def walk(self) -> "Iterator[PageNode]":
@@ -195,7 +194,7 @@ class PageNode(msgspec.Struct, kw_only=True):
 
 
 def grow(rows: Sequence[Sequence[Any]], frame_id: str, loader_id: str, clean: Callable[[str], str]) -> list[PageNode]:
-    """The trees of one frame. ``clean`` takes secrets out of every text before anything is cut."""
+    """Build the trees of one frame. ``clean`` removes secrets from every text before anything is cut."""
     nodes: list[PageNode] = []
     roots: list[PageNode] = []
     for parent, number, role, name, states in rows:
@@ -214,7 +213,7 @@ def grow(rows: Sequence[Sequence[Any]], frame_id: str, loader_id: str, clean: Ca
 
 
 def graft(roots: list[PageNode], frames: dict[tuple[str, int], list[PageNode]]) -> None:
-    """Puts what was read of each frame into its place: the frame element, by the frame that holds it and its number."""
+    """Attach the trees of frames to their frame elements, by the frame that holds the element and its number."""
     for root in roots:
         for node in root.walk():
             if node.role == FRAME and not node.children:
@@ -225,7 +224,7 @@ def graft(roots: list[PageNode], frames: dict[tuple[str, int], list[PageNode]]) 
 
 
 def tidy(nodes: list[PageNode]) -> list[PageNode]:
-    """Without what would be said twice and what says nothing."""
+    """Remove repeated texts and empty elements."""
     kept = []
     for node in nodes:
         node.children = tidy(node.children)
@@ -252,7 +251,7 @@ def only_interactive(nodes: list[PageNode]) -> list[PageNode]:
 
 
 def found(nodes: list[PageNode], wanted: str) -> tuple[list[PageNode], int]:
-    """Only what holds the text, each with its ancestors and all that is in it, and how many those are."""
+    """Keep what contains the text, each with its ancestors and its content. Return the number of matches too."""
     looked_for = " ".join(wanted.casefold().split())
     kept: list[PageNode] = []
     count = 0
@@ -274,7 +273,7 @@ def _holds(node: PageNode, looked_for: str) -> bool:
 
 
 def shallow(nodes: list[PageNode], depth: int) -> list[PageNode]:
-    """Down to a depth; 1 is the outermost alone."""
+    """Cut the trees at a depth. 1 keeps the outermost elements alone."""
     if depth <= 0:
         return []
     kept = []
@@ -288,13 +287,13 @@ def shallow(nodes: list[PageNode], depth: int) -> list[PageNode]:
     return kept
 
 
-# A tree as the indented text that agents know, with refs, within a number of bytes.
+# The tree as the indented text that agents know.
 
 # Shown without a value when they are true.
 _PLAIN: Final = frozenset(
     ["checked", "pressed", "expanded", "selected", "disabled", "required", "readonly", "focused", "filled"]
 )
-# True of most, so only the other is told.
+# The usual value, which is not rendered.
 _UNTOLD: Final = {"checked": "false", "pressed": "false"}
 _QUOTED: Final = frozenset(("value", "file"))
 _NOT_SHOWN: Final = frozenset(("presses", "level"))
@@ -313,8 +312,11 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True):
 def render(
     nodes: list[PageNode], bind: Bind, max_bytes: int, *, before: Collection[Key] | None = None, left_out: int = 0
 ) -> Rendered:
-    """``before`` are the keys of the last observation, where new ones are to be marked. ``left_out`` says how many
-    elements were not even read. Refs are given to what is shown and to nothing else."""
+    """Render the trees within ``max_bytes``, and give refs to the rendered elements only.
+
+    ``before`` has the keys of the last observation, to mark new elements. ``left_out`` elements were not even
+    read.
+    """
     lines: list[str] = []
     used = refs = missing = 0
     room = max(0, max_bytes - _MARK_BYTES)
@@ -345,7 +347,7 @@ def render(
 
 
 def _only_text(node: PageNode) -> str:
-    """The text of an element that has nothing but one text in it: told on the element's own line."""
+    """Return the text of an element that contains nothing else. It is rendered on the element's own line."""
     if len(node.children) == 1 and node.children[0].role == TEXT:
         return node.children[0].name
     return ""
@@ -383,18 +385,18 @@ def _state(key: str, value: str) -> str:
 
 
 def _inner(text: str) -> str:
-    """Within quotes: those of the page are marked as such."""
+    """Escape a text for use within quotes."""
     return " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _cut(text: str, most: int) -> str:
-    # A page must not be able to write what looks like a ref of ours.
+    # A page must not be able to write a text that looks like a ref of ours.
     flat = " ".join(text.split()).replace("[ref=", "(ref=")
     return flat if len(flat) <= most else flat[: most - 1] + "…"
 
 
 def cut_bytes(text: str, max_bytes: int, mark: str) -> tuple[str, bool]:
-    """The beginning of a text, with a mark where something is missing."""
+    """Cut a text to ``max_bytes``, with a mark where it was cut."""
     raw = text.encode()
     if len(raw) <= max_bytes:
         return text, False

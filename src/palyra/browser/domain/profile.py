@@ -1,4 +1,4 @@
-"""How profiles refuse."""
+"""Profiles as values, and their errors."""
 
 import re
 from typing import Any, Final
@@ -11,7 +11,7 @@ from palyra.limits import MIB
 
 
 class NoSuchProfile(InvalidInput):
-    """Also what the profile of another principal looks like."""
+    """A profile of another principal looks the same."""
 
     code = "browser.unknown_profile"
     hint = "`palyra browser profiles list` shows the profiles there are"
@@ -40,7 +40,7 @@ class NotPersistent(InvalidInput):
 
 
 class ProfileChanged(InvalidInput):
-    """Somebody else saved the profile since it was loaded."""
+    """Another session saved the profile since it was loaded."""
 
     code = "browser.profile_changed"
     hint = "the newer state was kept; use a profile in one session at a time"
@@ -53,21 +53,21 @@ class SnapshotTooLarge(LimitExceeded):
 
 
 class ProfileDamaged(Tampered):
-    """What is stored is not what was stored. It is kept aside, and the profile can be begun anew."""
+    """The stored state is not the one that was saved. It is kept aside, and the profile can be reset."""
 
     code = "browser.profile_damaged"
     hint = "the damaged state lies in the folder `aside`; reset the profile or make another, and log in again"
 
 
 class ProfileRolledBack(Tampered):
-    """The stored state is genuine and older than the one that was saved last."""
+    """The stored state is genuine and older than the last saved one."""
 
     code = "browser.profile_rolled_back"
     hint = "somebody put back an older file, which lies in the folder `aside`; reset the profile, and log in again"
 
 
 class ProfilesFolderRolledBack(Tampered):
-    """The profiles are genuine, and not those that were there last: their whole folder is an older copy, or empty."""
+    """The profiles are genuine and not the last ones: their whole folder is an older copy, or empty."""
 
     code = "browser.profiles_folder_rolled_back"
     hint = (
@@ -104,15 +104,13 @@ class ProfilesUnusable(Unavailable):
     hint = "check the folder of profiles: it has to be the daemon's alone, on a disk with space, used by one daemon"
 
 
-# Profiles as values: what a principal calls them, and what of them is kept.
-
 MAX_PROFILES_PER_PRINCIPAL: Final = 16
 # 256 principals with all of theirs: keeps the registry, which is written whole, within a few MiB.
 MAX_PROFILES: Final = 4_096
 MAX_NAME_CHARS: Final = 64
 # A browser's data directory without its caches has a few MiB; ten times that is a site that stores videos.
 MAX_SNAPSHOT_BYTES: Final = 64 * MIB
-# What a session can have open, and what a person grants.
+# A session can have this many open, and a person can grant this many.
 MAX_TABS: Final = 32
 MAX_PERMISSIONS: Final = 256
 MAX_TEXT_CHARS: Final = 4_096
@@ -126,8 +124,10 @@ class ProfileId(Ulid):
 
 
 class BrowserProfileRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``persistence_id`` is of one line of states: a profile that is begun anew gets another, so that nothing of the
-    old line fits. ``revision`` grows with every state and is 0 before the first."""
+    """``persistence_id`` names one line of states. A reset profile gets another, so that no old state fits.
+
+    ``revision`` grows with every state and is 0 before the first.
+    """
 
     profile_id: str
     principal: str
@@ -139,11 +139,11 @@ class BrowserProfileRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     created_ms: int
     updated_ms: int
     revision: int = 0
-    # Of the stored state: none before the first.
+    # Of the stored state; empty before the first.
     key_id: str = ""
     digest: str = ""
     size: int = 0
-    # The code of what was found wrong with the state, until the profile is begun anew.
+    # The error code of a damaged state, until the profile is reset.
     damaged: str = ""
 
     @property
@@ -158,10 +158,11 @@ class TabState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class PersistedSessionSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What of a session is there again in the next one: the browser's own data directory as an archive, the tabs, and
-    the permissions that were granted (origin to names). Holds cookies: it is never shown.
+    """The part of a session that returns in the next one. It holds cookies and is never shown.
 
-    ``session_cookies`` is a storage state of those that Chromium forgets when it ends: many logins are nothing else."""
+    ``archive`` is the browser's data directory, and ``permissions`` maps origins to names. ``session_cookies`` is
+    a storage state of the cookies that Chromium forgets when it ends: many logins are nothing else.
+    """
 
     archive: bytes
     tabs: tuple[TabState, ...] = ()
@@ -183,7 +184,7 @@ def encode_snapshot(snapshot: PersistedSessionSnapshot) -> bytes:
 
 
 def decode_snapshot(raw: bytes) -> PersistedSessionSnapshot:
-    """Of what was authenticated. Raises ``msgspec.MsgspecError``."""
+    """Decode authenticated bytes. Raise ``msgspec.MsgspecError`` for any other form."""
     return msgspec.msgpack.decode(raw, type=PersistedSessionSnapshot)
 
 

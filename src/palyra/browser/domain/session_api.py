@@ -1,4 +1,4 @@
-"""What a person who watches a session sees, and what one who took it over may do."""
+"""Requests to the browser daemon besides actions, and its answers: the values on both ends of its socket."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,13 +10,13 @@ import msgspec
 from palyra.browser.domain.action import ActionOutcome, MouseButton, TabView
 from palyra.errors import InvalidInput, PalyraError
 
-# What every browser and the wire can hold; no page is larger.
+# Every browser and the wire can hold it, and no page is larger.
 MAX_PIXELS: Final = 2**31 - 1
 Pixels = Annotated[int, msgspec.Meta(ge=-MAX_PIXELS, le=MAX_PIXELS)]
 
 
 class LiveFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """One picture of the active tab. ``width`` and ``height`` are the page's own pixels: input is given in these."""
+    """One picture of the active tab. Input is given in the page's own pixels, ``width`` by ``height``."""
 
     tab: str
     url: str
@@ -48,8 +48,6 @@ class OperatorInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     key: str = ""
 
 
-# What is asked of the browser daemon besides actions, and what it tells: the values on both ends of its socket.
-
 PROTOCOL_VERSION: Final = 2
 
 
@@ -59,7 +57,7 @@ class BadRequest(InvalidInput):
 
 
 class NoSuchSession(InvalidInput):
-    """Also for a session of somebody else: the two cannot be told apart."""
+    """A session of another principal looks the same."""
 
     code = "browser.unknown_session"
     hint = "`palyra browser list` lists the sessions there are; one that reached its end is gone"
@@ -67,7 +65,7 @@ class NoSuchSession(InvalidInput):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """For whom something is asked. ``operator`` is who asks as one, for any principal's sessions and on record."""
+    """On whose behalf a request is made. ``operator`` acts for any principal's sessions and is on record."""
 
     principal: str = ""
     run_id: str = ""
@@ -76,7 +74,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionAsk(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as it is wished for. What it may reach was decided by who asks; the daemon only holds it."""
+    """The wanted session. palyrad decided what it may reach; the daemon only enforces it."""
 
     profile_id: str = ""
     budget: dict[str, int] = {}
@@ -131,7 +129,7 @@ class CloseReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActReport(msgspec.Struct, frozen=True, kw_only=True):
-    """``outcomes`` of the actions that succeeded; ``problem`` is why the next one did not. The rest was not tried."""
+    """``outcomes`` of the actions that succeeded. ``problem`` is the next one's error; the rest was not tried."""
 
     outcomes: tuple[ActionOutcome, ...] = ()
     problem: PalyraError | None = None
@@ -139,7 +137,7 @@ class ActReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened in or to a session, numbered from 1 without gaps. ``code`` is empty where it went well."""
+    """An event of a session, numbered from 1 without gaps. ``code`` is empty for a success."""
 
     number: int
     at_ms: int
@@ -182,8 +180,10 @@ class ProfileView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfilesHead(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest change of the profiles: ``mark`` is its name, which no change of any other copy of them has. Where
-    they are ``rolled_back`` they do not follow on what was heard of last."""
+    """The newest change of the profiles. No change of another copy of them has its ``mark``.
+
+    ``rolled_back``: the profiles do not follow the last change that palyrad recorded.
+    """
 
     generation: int = 0
     mark: str = ""
@@ -198,7 +198,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchAsk(msgspec.Struct, frozen=True, kw_only=True):
-    """Events with a greater number come first, then everything as it happens; without ``frames`` only events."""
+    """Events with a greater number come first, then new ones. Without ``frames`` there are only events."""
 
     events_after: int = 0
     frames: bool = True
@@ -213,12 +213,12 @@ class HealthView(msgspec.Struct, frozen=True, kw_only=True):
     product: str = ""
 
 
-# What happened in and to a session, in order, for its owner and for those who watch. Kept in memory and bounded.
+# The events of a session, in order, for its owner and its watchers. They are kept in memory and bounded.
 
-# An action log of a whole session at its default ceiling, with what happened meanwhile.
+# The actions of a whole session at its default ceiling, with the events between them.
 MAX_EVENTS: Final = 1_024
 MAX_TEXT_CHARS: Final = 512
-# A page that is refused for ever says so this often; the rest is counted by the guard.
+# A page that is refused for ever gets this many events. The guard counts the rest.
 MAX_REFUSALS: Final = 256
 
 OPENED: Final = "browser.session_opened"
@@ -274,6 +274,6 @@ class SessionLog:
         return tuple(event for event in self._kept if event.number > number)
 
     def subscribe(self, on_event: Callable[[SessionEvent], None]) -> Callable[[], None]:
-        """From the next event on, until the returned function is called."""
+        """Report each event from the next one on, until the returned function is called."""
         self._listeners.append(on_event)
         return lambda: self._listeners.remove(on_event)

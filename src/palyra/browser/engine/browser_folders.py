@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from palyra.browser.domain.action import Upload
 from palyra.browser.domain.limits import MAX_UPLOAD_NAME_BYTES, MAX_UPLOADS
@@ -118,21 +118,10 @@ def _named(path: Path | bytes) -> str | bytes:
 # Files for a page's file input, put into the folder that the browser can read.
 
 
-class FolderOfBrowser(Protocol):
-    """`browser_files.BrowserFiles` is it."""
-
-    @property
-    def uploads(self) -> Path: ...
-
-    def inside(self, path: Path) -> str: ...
-
-    async def as_browser(self, work: Callable[[], T]) -> T: ...
-
-
 class UploadFolder:
     """Each time a new folder within: a page may read a file long after it was chosen, until the session ends."""
 
-    def __init__(self, files: FolderOfBrowser) -> None:
+    def __init__(self, files: BrowserFiles) -> None:
         self._files = files
         self._given = 0
 

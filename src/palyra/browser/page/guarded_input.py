@@ -23,8 +23,8 @@ from palyra.browser.domain.page_errors import (
     NotEditable,
 )
 from palyra.browser.domain.page_tree import FRAME
-from palyra.browser.domain.ports import FrameView, PageView
-from palyra.browser.page.in_page_script import PageWorlds
+from palyra.browser.domain.ports import FrameView
+from palyra.browser.page.in_page_script import PageView, PageWorlds
 from palyra.browser.page.locator import ElementFinder, FrameHidden, Located, PageFrames, Point
 from palyra.errors import PalyraError
 

@@ -6,15 +6,54 @@ should a context's number be given again, is no answer.
 """
 
 import secrets
+from collections.abc import Awaitable
 from functools import cache
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from palyra.browser.domain.action import Dialog
 from palyra.browser.domain.cdp_messages import CommandRefused
 from palyra.browser.domain.limits import ANSWER_SECONDS, MAX_FRAMES
 from palyra.browser.domain.page_errors import DocumentGone, PageScriptFailed
-from palyra.browser.domain.ports import FrameView, PageView, Redact
-from palyra.browser.engine.cdp_connection import TargetGone
+from palyra.browser.domain.ports import FrameView, Redact
+from palyra.browser.engine.cdp_connection import CdpPipe, TargetGone
+
+
+class PageView(Protocol):
+    """One tab, for those who look at it and act in it."""
+
+    @property
+    def cdp(self) -> CdpPipe: ...
+
+    @property
+    def tab(self) -> str: ...
+
+    @property
+    def session_id(self) -> str:
+        """The CDP session of the tab's main frame: input and pictures go there."""
+        ...
+
+    def frames(self) -> tuple[FrameView, ...]:
+        """The main frame first, parents before their children."""
+        ...
+
+    async def world(self, frame: FrameView) -> int:
+        """The execution context of our isolated world in this very document; raises when the document is gone."""
+        ...
+
+    def dialog(self) -> Dialog | None:
+        """One that is open: until it is answered the page runs nothing, and nothing in it can be waited for."""
+        ...
+
+    def dialog_opened(self) -> Awaitable[Any]:
+        """Done when a dialog opens: an input event does not return before that."""
+        ...
+
+    async def settle(self, timeout: float, *, answered: bool = False) -> None:  # noqa: ASYNC109  one deadline for all
+        """Until a navigation that an input event began has committed and its content is there, if it began one.
+        ``answered``: the page has answered since that event, so whatever it began has been told."""
+        ...
+
 
 # The name of the isolated world: one for all that we do in a page.
 WORLD_NAME: Final = "palyra"

@@ -10,8 +10,8 @@ from palyra.browser.domain.action import ElementTarget
 from palyra.browser.domain.limits import MAX_FRAMES, MAX_NAMED
 from palyra.browser.domain.page_errors import BadSelector, DocumentGone, NoMatch, SeveralMatch, StaleRef
 from palyra.browser.domain.page_tree import Bound, Candidate, RefRegistry, listed, ranked, render_element
-from palyra.browser.domain.ports import FrameView, PageView, Redact
-from palyra.browser.page.in_page_script import PageWorlds
+from palyra.browser.domain.ports import FrameView, Redact
+from palyra.browser.page.in_page_script import PageView, PageWorlds
 from palyra.errors import PalyraError
 
 
@@ -210,13 +210,7 @@ class ElementFinder:
 
     def locate(self, frame: FrameView, described: dict[str, Any]) -> Located:
         """A ref for an element as the page's script tells of it."""
-        bound = Bound(
-            frame_id=frame.frame_id,
-            loader_id=frame.loader_id,
-            number=described["number"],
-            role=described["role"],
-            name=described["name"],
-        )
+        bound = _bound(frame, described)
         return Located(ref=self._refs.bind(bound), bound=bound, frame=frame)
 
     async def stale(self, located: Located, changed: dict[str, Any]) -> NoReturn:
@@ -259,24 +253,15 @@ class ElementFinder:
         )
 
     async def _near(self, frames: Iterable[FrameView], role: str, wanted: str) -> list[Candidate]:
-        found: list[tuple[Bound, str]] = []
-        places: dict[Bound, tuple[FrameView, dict[str, Any]]] = {}
+        found: list[Bound] = []
         for frame in frames:
             try:
                 for described in await self._worlds.call(frame, "candidates", role):
-                    bound = Bound(
-                        frame_id=frame.frame_id,
-                        loader_id=frame.loader_id,
-                        number=described["number"],
-                        role=described["role"],
-                        name=described["name"],
-                    )
-                    found.append((bound, bound.name))
-                    places[bound] = (frame, described)
+                    found.append(_bound(frame, described))
             except DocumentGone:
                 continue
         best = ranked(wanted, found) if wanted else found[:MAX_NAMED]
-        return [self._candidate(self._refs.bind(bound), bound) for bound, _ in best]
+        return [self._candidate(self._refs.bind(bound), bound) for bound in best]
 
     def _candidate(self, ref: str, bound: Bound) -> Candidate:
         return Candidate(ref=ref, role=bound.role, name=self._redact(bound.name)[:200])
@@ -292,3 +277,13 @@ class ElementFinder:
             return self._redact(render_element(target.role, target.name or ""))
         form = "css" if target.css is not None else "text"
         return self._redact(f"{form} {(target.css or target.text or '')[:200]!r}")
+
+
+def _bound(frame: FrameView, described: dict[str, Any]) -> Bound:
+    return Bound(
+        frame_id=frame.frame_id,
+        loader_id=frame.loader_id,
+        number=described["number"],
+        role=described["role"],
+        name=described["name"],
+    )

@@ -8,9 +8,8 @@ from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.keys import Stroke, chord, modifier_mask
 from palyra.browser.domain.limits import DRAG_STEPS
 from palyra.browser.domain.page_errors import InputStrayed, NotEditable, SecretWrongOrigin
-from palyra.browser.domain.ports import PageView
 from palyra.browser.page.guarded_input import ElementInput, Needs, mouse
-from palyra.browser.page.in_page_script import PageWorlds
+from palyra.browser.page.in_page_script import PageView, PageWorlds
 from palyra.browser.page.locator import ElementFinder, Located, PageFrames, Point
 
 _HELD: Final = {MouseButton.LEFT: 1, MouseButton.RIGHT: 2, MouseButton.MIDDLE: 4}

@@ -2,9 +2,9 @@
 
 import asyncio
 import fnmatch
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from palyra.browser.domain.action import (
     BadAction,
@@ -23,7 +23,6 @@ from palyra.browser.domain.action import (
     Select,
     SetFileInput,
     Type,
-    Upload,
     WaitFor,
 )
 from palyra.browser.domain.cdp_messages import CdpEvent
@@ -36,9 +35,10 @@ from palyra.browser.domain.page_errors import (
     WaitTimedOut,
 )
 from palyra.browser.domain.page_tree import RefCounter, RefRegistry
-from palyra.browser.domain.ports import FrameView, Made, PageView, Redact
+from palyra.browser.domain.ports import FrameView, Made, Redact
+from palyra.browser.engine.browser_folders import UploadFolder
 from palyra.browser.page.guarded_input import ElementInput, Needs
-from palyra.browser.page.in_page_script import PageScript, PageWorlds
+from palyra.browser.page.in_page_script import PageScript, PageView, PageWorlds
 from palyra.browser.page.locator import ElementFinder, Located, PageFrames
 from palyra.browser.page.mouse_keyboard import MouseActions, TextInput
 from palyra.browser.page.snapshot import PagePictures, PageReader
@@ -190,17 +190,11 @@ def _url_matches(url: str, wanted: str) -> bool:
 # Observation and input of one tab, joined: what a session asks of the page layer, and what its refs mean.
 
 
-class Uploads(Protocol):
-    """`upload_folder.UploadFolder` is it."""
-
-    async def put(self, uploads: Sequence[Upload]) -> list[str]: ...
-
-
 class ElementActor:
     """The `PageActor` of one tab. ``counter`` and ``script`` are the session's: shared by all of its tabs."""
 
     def __init__(
-        self, page: PageView, counter: RefCounter, script: PageScript, uploads: Uploads, redact: Redact
+        self, page: PageView, counter: RefCounter, script: PageScript, uploads: UploadFolder, redact: Redact
     ) -> None:
         self._page = page
         self._uploads = uploads

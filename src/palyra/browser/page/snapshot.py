@@ -13,9 +13,9 @@ from palyra.browser.domain.cdp_messages import CommandRefused
 from palyra.browser.domain.limits import MAX_PICTURE_PIXELS
 from palyra.browser.domain.page_errors import DocumentGone, ElementHidden
 from palyra.browser.domain.page_tree import Bound, Key, RefRegistry, cut_bytes, render
-from palyra.browser.domain.ports import FrameView, Made, PageView, Redact
+from palyra.browser.domain.ports import FrameView, Made, Redact
 from palyra.browser.page.guarded_input import ElementInput, Needs
-from palyra.browser.page.in_page_script import PageWorlds
+from palyra.browser.page.in_page_script import PageView, PageWorlds
 from palyra.browser.page.locator import ElementFinder, Located, PageFrames, Point
 
 _MAX_QUALITY = 100

@@ -6,7 +6,7 @@ import hashlib
 import struct
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -88,24 +88,25 @@ def _decoded(text: str, where: str) -> bytes:
 # AES-256-GCM and HKDF-SHA256 by the ``cryptography`` package, imported when the first profile is sealed or opened.
 
 
-class AesGcmHkdf:
-    def seal(self, key: StateKey, purpose: bytes, nonce: bytes, plaintext: bytes, associated: bytes) -> bytes:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+def encrypt(key: StateKey, purpose: bytes, nonce: bytes, plaintext: bytes, associated: bytes) -> bytes:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        return AESGCM(_derived(key, purpose)).encrypt(nonce, plaintext, associated)
-
-    def open(self, key: StateKey, purpose: bytes, nonce: bytes, ciphertext: bytes, associated: bytes) -> bytes:
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        try:
-            return AESGCM(_derived(key, purpose)).decrypt(nonce, ciphertext, associated)
-        except InvalidTag:
-            # The cause says no more than this does.
-            raise ProfileDamaged("the file does not open: it was changed, or it belongs elsewhere") from None
+    return AESGCM(_derive(key, purpose)).encrypt(nonce, plaintext, associated)
 
 
-def _derived(key: StateKey, purpose: bytes) -> bytes:
+def decrypt(key: StateKey, purpose: bytes, nonce: bytes, ciphertext: bytes, associated: bytes) -> bytes:
+    """Raise ``ProfileDamaged`` when anything differs from what was encrypted."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    try:
+        return AESGCM(_derive(key, purpose)).decrypt(nonce, ciphertext, associated)
+    except InvalidTag:
+        # The cause says no more than this does.
+        raise ProfileDamaged("the file does not open: it was changed, or it belongs elsewhere") from None
+
+
+def _derive(key: StateKey, purpose: bytes) -> bytes:
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -147,16 +148,6 @@ class Kind(IntEnum):
 
 _FORMATS_READ: Final = {Kind.REGISTRY: (1, REGISTRY_FORMAT), Kind.STATE: (STATE_FORMAT,)}
 _FORMAT_WRITTEN: Final = {Kind.REGISTRY: REGISTRY_FORMAT, Kind.STATE: STATE_FORMAT}
-
-
-class Cipher(Protocol):
-    """AES-256-GCM under a key that HKDF-SHA256 derives from a state key for one purpose."""
-
-    def seal(self, key: StateKey, purpose: bytes, nonce: bytes, plaintext: bytes, associated: bytes) -> bytes: ...
-
-    def open(self, key: StateKey, purpose: bytes, nonce: bytes, ciphertext: bytes, associated: bytes) -> bytes:
-        """Raises ``ProfileDamaged`` when anything is not as it was sealed."""
-        ...
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,21 +200,21 @@ def place_of(record: BrowserProfileRecord, revision: int) -> Place:
     )
 
 
-def seal(cipher: Cipher, key: StateKey, place: Place, plaintext: bytes, random: RandomBytes) -> bytes:
+def seal(key: StateKey, place: Place, plaintext: bytes, random: RandomBytes) -> bytes:
     nonce = random(NONCE_BYTES)
     header = _HEADER.pack(
         MAGIC, _FORMAT_WRITTEN[place.kind], place.kind, bytes.fromhex(key.key_id), place.revision, nonce
     )
-    return header + cipher.seal(key, place.purpose(), nonce, plaintext, place.bound(header))
+    return header + encrypt(key, place.purpose(), nonce, plaintext, place.bound(header))
 
 
-def unseal(cipher: Cipher, keys: StateKeys, place: Place, raw: bytes) -> bytes:
+def unseal(keys: StateKeys, place: Place, raw: bytes) -> bytes:
     """Raises ``ProfileKeyMissing`` for a file under a key that is not at hand, which may be a changed file too."""
     header = read_header(raw)
     key = keys.named(header.key_id)
     if header.kind != place.kind or header.revision != place.revision:
         raise ProfileDamaged("the file is another one than its name says")
-    return cipher.open(key, place.purpose(), header.nonce, raw[HEADER_BYTES:], place.bound(raw[:HEADER_BYTES]))
+    return decrypt(key, place.purpose(), header.nonce, raw[HEADER_BYTES:], place.bound(raw[:HEADER_BYTES]))
 
 
 def read_header(raw: bytes) -> Header:
@@ -239,15 +230,15 @@ def read_header(raw: bytes) -> Header:
     return Header(kind=kind, key_id=key_id.hex(), revision=revision, nonce=nonce)
 
 
-def seal_registry(cipher: Cipher, key: StateKey, registry: Registry, random: RandomBytes) -> bytes:
+def seal_registry(key: StateKey, registry: Registry, random: RandomBytes) -> bytes:
     place = Place(kind=Kind.REGISTRY, revision=registry.generation)
-    return seal(cipher, key, place, msgspec.json.encode(registry), random)
+    return seal(key, place, msgspec.json.encode(registry), random)
 
 
-def unseal_registry(cipher: Cipher, keys: StateKeys, raw: bytes) -> Registry:
+def unseal_registry(keys: StateKeys, raw: bytes) -> Registry:
     place = Place(kind=Kind.REGISTRY, revision=read_header(raw).revision)
     try:
-        registry = msgspec.json.decode(unseal(cipher, keys, place, raw), type=Registry)
+        registry = msgspec.json.decode(unseal(keys, place, raw), type=Registry)
     except msgspec.MsgspecError as error:
         raise ProfileDamaged("the registry is authentic and not one that this version wrote") from error
     if registry.generation != place.revision or len(registry.profiles) > MAX_PROFILES:

@@ -30,7 +30,6 @@ from palyra.browser.profiles.encryption import (
     MAX_FILE_BYTES,
     MAX_LINEAGE,
     MAX_REGISTRY_BYTES,
-    Cipher,
     RandomBytes,
     Registry,
     StateKeys,
@@ -199,8 +198,8 @@ def state_name(profile_id: str, revision: int) -> str:
 class ProfileLedger:
     """Not safe for threads: its one user locks."""
 
-    def __init__(self, files: ProfileFiles, keys: StateKeys, cipher: Cipher, random: RandomBytes) -> None:
-        self._files, self._keys, self._cipher, self._random = files, keys, cipher, random
+    def __init__(self, files: ProfileFiles, keys: StateKeys, random: RandomBytes) -> None:
+        self._files, self._keys, self._random = files, keys, random
         self.findings: list[Finding] = []
         # Called when another registry counts.
         self.changed: Callable[[], None] = _nobody_listens
@@ -241,7 +240,7 @@ class ProfileLedger:
         return (*marks, self._random(MARK_BYTES).hex())[-MAX_LINEAGE:]
 
     def _write(self, registry: Registry) -> None:
-        raw = seal_registry(self._cipher, self._keys.active, registry, self._random)
+        raw = seal_registry(self._keys.active, registry, self._random)
         if len(raw) > MAX_REGISTRY_BYTES:
             raise ProfilesUnusable("the registry of profiles has no room for this")
         try:
@@ -276,7 +275,7 @@ class ProfileLedger:
     ) -> BrowserProfileRecord:
         """The next revision of the profile's state, with the registry."""
         revision = record.revision + 1
-        raw = seal(self._cipher, self._keys.active, place_of(record, revision), plaintext, self._random)
+        raw = seal(self._keys.active, place_of(record, revision), plaintext, self._random)
         name = state_name(record.profile_id, revision)
         after = self._with_state(record, revision, raw, self.key_id, now_ms)
         self._files.write(name, raw)
@@ -306,7 +305,7 @@ class ProfileLedger:
         if raw is None:
             raise ProfileDamaged(f"the state of the profile {record.name!r} is gone", reason="missing")
         if hashlib.sha256(raw).hexdigest() == record.digest:
-            return unseal(self._cipher, self._keys, place_of(record, record.revision), raw)
+            return unseal(self._keys, place_of(record, record.revision), raw)
         if (older := self._genuine(record, raw)) is not None and older < record.revision:
             raise ProfileRolledBack(
                 f"the profile {record.name!r} was saved {record.revision} times, and the file is of the {older}. time",
@@ -319,7 +318,7 @@ class ProfileLedger:
         """The revision of this very profile that the file is, if it is one."""
         try:
             revision = read_header(raw).revision
-            unseal(self._cipher, self._keys, place_of(record, revision), raw)
+            unseal(self._keys, place_of(record, revision), raw)
         except PalyraError:
             return None
         return revision
@@ -332,7 +331,7 @@ class ProfileLedger:
             if raw is None:
                 continue
             try:
-                good[name] = unseal_registry(self._cipher, self._keys, raw)
+                good[name] = unseal_registry(self._keys, raw)
             except PalyraError as error:
                 bad[name] = error
         if good:

@@ -38,7 +38,7 @@ from palyra.browser.domain.profile import (
     encode_snapshot,
 )
 from palyra.browser.domain.session_api import ProfilesHead
-from palyra.browser.profiles.encryption import AesGcmHkdf, RandomBytes, StateKeys
+from palyra.browser.profiles.encryption import RandomBytes, StateKeys
 from palyra.browser.profiles.ledger import Finding, ProfileFiles, ProfileLedger, state_name
 
 
@@ -64,7 +64,7 @@ class ProfileStore:
         self._guard = threading.RLock()
         self._files = ProfileFiles(folder)
         try:
-            self._ledger = ProfileLedger(self._files, keys, AesGcmHkdf(), random)
+            self._ledger = ProfileLedger(self._files, keys, random)
         except BaseException:
             self._files.close()
             raise

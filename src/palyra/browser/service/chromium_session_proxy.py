@@ -2,9 +2,9 @@
 
 import re
 import socket
+from collections.abc import Callable
 from typing import Final
 
-from palyra.browser.service.session import Happened
 from palyra.egress.domain.events import EgressEvent, Resolver
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.judge import EgressProxyPolicyService
@@ -49,6 +49,7 @@ def target_of(url: str) -> Target:
 
 
 _KIND: Final = "proxy"
+Happened = Callable[[EgressEvent], None]
 
 
 class ChromiumSessionProxy:

@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -22,7 +21,7 @@ from palyra.browser.domain.action import (
 )
 from palyra.browser.domain.budget import BudgetSpent, SessionBudget, SessionMeter
 from palyra.browser.domain.download import DownloadRecord
-from palyra.browser.domain.ports import Redact, RequestJudge, SessionPages
+from palyra.browser.domain.ports import Redact, RequestJudge
 from palyra.browser.domain.profile import BrowserProfileRecord
 from palyra.browser.domain.session_api import (
     ActReport,
@@ -39,36 +38,16 @@ from palyra.browser.domain.session_api import (
     WatchAsk,
 )
 from palyra.browser.engine.chromium import ChromiumProcess
+from palyra.browser.service.chromium_session_proxy import SessionListener
 from palyra.browser.tabs.download_folder import DownloadSandboxSession
 from palyra.browser.tabs.screencast import TooManyWatchers
+from palyra.browser.tabs.session_tabs import ChromiumPages
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.egress.domain.events import EgressEvent
-from palyra.egress.domain.grant import EgressGrant
 from palyra.errors import PalyraError
 from palyra.journal.redaction import Redactor
 
-Happened = Callable[[EgressEvent], None]
 HealthOf = Callable[[], HealthView]
-
-
-class SessionGuard(Protocol):
-    """Serves one session's listener for one grant."""
-
-    def moved(self) -> int:
-        """Bytes to and from the outside so far."""
-        ...
-
-    async def close(self) -> None:
-        """No connection is left when it returns."""
-        ...
-
-
-class Guards(Protocol):
-    def judge(self, grant: EgressGrant) -> RequestJudge: ...
-
-    def serve(self, listener: socket.socket, grant: EgressGrant, happened: Happened) -> SessionGuard:
-        """From now on. The listener is the guard's; what happens at it is told in the loop's own thread."""
-        ...
 
 
 class Browsers(Protocol):
@@ -90,10 +69,8 @@ class PagesNeeds(msgspec.Struct, frozen=True, kw_only=True):
     allow_evaluate: bool
 
 
-class OpensPages(Protocol):
-    async def __call__(self, needs: PagesNeeds) -> SessionPages:
-        """Ready for the first action, with every request judged from the first on."""
-        ...
+# The pages are ready for the first action, and every request is judged from the first one on.
+OpenPages = Callable[[PagesNeeds], Awaitable[ChromiumPages]]
 
 
 class SessionMetrics(Protocol):
@@ -122,8 +99,8 @@ class BrowserSession:
     ask: SessionAsk
     meter: SessionMeter
     process: ChromiumProcess
-    guard: SessionGuard
-    pages: SessionPages
+    guard: SessionListener
+    pages: ChromiumPages
     judge: RequestJudge
     downloads: DownloadSandboxSession
     redactor: Redactor

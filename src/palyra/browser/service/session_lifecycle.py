@@ -19,11 +19,11 @@ from palyra.browser.domain.session_api import Caller, CloseReport, SessionAsk, S
 from palyra.browser.engine.chromium import ChromiumProcess
 from palyra.browser.profiles.archive import pack
 from palyra.browser.profiles.store import ProfileStore
+from palyra.browser.service.chromium_session_proxy import ChromiumSessionProxy
 from palyra.browser.service.session import (
     Browsers,
     BrowserSession,
-    Guards,
-    OpensPages,
+    OpenPages,
     PagesNeeds,
     SessionMetrics,
 )
@@ -162,8 +162,8 @@ class SessionMaker(msgspec.Struct, kw_only=True):
     """What every session of a daemon is made with."""
 
     browsers: Browsers
-    guards: Guards
-    open_pages: OpensPages
+    guards: ChromiumSessionProxy
+    open_pages: OpenPages
     store: ProfileStore
     folders: SessionFolders
     clock: Clock

@@ -9,11 +9,11 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from palyra.browser.domain.cdp_messages import CdpEvent
-from palyra.browser.domain.ports import Cdp, SessionPages
 from palyra.browser.domain.session_api import ImportReport
+from palyra.browser.engine.cdp_connection import CdpPipe
 from palyra.browser.profiles.storage_state import (
     MAX_ORIGINS,
     SESSION_EXPIRES,
@@ -27,25 +27,26 @@ from palyra.browser.profiles.storage_state import (
     write_storage_state,
 )
 from palyra.browser.service.session import BrowserSession
+from palyra.browser.tabs.session_tabs import ChromiumPages
 from palyra.errors import InvalidInput, PalyraError, Unavailable
 from palyra.secret import Secret
 
 # The cookies of a running browser: those that it would forget, kept for the next session, and those of a document.
 
 
-async def all_cookies(cdp: Cdp) -> tuple[StateCookie, ...]:
+async def all_cookies(cdp: CdpPipe) -> tuple[StateCookie, ...]:
     answer: dict[str, Any] = await cdp.send("Storage.getCookies")
     return tuple(map(from_cdp, answer.get("cookies", ())))
 
 
-async def put_cookies(cdp: Cdp, cookies: Iterable[StateCookie]) -> int:
+async def put_cookies(cdp: CdpPipe, cookies: Iterable[StateCookie]) -> int:
     given = [to_cdp(cookie) for cookie in cookies]
     if given:
         await cdp.send("Storage.setCookies", {"cookies": given})
     return len(given)
 
 
-async def read_session_cookies(cdp: Cdp) -> bytes:
+async def read_session_cookies(cdp: CdpPipe) -> bytes:
     """A storage state of the cookies that end with the browser; empty where there are none."""
     found = [cookie for cookie in await all_cookies(cdp) if cookie.expires == SESSION_EXPIRES]
     readable = tuple(filter(_can_be_read, found))
@@ -61,7 +62,7 @@ def _can_be_read(cookie: StateCookie) -> bool:
     return True
 
 
-async def restore(cdp: Cdp, document: bytes) -> int:
+async def restore(cdp: CdpPipe, document: bytes) -> int:
     return await put_cookies(cdp, read_storage_state(document).cookies) if document else 0
 
 
@@ -74,22 +75,9 @@ class OriginUnreachable(Unavailable):
     hint = "the session must be allowed to reach each site whose storage goes in or out"
 
 
-class _Tab(Protocol):
-    @property
-    def session_id(self) -> str: ...
-
-
-class TabsOfOurs(Protocol):
-    """Of a session's pages: tabs that are opened and ended beside the actions."""
-
-    async def new_tab(self) -> Any: ...
-
-    async def end_tab(self, tab: Any) -> None: ...
-
-
 async def export_state(session: BrowserSession) -> bytes:
     """Cookies of every site, and the local storage of those that were open in this session."""
-    cdp: Cdp = session.process.cdp
+    cdp = session.process.cdp
     origins = []
     for origin in _origins_seen(session.pages):
         try:
@@ -107,7 +95,7 @@ async def export_state(session: BrowserSession) -> bytes:
 async def import_state(session: BrowserSession, document: bytes) -> ImportReport:
     """Beside what is there: a cookie or an item of the same name is replaced."""
     state = read_storage_state(document)
-    cdp: Cdp = session.process.cdp
+    cdp = session.process.cdp
     for each in state.origins:
         await session.judge.judge_document(f"{each.origin}/")
     for each in state.origins:
@@ -119,12 +107,7 @@ async def import_state(session: BrowserSession, document: bytes) -> ImportReport
     return ImportReport(cookies=cookies, origins=len(state.origins), left_out=state.left_out)
 
 
-def _tabs_of(pages: SessionPages) -> TabsOfOurs:
-    tabs: Any = pages
-    return tabs  # type: ignore[no-any-return]
-
-
-def _origins_seen(pages: SessionPages) -> list[str]:
+def _origins_seen(pages: ChromiumPages) -> list[str]:
     urls = [tab.url for tab in pages.tabs()] + [entry.url for entry in pages.network_log()]
     found = dict.fromkeys(origin for url in urls if (origin := origin_of_url(url)))
     return list(found)[:MAX_ORIGINS]
@@ -138,8 +121,8 @@ def _storage(origin: str) -> dict[str, Any]:
 async def _at(session: BrowserSession, origin: str) -> AsyncIterator[str]:
     """The CDP session of a tab that shows an empty document of this origin."""
     await session.judge.judge_document(f"{origin}/")
-    cdp, tabs = session.process.cdp, _tabs_of(session.pages)
-    tab: _Tab = await tabs.new_tab()
+    cdp, pages = session.process.cdp, session.pages
+    tab = await pages.new_tab()
     session_id = tab.session_id
     loaded = asyncio.Event()
     stop = cdp.subscribe(session_id, _answer_with_empty_page(cdp, session_id, loaded))
@@ -158,10 +141,10 @@ async def _at(session: BrowserSession, origin: str) -> AsyncIterator[str]:
         raise OriginUnreachable(f"{origin} did not open in time", origin=origin) from None
     finally:
         stop()
-        await tabs.end_tab(tab)
+        await pages.end_tab(tab)
 
 
-def _answer_with_empty_page(cdp: Cdp, session_id: str, loaded: asyncio.Event) -> Callable[[CdpEvent], None]:
+def _answer_with_empty_page(cdp: CdpPipe, session_id: str, loaded: asyncio.Event) -> Callable[[CdpEvent], None]:
     def on_event(event: CdpEvent) -> None:
         if event.method == "Page.loadEventFired":
             loaded.set()

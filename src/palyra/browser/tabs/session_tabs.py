@@ -29,10 +29,11 @@ from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.page_address import BLANK, AddressKind, Refusal, Refusals, kind_of, render_address
 from palyra.browser.domain.page_errors import DialogOpen, PageTimeout, SchemeRefused
 from palyra.browser.domain.page_logs import PageLogs
-from palyra.browser.domain.ports import PageActor, PageView, Redact, RequestJudge
+from palyra.browser.domain.ports import Redact, RequestJudge
 from palyra.browser.domain.profile import TabState
 from palyra.browser.engine.cdp_connection import BrowserEnded, CdpPipe, TargetGone
-from palyra.browser.page.in_page_script import PageScript
+from palyra.browser.page.in_page_script import PageScript, PageView
+from palyra.browser.page.page import ElementActor
 from palyra.browser.tabs.download_folder import DownloadSandboxSession
 from palyra.browser.tabs.downloads import PageDownloads
 from palyra.browser.tabs.navigation import Navigator, open_saved_tabs, saved_tabs
@@ -51,7 +52,7 @@ START_SECONDS: Final = 15.0
 GRACE_SECONDS: Final = 2.0
 _MS: Final = 1_000.0
 
-ActorOf = Callable[[PageView], PageActor]
+ActorOf = Callable[[PageView], ElementActor]
 
 
 class DialogPolicy(StrEnum):
@@ -89,7 +90,7 @@ class ChromiumPages:
         self._clock = clock
         self._actor_of = actor_of
         self._settings = settings or PageSettings()
-        self._actors: dict[str, PageActor] = {}
+        self._actors: dict[str, ElementActor] = {}
         self._order = asyncio.Lock()
         self._replacing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -240,7 +241,7 @@ class ChromiumPages:
     def all_tabs(self) -> tuple[TabPage, ...]:
         return self._tabs.all()
 
-    def actor(self, tab: TabPage) -> PageActor:
+    def actor(self, tab: TabPage) -> ElementActor:
         if tab.tab not in self._actors:
             self._actors[tab.tab] = self._actor_of(tab)
         return self._actors[tab.tab]

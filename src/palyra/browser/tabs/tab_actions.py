@@ -28,8 +28,9 @@ from palyra.browser.domain.cdp_messages import CommandRefused
 from palyra.browser.domain.page_address import Refusals, origin_of, render_address, require_tab_address
 from palyra.browser.domain.page_errors import DocumentGone, EvaluateDenied, NoDialog, ScriptFailed, UnknownPermission
 from palyra.browser.domain.page_logs import PageLogs, exception_text
-from palyra.browser.domain.ports import Made, PageActor, Redact
+from palyra.browser.domain.ports import Made, Redact
 from palyra.browser.engine.cdp_connection import CdpPipe
+from palyra.browser.page.page import ElementActor
 from palyra.browser.tabs.downloads import PageDownloads
 from palyra.browser.tabs.navigation import Navigator
 from palyra.browser.tabs.tab import TabPage
@@ -208,7 +209,7 @@ class TabSet(Protocol):
 
     def all_tabs(self) -> tuple[TabPage, ...]: ...
 
-    def actor(self, tab: TabPage) -> PageActor: ...
+    def actor(self, tab: TabPage) -> ElementActor: ...
 
     async def new_tab(self) -> TabPage: ...
 
