@@ -13,45 +13,45 @@ from palyra.executors.mcp_upstream.spec import DefinitionKind, DefinitionRefused
 TOOL = DefinitionKind.TOOL
 
 
-def told(name: str = "getTime", **more: Any) -> dict[str, Any]:
+def tool_of(name: str = "getTime", **more: Any) -> dict[str, Any]:
     return {"name": name, "description": "Tells the time.", "inputSchema": {"type": "object"}, **more}
 
 
 def test_every_word_of_a_definition_is_in_its_digest() -> None:
-    [first] = read_listing("clock", [(TOOL, told())]).definitions
+    [first] = read_listing("clock", [(TOOL, tool_of())]).definitions
     assert first.name_behind("clock") == "clock.gettime" and first.name == "getTime"
     for other in (
-        told(description="Tells the time!"),
-        told(title="Time"),
-        told(inputSchema={"type": "object", "description": "x"}),
-        told(outputSchema={"type": "object"}),
-        told(annotations={"readOnlyHint": True}),
+        tool_of(description="Tells the time!"),
+        tool_of(title="Time"),
+        tool_of(inputSchema={"type": "object", "description": "x"}),
+        tool_of(outputSchema={"type": "object"}),
+        tool_of(annotations={"readOnlyHint": True}),
     ):
         assert read_listing("clock", [(TOOL, other)]).definitions[0].digest != first.digest
-    assert read_listing("clock", [(TOOL, told())]).definitions[0].digest == first.digest
+    assert read_listing("clock", [(TOOL, tool_of())]).definitions[0].digest == first.digest
 
 
 @pytest.mark.parametrize(
     "raw",
     [
-        told(inputSchema={"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1/s.json"}}}),
-        told(inputSchema={"type": "object", "properties": {"x": {"$ref": "file:///etc/passwd"}}}),
-        told(inputSchema={"type": "string"}),
-        told(inputSchema=None),
-        told(inputSchema={"type": 7}),
-        told(name=""),
-        told(name="Über"),
-        told(description=7),
-        told(description="x" * MAX_DEFINITION_BYTES),
+        tool_of(inputSchema={"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1/s.json"}}}),
+        tool_of(inputSchema={"type": "object", "properties": {"x": {"$ref": "file:///etc/passwd"}}}),
+        tool_of(inputSchema={"type": "string"}),
+        tool_of(inputSchema=None),
+        tool_of(inputSchema={"type": 7}),
+        tool_of(name=""),
+        tool_of(name="Über"),
+        tool_of(description=7),
+        tool_of(description="x" * MAX_DEFINITION_BYTES),
     ],
 )
 def test_what_cannot_be_offered_is_refused_with_a_reason(raw: dict[str, Any]) -> None:
-    listing = read_listing("clock", [(TOOL, raw), (TOOL, told("ok"))])
+    listing = read_listing("clock", [(TOOL, raw), (TOOL, tool_of("ok"))])
     assert [each.name for each in listing.definitions] == ["ok"] and len(listing.refused) == 1
 
 
 def test_two_tools_with_one_name_here_are_one_and_a_refusal() -> None:
-    listing = read_listing("clock", [(TOOL, told("Get")), (TOOL, told("get"))])
+    listing = read_listing("clock", [(TOOL, tool_of("Get")), (TOOL, tool_of("get"))])
     assert [each.name for each in listing.definitions] == ["Get"] and listing.refused.keys() == {"get"}
 
 
@@ -60,7 +60,7 @@ def test_prompts_and_resources_are_definitions_of_their_own_kind() -> None:
     listing = read_listing(
         "clock",
         [
-            (TOOL, {**told("greet"), "kind": "prompt", "uri": "palyra://runs/x"}),
+            (TOOL, {**tool_of("greet"), "kind": "prompt", "uri": "palyra://runs/x"}),
             (DefinitionKind.PROMPT, {"name": "greet", "description": "Greets.", "arguments": arguments}),
             (DefinitionKind.RESOURCE, {"name": "Now", "uri": "clock://now", "mimeType": "text/plain"}),
             (DefinitionKind.TEMPLATE, {"name": "zone", "uriTemplate": "clock://zone/{area}/{city}"}),
@@ -100,8 +100,8 @@ def test_a_resource_cannot_be_one_of_palyras_own(kind: DefinitionKind, raw: dict
 @pytest.mark.promise("P-limits")
 def test_listings_are_bounded() -> None:
     with pytest.raises(DefinitionRefused):
-        read_listing("clock", [(TOOL, told(str(number))) for number in range(MAX_SERVER_TOOLS + 1)])
-    assert read_listing("clock", [(TOOL, told(description="x" * MAX_DEFINITION_BYTES))]).definitions == ()
+        read_listing("clock", [(TOOL, tool_of(str(number))) for number in range(MAX_SERVER_TOOLS + 1)])
+    assert read_listing("clock", [(TOOL, tool_of(description="x" * MAX_DEFINITION_BYTES))]).definitions == ()
 
 
 @pytest.mark.parametrize("name", ["fs", "process", "browser", "a.b", "Clock", "", "x" * 40, "a_b"])

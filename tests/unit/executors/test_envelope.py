@@ -15,7 +15,7 @@ VALUES = st.recursive(
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         (b'{"jsonrpc":"2.0","method":"m","params":{"id":3}}', Envelope(None, "m")),
         (b'{"id":7,"result":{"method":"m"},"jsonrpc":"2.0"}', Envelope(7, None)),
@@ -30,12 +30,12 @@ VALUES = st.recursive(
         (b"\xff", None),
     ],
 )
-def test_what_a_line_is(line: bytes, told: Envelope | None) -> None:
-    assert read_envelope(line) == told
+def test_what_a_line_is(line: bytes, expected: Envelope | None) -> None:
+    assert read_envelope(line) == expected
 
 
 def test_an_id_is_the_same_in_both_spellings() -> None:
-    assert Envelope(7).asked == Envelope("7").asked
+    assert Envelope(7).request_id == Envelope("7").request_id
 
 
 def counted(value: object) -> int:

@@ -27,18 +27,18 @@ when { resource.name == "%s" };
 
 
 class Web:
-    """A server whose every connection gets the next answer, or script. ``heard`` are the requests."""
+    """A server whose every connection gets the next answer, or script. ``received`` are the requests."""
 
     def __init__(self, answers: Sequence[bytes | Script], context: Any = None) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
         scripts = [self._script(each) if isinstance(each, bytes) else each for each in answers]
         self.server = ScriptedServer(scripts, context)
 
-    def _script(self, said: bytes) -> Any:
+    def _script(self, reply: bytes) -> Any:
         def script(connection: socket.socket) -> None:
             if request := read_request(connection):
-                self.heard.append(request.decode("latin-1"))
-                connection.sendall(said.replace(b"PORT", str(self.port).encode()))
+                self.received.append(request.decode("latin-1"))
+                connection.sendall(reply.replace(b"PORT", str(self.port).encode()))
 
         return script
 
@@ -95,7 +95,7 @@ async def test_it_asks_a_person_and_shows_what_it_touches(web: Web, tmp_path: Pa
     settings = web.settings() | {"tools": {}}
     async with open_harness(tmp_path, settings) as harness:
         asked = await harness.call("http.fetch", {"url": web.url()})
-        assert asked.state.value == "needs_approval" and web.heard == []
+        assert asked.state.value == "needs_approval" and web.received == []
         approval = await harness.approve(asked.approval_id)
         assert approval.touches["hosts"] == [f"web.test:{web.port}"]
         assert (await harness.call("http.fetch", {"url": web.url()})).state.value == "succeeded"
@@ -131,7 +131,7 @@ async def test_an_allowed_name_on_this_machine_needs_a_private_target(web: Web, 
     async with open_harness(tmp_path, web.settings(private_targets=[])) as harness:
         record = await harness.call("http.fetch", {"url": web.url()})
         assert record.state.value == "failed" and record.error is not None
-        assert record.error["code"] == "egress.address_forbidden" and web.heard == []
+        assert record.error["code"] == "egress.address_forbidden" and web.received == []
         assert "egress.refused" in harness.kinds(call=record.call_id)
 
 
@@ -144,7 +144,7 @@ async def test_a_policy_takes_hosts_away_also_from_redirects(tmp_path: Path) -> 
             assert record.state.value == "failed" and record.error is not None
             assert record.error["code"] == "egress.host_not_allowed" and "mine.no-web" in str(record.error)
             direct = await harness.call("http.fetch", {"url": web.url(host="other.test")})
-            assert direct.state.value == "failed" and len(web.heard) == 1
+            assert direct.state.value == "failed" and len(web.received) == 1
 
 
 async def test_an_approval_does_not_reach_beyond_what_was_seen(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ async def test_an_approval_does_not_reach_beyond_what_was_seen(tmp_path: Path) -
                 await harness.approve(asked.approval_id)
             seen = await harness.call("http.fetch", {"url": web.url("/1")})
             unseen = await harness.call("http.fetch", {"url": web.url("/2")})
-            assert seen.state.value == "succeeded" and unseen.state.value == "failed" and len(web.heard) == 2
+            assert seen.state.value == "succeeded" and unseen.state.value == "failed" and len(web.received) == 2
 
 
 async def test_the_runs_budget_bounds_a_fetch(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ async def test_the_runs_budget_bounds_a_fetch(tmp_path: Path) -> None:
             assert cut.error["code"] == "egress.byte_budget_spent" and cut.result["truncated"]
             assert harness.run(str(run)).budget[BudgetKind.EGRESS_BYTES].left == 0
             again = await harness.call("http.fetch", {"url": web.url()}, run_id=run)
-            assert again.error is not None and again.error["code"] == "budget.exhausted" and len(web.heard) == 1
+            assert again.error is not None and again.error["code"] == "budget.exhausted" and len(web.received) == 1
 
 
 async def test_the_settings_bound_a_fetch_too(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ async def test_a_bound_secret_goes_out_with_an_approved_call_and_is_nowhere_else
             assert approval.touches["secrets"] == ["global/t"]
             record = await harness.call("http.fetch", {"url": web.url()})
             assert record.state.value == "succeeded", record.error
-            assert f"Authorization: Bearer {TOKEN}" in web.heard[0]
+            assert f"Authorization: Bearer {TOKEN}" in web.received[0]
             kinds = harness.kinds(call=record.call_id)
             assert "vault.secret_used" in kinds and "egress.credential_used" in kinds
             assert "egress.response_redacted" in kinds
@@ -254,7 +254,7 @@ async def test_a_shared_secret_needs_the_approval(web: Web, tmp_path: Path) -> N
         await put(harness)
         record = await harness.call("http.fetch", {"url": web.url()})
         assert record.error is not None and record.error["code"] == "egress.credential_not_allowed"
-        assert web.heard == []
+        assert web.received == []
 
 
 @pytest.mark.parametrize("required", [True, False])
@@ -263,7 +263,7 @@ async def test_a_missing_secret(web: Web, tmp_path: Path, required: bool) -> Non
     async with open_harness(tmp_path, settings) as harness:
         await put(harness, "global/unrelated")
         record = await harness.call("http.fetch", {"url": web.url()})
-        assert (record.state.value == "failed") == required and bool(web.heard) != required
+        assert (record.state.value == "failed") == required and bool(web.received) != required
         if record.error is not None:
             assert record.error["code"] == "egress.credential_missing"
             assert record.error["details"]["host"] == "web.test"

@@ -3,11 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.egress.limits import MAX_ATTRIBUTE_CHARS, MAX_ATTRIBUTES
-from palyra.executors.fetch.readable import End, Start, Text, Token, tokens, unescaped
+from palyra.executors.fetch.readable import End, Start, Text, Token, tokenize, unescape
 
 
 def cut(page: str) -> list[Token]:
-    return list(tokens(page))
+    return list(tokenize(page))
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_cutting(page: str, found: list[Token]) -> None:
 
 
 def test_references() -> None:
-    assert unescaped("&amp;amp; &#x41;&#65; &eacute; &nosuch; &") == "&amp; AA é &nosuch; &"
-    assert unescaped("&#" + "9" * 10_000 + ";").startswith("\ufffd9999")
-    assert unescaped("&#x110000;&#0;") == "\ufffd\ufffd"
+    assert unescape("&amp;amp; &#x41;&#65; &eacute; &nosuch; &") == "&amp; AA é &nosuch; &"
+    assert unescape("&#" + "9" * 10_000 + ";").startswith("\ufffd9999")
+    assert unescape("&#x110000;&#0;") == "\ufffd\ufffd"
 
 
 def test_attributes_are_bounded() -> None:
@@ -54,6 +54,6 @@ def test_attributes_are_bounded() -> None:
 
 @given(st.text(alphabet="<>/!-='\"ab &#x;\n", max_size=200))
 def test_any_text_is_cut_and_nothing_is_invented(page: str) -> None:
-    for token in tokens(page):
+    for token in tokenize(page):
         if isinstance(token, Start | End):
             assert token.name.lower() in page.lower()

@@ -3,13 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.egress.limits import MAX_HTML_CHARS
-from palyra.executors.fetch.readable import readable
+from palyra.executors.fetch.readable import render_readable
 
 BASE = "https://a.test/d/page"
 
 
 def text_of(page: str) -> str:
-    return readable(page, BASE, 1 << 20).text
+    return render_readable(page, BASE, 1 << 20).text
 
 
 def test_a_page() -> None:
@@ -24,7 +24,7 @@ def test_a_page() -> None:
    it is
 </pre><blockquote>said<p>again</blockquote><img alt="a cat" src=x><hr>
       last</main></body></html>"""
-    found = readable(page, BASE, 1 << 20)
+    found = render_readable(page, BASE, 1 << 20)
     assert found.title == "News & more" and not found.truncated
     assert found.text == (
         "# The headline\n\nOne [link](https://a.test/x?y=1#z), and code.\n\nSecond.\n\n"
@@ -98,7 +98,7 @@ def test_odd_parts(page: str, text: str) -> None:
 
 def test_output_is_bounded_though_links_and_lists_make_it_grow() -> None:
     for page in ("<a href=x>y</a>" * 10_000, "<ul><li>x" * 10_000, "<blockquote>x" * 10_000):
-        found = readable(page, BASE, 5_000)
+        found = render_readable(page, BASE, 5_000)
         assert len(found.text) <= 5_000 and found.truncated
 
 
@@ -114,7 +114,7 @@ def test_output_is_bounded_though_links_and_lists_make_it_grow() -> None:
 def test_bombs_cost_no_more_than_their_length(unit: str) -> None:
     """The standard library's parser would need minutes for several of these; the suite's timeout is the bound here."""
     page = unit * (MAX_HTML_CHARS // len(unit) + 1)
-    found = readable(page, BASE, 1 << 20)
+    found = render_readable(page, BASE, 1 << 20)
     assert len(found.text) <= 1 << 20
 
 
@@ -129,5 +129,5 @@ def test_bombs_cost_no_more_than_their_length(unit: str) -> None:
     )
 )  # fmt: skip
 def test_any_nesting_is_rendered(parts: list[str]) -> None:
-    found = readable("".join(parts), BASE, 1 << 20)
+    found = render_readable("".join(parts), BASE, 1 << 20)
     assert found.text == found.text.strip()

@@ -14,7 +14,7 @@ from palyra.executors.mcp_upstream.limits import (
     MAX_SERVER_MESSAGE_BYTES,
     MAX_SERVER_REQUESTS,
 )
-from palyra.executors.mcp_upstream.session import ServerFailed, ServerGone, ServerPipes, conversing
+from palyra.executors.mcp_upstream.session import ServerFailed, ServerGone, ServerPipes, open_session
 
 INITIALIZED = {
     "protocolVersion": "2025-06-18",
@@ -58,8 +58,8 @@ async def test_tools_come_in_pages_and_calls_as_they_are_told() -> None:
         return NO_METHOD
 
     with anyio.fail_after(60):
-        async with conversing(answering(answers)) as session:
-            assert [tool["name"] for _, tool in await session.offered(("tools", "prompts"))] == ["t0", "t1", "t2"]
+        async with open_session(answering(answers)) as session:
+            assert [tool["name"] for _, tool in await session.list_offers(("tools", "prompts"))] == ["t0", "t1", "t2"]
             assert (await session.call("t1", {}))["content"][0]["text"] == "t1"
 
 
@@ -74,9 +74,11 @@ async def test_tools_come_in_pages_and_calls_as_they_are_told() -> None:
 )
 async def test_a_server_that_answers_badly_has_failed(answer: Any, error: type[Exception]) -> None:
     with anyio.fail_after(60):
-        async with conversing(answering(lambda method, _: answer if method == "tools/list" else NO_METHOD)) as session:
+        async with open_session(
+            answering(lambda method, _: answer if method == "tools/list" else NO_METHOD)
+        ) as session:
             with pytest.raises(error):
-                await session.offered(("tools",))
+                await session.list_offers(("tools",))
 
 
 @pytest.mark.promise("P-limits")
@@ -106,16 +108,16 @@ async def test_what_a_server_says_is_bounded_and_greetings_are_passed_over() -> 
 
 @pytest.mark.promise("P-mcp-servers")
 async def test_what_a_server_tells_unasked_reaches_nobody_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
-    told = [{"method": "notifications/message", "params": {"level": "info"}}, {"method": "notifications/\\n"}]
+    notifications = [{"method": "notifications/message", "params": {"level": "info"}}, {"method": "notifications/\\n"}]
 
     def answers(method: str, _: dict[str, Any]) -> Any:
-        for each in told:
+        for each in notifications:
             pipes.take(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n")
         return {"content": []} if method == "tools/call" else NO_METHOD
 
     pipes = answering(answers)
     with anyio.fail_after(60):
-        async with conversing(pipes) as session:
+        async with open_session(pipes) as session:
             assert (await session.call("x", {}))["content"] == []
             await anyio.wait_all_tasks_blocked()
     assert caplog.records == []
@@ -127,7 +129,7 @@ async def test_an_answer_of_nothing_but_brackets_is_a_flood(lists: int, taken: b
     answer = {"content": [{"type": "text", "text": "[" * lists}], "structuredContent": {"a": [[]] * lists}}
     pipes = answering(lambda method, _: answer if method == "tools/call" else NO_METHOD)
     with anyio.fail_after(60):
-        async with conversing(pipes) as session:
+        async with open_session(pipes) as session:
             if taken:
                 assert (await session.call("x", {}))["structuredContent"] == answer["structuredContent"]
             else:
@@ -156,7 +158,7 @@ async def test_a_server_that_asks_and_does_not_listen_is_flooding(listens: bool)
     pipes = ServerPipes(write, clock=lambda: 0.0)
     numbers = list(range(4 * MAX_SERVER_REQUESTS))
     with anyio.fail_after(60):
-        async with conversing(pipes):
+        async with open_session(pipes):
             for number in numbers:
                 pipes.take(json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}).encode() + b"\n")
                 await eventually(lambda number=number: not listens or len(answered) > number, every=0)
@@ -170,7 +172,7 @@ async def test_answers_are_no_flood_however_many_ask() -> None:
     pipes = answering(answers)
     pipes._clock = lambda: 0.0
     with anyio.fail_after(60):
-        async with conversing(pipes) as session:
+        async with open_session(pipes) as session:
             for _ in range(MAX_SERVER_LINES_A_SECOND + 10):
                 await session.call("t", {})
     assert pipes.failure is None

@@ -3,7 +3,7 @@
 import pytest
 
 from palyra.errors import LimitExceeded
-from palyra.executors.wasm.host_services import MAX_TOLD, SkillRefusals
+from palyra.executors.wasm.host_services import MAX_LISTED_REFUSALS, SkillRefusals
 from palyra.journal.redaction import Redactor
 from palyra.pipeline.domain.call import CallDenied
 from palyra.wasm.domain.host_interface import HostRefusal, Status
@@ -11,23 +11,25 @@ from palyra.wasm.domain.outcome import GuestFailed
 
 
 def refused(refusals: SkillRefusals, problem: Exception, host: str = "") -> None:
-    with pytest.raises(type(problem)), refusals.noted("http", host):
+    with pytest.raises(type(problem)), refusals.note_refusals("http", host):
         raise problem
 
 
 def test_only_the_first_of_many_refusals_are_told() -> None:
     refusals = SkillRefusals(Redactor())
-    for number in range(3 * MAX_TOLD):
+    for number in range(3 * MAX_LISTED_REFUSALS):
         refused(refusals, HostRefusal(Status.DENIED), f"h{number}.test")
     failure = GuestFailed("no luck")
     refusals.explain(failure)
-    assert [one["host"] for one in failure.details["refused"]] == [f"h{number}.test" for number in range(MAX_TOLD)]
+    assert [one["host"] for one in failure.details["refused"]] == [
+        f"h{number}.test" for number in range(MAX_LISTED_REFUSALS)
+    ]
 
 
 def test_what_the_guest_wrote_is_a_detail_and_never_our_own_words() -> None:
     refusals = SkillRefusals(Redactor())
     for host in ("note_the_operator_asks_you_to.evil", "b.web.test"):
-        with pytest.raises(HostRefusal), refusals.noted("http", host, "*.web.test"):
+        with pytest.raises(HostRefusal), refusals.note_refusals("http", host, "*.web.test"):
             raise HostRefusal(Status.DENIED)
     failure = GuestFailed("no luck")
     refusals.explain(failure)

@@ -34,7 +34,7 @@ ATTACH = """(drop (call $secret-attach (i32.const 20000) (i32.const {http})
 SEND = f"(call $http-send (i32.const {{http}}) (i32.const 8) (i32.const {len(HEAD)}) (i32.const 0) (i32.const 0))"
 
 
-def asking(http: int = 10000, *, attach: bool = True) -> bytes:
+def sender(http: int = 10000, *, attach: bool = True) -> bytes:
     """Sends one request and answers with the status that the host function gave, or the length."""
     before = ATTACH.format(http=http) if attach else ""
     return status_module(f"(block (result i32) {before} {SEND.format(http=http)})", imports=HTTP, data=DATA)
@@ -45,15 +45,15 @@ def wishes(*hosts: str, more: str = "") -> str:
 
 
 class Web:
-    """A server that repeats the secret, as careless ones do. ``heard`` are the requests."""
+    """A server that repeats the secret, as careless ones do. ``received`` are the requests."""
 
     def __init__(self, script: Script | None = None) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self.server = ScriptedServer([script or self._answer] * 4)
 
     def _answer(self, connection: socket.socket) -> None:
         if request := read_request(connection):
-            self.heard.append(request.decode("latin-1"))
+            self.received.append(request.decode("latin-1"))
             connection.sendall(answer(b"hello " + TOKEN.encode()))
 
     @property
@@ -88,10 +88,10 @@ async def keep(harness: GatewayHarness, ref: str = OWN, value: str = TOKEN) -> N
 async def test_a_request_carries_the_secret_that_the_guest_never_sees(web: Web, tmp_path: Path) -> None:
     async with open_harness(tmp_path, settings(web)) as harness:
         await keep(harness)
-        await put_in_use(harness, module=asking(), capabilities=wishes(f"web.test:{web.port}"))
+        await put_in_use(harness, module=sender(), capabilities=wishes(f"web.test:{web.port}"))
         record = await harness.call(TOOL, {})
         assert record.state.value == "succeeded" and record.result["s"].startswith("+"), (record.result, record.error)
-        assert "GET /data?x=1 HTTP/1.1" in web.heard[0] and f"Authorization: Bearer {TOKEN}" in web.heard[0]
+        assert "GET /data?x=1 HTTP/1.1" in web.received[0] and f"Authorization: Bearer {TOKEN}" in web.received[0]
         kinds = harness.kinds(call=record.call_id)
         assert {"egress.connected", "vault.secret_used", "egress.credential_used", "egress.response_redacted"} <= set(
             kinds
@@ -104,10 +104,10 @@ async def test_a_request_carries_the_secret_that_the_guest_never_sees(web: Web, 
 @pytest.mark.promise("P-skill-reach")
 async def test_a_private_host_gets_no_secret_in_clear_unless_the_operator_says_so(tmp_path: Path) -> None:
     """It listens without TLS, on a port that says nothing: what it hears is the beginning of a handshake."""
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     def listens(connection: socket.socket) -> None:
-        heard.append(connection.recv(65_536))
+        received.append(connection.recv(65_536))
 
     web = Web(listens)
     with web.server:
@@ -115,12 +115,12 @@ async def test_a_private_host_gets_no_secret_in_clear_unless_the_operator_says_s
         del closed["egress"]["plain_targets"]
         async with open_harness(tmp_path, closed) as harness:
             await keep(harness)
-            await put_in_use(harness, module=asking(), capabilities=wishes(f"web.test:{web.port}"))
+            await put_in_use(harness, module=sender(), capabilities=wishes(f"web.test:{web.port}"))
             record = await harness.call(TOOL, {})
             assert record.result["s"].startswith("-"), record.result
             assert "vault.secret_used" not in harness.kinds(call=record.call_id)
-    assert heard and all(TOKEN.encode() not in said and b"HTTP/1.1" not in said for said in heard)
-    assert heard[0].startswith(b"\x16\x03"), "a record of a TLS handshake"
+    assert received and all(TOKEN.encode() not in said and b"HTTP/1.1" not in said for said in received)
+    assert received[0].startswith(b"\x16\x03"), "a record of a TLS handshake"
 
 
 async def test_the_answer_comes_back_without_the_secret(web: Web, tmp_path: Path) -> None:
@@ -172,14 +172,14 @@ async def test_only_hosts_of_manifest_and_settings_are_reached(web: Web, tmp_pat
     async with open_harness(tmp_path, settings(web)) as harness:
         await keep(harness)
         # Handle 10001 is nobody's: the manifest names one host.
-        await put_in_use(harness, module=asking(10001, attach=False), capabilities=wishes(f"web.test:{web.port}"))
+        await put_in_use(harness, module=sender(10001, attach=False), capabilities=wishes(f"web.test:{web.port}"))
         assert (await harness.call(TOOL, {})).result == {"s": f"-{-Status.BAD_HANDLE:04}"}
         # The manifest asks for a host that the settings do not allow.
-        await put_in_use(harness, "1.1.0", module=asking(attach=False), capabilities=wishes("elsewhere.test:8080"))
+        await put_in_use(harness, "1.1.0", module=sender(attach=False), capabilities=wishes("elsewhere.test:8080"))
         record = await harness.call(TOOL, {})
         assert record.result == {"s": f"-{-Status.DENIED:04}"}
         assert "egress.refused" in harness.kinds(call=record.call_id)
-    assert web.heard == []
+    assert web.received == []
 
 
 def sending(path: str, *, attach: bool = True) -> bytes:
@@ -205,8 +205,8 @@ async def test_through_a_star_the_guest_names_the_host(web: Web, tmp_path: Path)
         await put_in_use(harness, module=sending("//a.web.test/data?x=1"), capabilities=starred)
         record = await harness.call(TOOL, {})
         assert record.result["s"].startswith("+"), (record.result, record.error)
-        assert "GET /data?x=1 HTTP/1.1" in web.heard[0] and f"Host: a.web.test:{web.port}" in web.heard[0]
-        assert f"Authorization: Bearer {TOKEN}" in web.heard[0]
+        assert "GET /data?x=1 HTTP/1.1" in web.received[0] and f"Host: a.web.test:{web.port}" in web.received[0]
+        assert f"Authorization: Bearer {TOKEN}" in web.received[0]
         layers = {line["layer"]: line["got"] for line in record.receipt}
         assert layers["credentials"] == f"{OWN} to a.web.test:{web.port}"
         misused = {
@@ -227,7 +227,7 @@ async def test_through_a_star_the_guest_names_the_host(web: Web, tmp_path: Path)
             more = wishes(f"*.web.test:{web.port}", f"other.test:{web.port}", more=STARRED)
             await put_in_use(harness, f"1.{number}.0", module=module, capabilities=more)
             assert (await harness.call(TOOL, {})).result == {"s": f"-{-status:04}"}, path
-    assert len(web.heard) == 1
+    assert len(web.received) == 1
 
 
 @pytest.mark.promise("P-skill-reach")
@@ -238,7 +238,7 @@ async def test_a_star_reaches_no_further_than_the_settings(web: Web, tmp_path: P
         record = await harness.call(TOOL, {})
         assert record.result == {"s": f"-{-Status.DENIED:04}"}
         assert "egress.refused" in harness.kinds(call=record.call_id)
-    assert web.heard == []
+    assert web.received == []
 
 
 @pytest.mark.promise("P-skill-reach")
@@ -264,9 +264,9 @@ async def test_policy_may_take_a_host_from_a_skill(web: Web, tmp_path: Path) -> 
         f' when {{ context has skill && context.skill == Skill::"{SKILL}" }};'
     )
     async with open_harness(tmp_path, settings(web)) as harness:
-        await put_in_use(harness, module=asking(attach=False), capabilities=wishes(f"web.test:{web.port}"))
+        await put_in_use(harness, module=sender(attach=False), capabilities=wishes(f"web.test:{web.port}"))
         assert (await harness.call(TOOL, {})).result == {"s": f"-{-Status.DENIED:04}"}
-    assert web.heard == []
+    assert web.received == []
 
 
 FAIL = "(drop (call $fail (i32.const 700) (i32.const 7)))"
@@ -324,14 +324,14 @@ async def test_a_refusal_names_the_host_behind_a_star_but_neither_secrets_nor_po
     async with open_harness(tmp_path, settings(web)) as harness:
         await keep(harness)
         await keep(harness, "global/other", "Tok-Of-Mixed-Case")
-        for number, (named, told) in enumerate(
+        for number, (named, shown) in enumerate(
             {"a.web.test": "a.web.test", "Tok-Of-Mixed-Case.web.test": "[redacted].web.test"}.items()
         ):
             head = json.dumps({"method": "GET", "path": f"//{named}/", "headers": []})
             send = SEND.format(http=10000).replace(str(len(HEAD)), str(len(head)))
             module = failing(send, data=text_at(8, head))
             error = await refused_to(harness, f"1.{number}.0", module, wishes("*.web.test", more=STARRED))
-            assert [one["host"] for one in error["details"]["refused"]] == [told]
+            assert [one["host"] for one in error["details"]["refused"]] == [shown]
         reveal = failing("(call $secret-reveal (i32.const 20000))")
         error = await refused_to(harness, "2.0.0", reveal, 'secrets = ["token"]\nreveal_secrets = ["token"]')
         assert error["details"]["refused"] == [{"service": "secret", "code": "vault.use_denied"}]
@@ -378,7 +378,7 @@ def saying(how: str) -> bytes:
 
 @pytest.mark.parametrize("how", ["log", "fail", "stdout"])
 @pytest.mark.parametrize(
-    ("value", "telling"),
+    ("value", "leak"),
     [
         pytest.param(LONG := "".join(f"{number:04x}" for number in range(799)), LONG[:16], id="long"),
         pytest.param(LONG, LONG[3_000:3_016], id="end of long"),
@@ -387,25 +387,25 @@ def saying(how: str) -> bytes:
     ],
 )
 async def test_what_a_guest_says_of_a_secret_it_read_is_redacted(
-    how: str, value: str, telling: str, tmp_path: Path
+    how: str, value: str, leak: str, tmp_path: Path
 ) -> None:
     async with open_harness(tmp_path, {"tools": {"preapproved": ["skill.*"]}}) as harness:
         await keep(harness, value=value)
         granted = 'secrets = ["token"]\nreveal_secrets = ["token"]\nwasi = ["stdio"]'
         await put_in_use(harness, module=saying(how), capabilities=granted)
         record = await harness.call(TOOL, {})
-        told = f"{record.result} {record.error} {record.receipt} {harness.events(call=record.call_id)}"
-    assert "[redacted]" in told
-    assert telling not in told
+        output = f"{record.result} {record.error} {record.receipt} {harness.events(call=record.call_id)}"
+    assert "[redacted]" in output
+    assert leak not in output
 
 
 async def test_a_shared_secret_needs_a_persons_approval(web: Web, tmp_path: Path) -> None:
     capabilities = wishes(f"web.test:{web.port}").replace('"token"', '"global/token"')
     async with open_harness(tmp_path, settings(web)) as harness:
         await keep(harness, "global/token")
-        await put_in_use(harness, module=asking(), capabilities=capabilities)
+        await put_in_use(harness, module=sender(), capabilities=capabilities)
         assert (await harness.call(TOOL, {})).result == {"s": f"-{-Status.DENIED:04}"}
-    assert web.heard == []
+    assert web.received == []
 
 
 def storing(body: str, *data: str) -> bytes:
@@ -509,7 +509,7 @@ async def test_a_request_that_would_say_more_than_was_judged_is_not_sent(
         module = status_module(send, imports=HTTP, data=text_at(8, text))
         await put_in_use(harness, module=module, capabilities=f'http_egress_allowlist = ["web.test:{web.port}"]')
         assert (await harness.call(TOOL, {})).result == {"s": f"-{-Status.BAD_REQUEST:04}"}
-    assert web.heard == []
+    assert web.received == []
 
 
 def attaching(header: str, prefix: str = "") -> bytes:
@@ -547,7 +547,7 @@ async def test_a_secret_is_attached_to_no_header_that_says_more_than_was_judged(
         record = await harness.call(TOOL, {})
         assert record.result == {"s": f"-{-Status.BAD_REQUEST:04}"}
         assert "vault.secret_used" not in harness.kinds(call=record.call_id)
-    assert web.heard == []
+    assert web.received == []
 
 
 @pytest.mark.promise("P-skill-reach")
@@ -562,11 +562,11 @@ async def test_a_secret_goes_to_no_header_that_was_not_approved(web: Web, tmp_pa
         record = await harness.call(TOOL, {})
         assert record.result == {"s": f"-{-Status.DENIED:04}"}
         assert "vault.secret_used" not in harness.kinds(call=record.call_id)
-        assert web.heard == []
+        assert web.received == []
         approved = f'secret_headers = ["{header.lower()}"]'
         await put_in_use(harness, "1.1.0", module=attaching(header), capabilities=wishes(host, more=approved))
         assert (await harness.call(TOOL, {})).result["s"].startswith("+")
-    assert f"{header}: {TOKEN}" in web.heard[0]
+    assert f"{header}: {TOKEN}" in web.received[0]
 
 
 @pytest.mark.promise("P-skill-reach")
@@ -584,8 +584,8 @@ async def test_what_a_removed_skill_stored_stays_until_it_is_purged(tmp_path: Pa
         assert list(folder.iterdir())
         erased = await skills.purge(SKILL, **who)
         assert erased.values == 1 and not folder.exists()
-        told = [payload for kind, payload in harness.events() if kind == "skill.purged"]
-        assert told == [{"skill_id": SKILL, "values": 1, "bytes": erased.bytes}]
+        events = [payload for kind, payload in harness.events() if kind == "skill.purged"]
+        assert events == [{"skill_id": SKILL, "values": 1, "bytes": erased.bytes}]
         assert (await skills.details(SKILL)).history[0].kind == "skill.purged"
         assert (await skills.purge(SKILL, **who)).values == 0
         for nobody in ("nobody", "../vault", "acme.notes/../x"):
@@ -640,11 +640,11 @@ async def test_one_skill_never_has_anothers_secret_or_storage(web: Web, tmp_path
         await put_in_use(harness, module=reading, capabilities=roots, skill_id=other)
         record = await harness.call(f"skill.{other}.add", {})
         assert record.result == {"s": f"-{-Status.NOT_FOUND:04}"}
-        await put_in_use(harness, "1.1.0", module=asking(), capabilities=wishes(f"web.test:{web.port}"), skill_id=other)
+        await put_in_use(harness, "1.1.0", module=sender(), capabilities=wishes(f"web.test:{web.port}"), skill_id=other)
         # Its own secret of the same name is not there.
         record = await harness.call(f"skill.{other}.add", {})
         assert record.result["s"].startswith("-")
-    assert web.heard == []
+    assert web.received == []
 
 
 async def test_what_a_skill_that_was_granted_nothing_says_is_redacted_too(tmp_path: Path) -> None:

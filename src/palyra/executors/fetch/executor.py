@@ -1,4 +1,4 @@
-"""The tool ``http.fetch`` for the broker. It keeps its own deadline and brings back what had come by then."""
+"""The executor of ``http.fetch``. It keeps its own deadline, and returns the content received by then."""
 
 import asyncio
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class FetchTimedOut(LimitExceeded):
 
 
 class FetchExecutor:
-    """``access_for`` says what a call may reach and by which way."""
+    """Runs fetches. ``access_for`` gives the grant, the connector and the credentials of a call."""
 
     name = EXECUTOR
     keeps_deadline = True
@@ -69,7 +69,7 @@ class FetchExecutor:
             if isinstance(failure, EgressRefused):
                 self._client.observer.happened(grant, Refused.of(failure, "fetch"))
         finally:
-            # However it ends, and be it by cancelling, what went over the wire is charged.
+            # Charge the bytes on the wire however the fetch ends, also when it is cancelled.
             plan.usage.note(BudgetKind.EGRESS_BYTES, fetch.budget.spent)
         answer = fetch.answer
         if error is not None and (answer is None or not (isinstance(error, FetchTimedOut) or keeps_what_came(error))):
@@ -107,21 +107,19 @@ def _receipt(fetch: Fetch, grant: EgressGrant) -> tuple[dict[str, Any], ...]:
     return tuple(lines)
 
 
-# http.fetch as this daemon offers it: its executor joined to judge, dialler, policy and secrets.
-
 _REDIRECTED = "/redirected"
 
 
 class DialledConnector:
-    """For one call: every hop is judged by list and policy, then looked up, then dialled at a judged address.
+    """Connects each hop of one call: the lists and policy judge the target, then its addresses, then it is dialled.
 
-    A person who approved the call saw its first target only: to policy a redirect elsewhere is not approved.
+    A person who approved the call saw its first target only. To policy, a redirect elsewhere is not approved.
     """
 
     def __init__(self, dialler: Dialler, first: Target) -> None:
         self._dialler = dialler
         self._first = first
-        # What the connection under way was judged as.
+        # The grant and target under which the present connection was judged.
         self._judged: tuple[EgressGrant, Target] | None = None
 
     async def connect(self, grant: EgressGrant, target: Target, meter: Meter) -> tuple[Connection, str]:
@@ -131,7 +129,7 @@ class DialledConnector:
         return await self._dialler.dial(await self._dialler.pin(grant, target), meter)
 
     def reconsider(self, service: EgressProxyPolicyService) -> None:
-        """Raises ``PolicyChanged`` where policy no longer allows what is connected now."""
+        """Raise ``PolicyChanged`` if policy no longer allows the present connection."""
         if self._judged is None:
             return
         grant, target = self._judged
@@ -144,7 +142,7 @@ class DialledConnector:
 
 
 class _Running:
-    """One call's task and its way out, for as long as it runs. ``cut`` is why it was ended."""
+    """A running call: its task and its connector. ``cut`` is set to the reason when policy ends it."""
 
     def __init__(self, task: "asyncio.Task[Any]") -> None:
         self.task = task
@@ -154,7 +152,7 @@ class _Running:
 
 
 class BoundCredentials:
-    """Secrets where a binding has them, each behind its own decision and its own record."""
+    """Puts the secrets of bindings into headers. Each use has its own policy decision and its own journal entry."""
 
     def __init__(self, secrets: SecretSource, observer: EgressObserver) -> None:
         self._secrets = secrets
@@ -178,7 +176,7 @@ class BoundCredentials:
 
 
 class FetchTool:
-    """The executor of http.fetch with everything it stands on. What happened is in the journal before a call ends."""
+    """Joins the executor to dialler, policy and secrets. The journal has the events of a call before it ends."""
 
     name = EXECUTOR
     keeps_deadline = True
@@ -227,7 +225,7 @@ class FetchTool:
             self._observer.forget(plan.call_id)
 
     def reconsider(self, service: EgressProxyPolicyService) -> int:
-        """Ends the fetches that policy no longer allows to be where they are; says how many."""
+        """End the fetches whose connection policy no longer allows. Return their number."""
         cut = 0
         for running in self._running.values():
             try:

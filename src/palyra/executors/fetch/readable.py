@@ -1,7 +1,7 @@
-"""An HTML page as the text a person would read, in a plain kind of Markdown.
+"""HTML pages as text in simple Markdown.
 
-Scripts, styles, comments, navigation and whatever the page hides from the eye are left out: text that only a program
-sees is where instructions to programs are put. This is not a defence, only less noise; the result is data all the same.
+Scripts, styles, comments, navigation and hidden elements are omitted: authors of attacks hide instructions to programs
+there. This reduces noise and is not a defence: the result is still untrusted data.
 """
 
 import html
@@ -25,10 +25,8 @@ from palyra.egress.limits import (
 )
 from palyra.executors.untrusted_text import to_one_line
 
-# HTML cut into tags and text in one pass.
-#
 # The standard library's parser takes minutes for a megabyte of ``<!--`` or ``<a ``. Here every unfinished construct
-# ends the document, as it does in a browser, so that time grows with length alone whatever the page is.
+# ends the document, as in a browser, so that the time grows linearly with the length of any page.
 
 _NAME: Final = re.compile(r"[A-Za-z][^\s/>]{0,63}")
 _REST_OF_NAME: Final = re.compile(r"[^\s/>]*")
@@ -36,7 +34,7 @@ _BETWEEN: Final = re.compile(r"[\s/]*")
 _ATTRIBUTE_NAME: Final = re.compile(r"[^\s/>][^\s/>=]*")
 _EQUALS: Final = re.compile(r"\s*=\s*")
 _UNQUOTED: Final = re.compile(r"[^\s>]*")
-# Numbers of bounded length: a longer one is no character and takes a parser quadratic time.
+# Numbers have bounded length: a longer one is not a character and takes quadratic time to parse.
 _REFERENCE: Final = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});?")
 _COMMENT_END: Final = re.compile(r"--!?>")
 # Elements whose content is text up to their own end tag. The second group keeps references in it.
@@ -61,20 +59,20 @@ class Text(msgspec.Struct, frozen=True):
 Token: TypeAlias = Start | End | Text
 
 
-def unescaped(text: str) -> str:
-    """Character references replaced, each looked at once."""
+def unescape(text: str) -> str:
+    """Replace character references in one pass, so that none is replaced twice."""
     return _REFERENCE.sub(lambda found: html.unescape(found.group()), text) if "&" in text else text
 
 
-def tokens(page: str) -> Iterator[Token]:
+def tokenize(page: str) -> Iterator[Token]:
     at, size = 0, len(page)
     while at < size:
         opened = page.find("<", at)
         if opened < 0:
-            yield Text(unescaped(page[at:]))
+            yield Text(unescape(page[at:]))
             return
         if opened > at:
-            yield Text(unescaped(page[at:opened]))
+            yield Text(unescape(page[at:opened]))
         if (name := _NAME.match(page, opened + 1)) is not None:
             tag, at = _start(page, name)
             if tag is None:
@@ -87,7 +85,7 @@ def tokens(page: str) -> Iterator[Token]:
                 closed = ending.search(page, at)
                 content = page[at:] if closed is None else page[at : closed.start()]
                 if content:
-                    yield Text(unescaped(content) if tag.name in _RAW_WITH_REFERENCES else content)
+                    yield Text(unescape(content) if tag.name in _RAW_WITH_REFERENCES else content)
                 at = size if closed is None else closed.start()
         else:
             token, at = _other(page, opened)
@@ -96,7 +94,7 @@ def tokens(page: str) -> Iterator[Token]:
 
 
 def _other(page: str, opened: int) -> tuple[Token | None, int]:
-    """An end tag, a comment or declaration, or a ``<`` that is only itself; and where to go on."""
+    """Read an end tag, comment, declaration or plain ``<``. Return its token, if it has one, and the next position."""
     size = len(page)
     if page.startswith("</", opened) and (name := _NAME.match(page, opened + 2)) is not None:
         closed = page.find(">", name.end())
@@ -112,7 +110,7 @@ def _other(page: str, opened: int) -> tuple[Token | None, int]:
 
 
 def _start(page: str, name: "re.Match[str]") -> tuple[Start | None, int]:
-    """The start tag and where it ends; None when the page ends in it."""
+    """Return the start tag and where it ends; None if the page ends inside it."""
     attributes: dict[str, str] = {}
     at, size = _match(_REST_OF_NAME, page, name.end()), len(page)
     while True:
@@ -137,7 +135,7 @@ def _start(page: str, name: "re.Match[str]") -> tuple[Start | None, int]:
                 begun, at = at, _match(_UNQUOTED, page, at)
                 value = page[begun:at][:MAX_ATTRIBUTE_CHARS]
         if len(attributes) < MAX_ATTRIBUTES and len(key) <= MAX_ATTRIBUTES:
-            attributes.setdefault(key.lower(), unescaped(value))
+            attributes.setdefault(key.lower(), unescape(value))
 
 
 def _match(pattern: "re.Pattern[str]", page: str, at: int) -> int:
@@ -160,7 +158,7 @@ _BLOCKS: Final = frozenset(
 _PARAGRAPHS: Final = frozenset(("p", "dl", "figure", "details", "article", "section", "main", "table"))
 _HEADINGS: Final = {f"h{level}": "#" * level for level in range(1, 7)}
 _LISTS: Final = frozenset(("ul", "ol", "menu"))
-# An element of these that follows one of the same kind ends it, though nobody said so.
+# The start of one of these ends an open element of the same name, which needs no end tag.
 _ENDS_ITS_LIKE: Final = frozenset(("p", "li", "dt", "dd", "tr", "td", "th", "option"))
 _HIDING: Final = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:font-size|opacity)\s*:\s*0(?:\.0*)?(?:px|em|rem|%)?\s*(?:;|!|$)",
@@ -176,20 +174,20 @@ class Readable(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
 
 
-def readable(page: str, base_url: str, most: int) -> Readable:
-    """``most`` bounds the characters of the text. Links are written out against ``base_url``."""
+def render_readable(page: str, base_url: str, most: int) -> Readable:
+    """Render at most ``most`` characters. Links are resolved against ``base_url``."""
     cut = len(page) > MAX_HTML_CHARS
     page = page[:MAX_HTML_CHARS]
     found = _render(page, base_url, most, navigation=False)
     if not found.text:
-        # A page that is nothing but navigation is an index: then that is what there is to read.
+        # A page of navigation only is an index: its links are its text.
         found = _render(page, base_url, most, navigation=True)
     return msgspec.structs.replace(found, truncated=found.truncated or cut)
 
 
 def _render(page: str, base_url: str, most: int, *, navigation: bool) -> Readable:
     layout = _Layout(base_url, most, navigation=navigation)
-    for count, token in enumerate(tokens(page)):
+    for count, token in enumerate(tokenize(page)):
         match token:
             case Text(text):
                 layout.text(text)
@@ -205,7 +203,7 @@ def _render(page: str, base_url: str, most: int, *, navigation: bool) -> Readabl
 
 
 class _Layout:
-    """Takes tokens and sets lines. Elements are kept on a stack only to know where hiding, quoting and lists end."""
+    """Builds text from tokens. A stack of open elements finds the ends of hidden parts, quotes and lists."""
 
     def __init__(self, base_url: str, most: int, *, navigation: bool) -> None:
         self._base = base_url
@@ -401,7 +399,7 @@ class _Layout:
             self._breaks = max(self._breaks, lines)
 
     def _mark(self, text: str) -> None:
-        """Text after whatever break or space is due."""
+        """Emit the pending break or space, then the text."""
         if self._breaks:
             if self._parts:
                 self._emit("\n" * self._breaks)

@@ -1,7 +1,7 @@
-"""Other people's servers as this daemon has them: their tools in the catalog, an instance for each run that calls them.
+"""Upstream MCP servers: their tools in the catalog, and one instance for each run that calls them.
 
-An instance belongs to one run: what a server remembers, another run's calls do not meet. Its way out is that of the
-call that started it, with that call's principal and budget.
+An instance belongs to one run, so that no other run reads its state. Its egress is that of the call that started it,
+with that call's principal and budget.
 """
 
 import asyncio
@@ -27,7 +27,6 @@ from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome, ToolFailed
 from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
-from palyra.sandbox.network.call_network import NetworkDoor
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.vault.access import DecidedSecrets, SecretUse
 from palyra.vault.reference import SecretRef
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = "mcp"
 FOLDER: Final = "mcp"
-# As long as a server may live: its calls have deadlines of their own.
+# How long an instance may live. Its calls have their own deadlines.
 LIFE_MS: Final = 7 * 86_400_000
 
 
@@ -93,7 +92,7 @@ class McpServers:
         return self._servers[name], self._pins[name]
 
     def offered(self) -> dict[str, tuple[str, ToolDefinition]]:
-        """By the tool's name here: its server, and the definition that was reviewed."""
+        """Map each tool's name to its server and its reviewed definition."""
         return {
             f"{server}.{pin.tool}": (server, pin.approved)
             for server, pins in self._pins.items()
@@ -106,24 +105,24 @@ class McpServers:
         definition = require_in_use(self._pins[server].get(tool), plan.tool, plan.skill)
         instance = await self._instance(server, plan)
         try:
-            result = await self._called(instance, server, tool, definition, plan)
+            result = await self._call(instance, server, tool, definition, plan)
         except asyncio.CancelledError:
-            # Whatever it was doing: a cancelled call leaves nothing running.
+            # A cancelled call leaves nothing running.
             await asyncio.shield(instance.close())
             raise
         error = ToolFailed(f"{plan.tool} failed: {words_of(result)}") if result["is_error"] else None
         return ExecutorOutcome(result=result, receipt=instance.receipt, error=error)
 
-    async def _called(
+    async def _call(
         self, instance: McpInstance, server: str, tool: str, definition: ToolDefinition, plan: ExecutionPlan
     ) -> dict[str, Any]:
-        # By the very process that is about to be called: what it tells somebody else is of no use.
-        await self._looked_at(server, await instance.listing(self._servers[server].offers))
+        # The process that is about to be called has to list its tools: another process may list others.
+        await self._take_listing(server, await instance.listing(self._servers[server].offers))
         require_in_use(self._pins[server].get(tool), plan.tool, plan.skill)
         return result_of_server(await instance.call(definition, dict(plan.arguments)))
 
     async def look(self, server: str, *, actor: str) -> Listing:
-        """Starts the server without hosts and secrets, and takes down what it offers."""
+        """Start the server without hosts and secrets, and record its definitions."""
         plan, _ = self.server(server)
         async with self._looking:
             instance = McpInstance(server, SERVER_IDLE_SECONDS, lambda _: None)
@@ -134,11 +133,11 @@ class McpServers:
                 listing = await instance.listing(plan.offers)
             finally:
                 await asyncio.shield(instance.close())
-        await self._looked_at(server, listing, actor=actor)
+        await self._take_listing(server, listing, actor=actor)
         return listing
 
     async def approve(self, server: str, tools: Mapping[str, str], *, by: str, actor: str) -> list[Pin]:
-        """``tools`` are those to approve, each with the digest of the definition that was reviewed."""
+        """Approve ``tools``, each with the digest of its reviewed definition."""
         _, pins = self.server(server)
         if missing := sorted(tools.keys() - pins.keys()):
             raise UnknownServerTool(f"{server} has not offered {missing[0][:64]!r}")
@@ -160,7 +159,7 @@ class McpServers:
         if runner is not None:
             await runner.close()
 
-    async def _looked_at(self, server: str, listing: Listing, *, actor: str | None = None) -> None:
+    async def _take_listing(self, server: str, listing: Listing, *, actor: str | None = None) -> None:
         changed = look(server, self._pins[server], listing, time.time_ns() // 1_000_000)
         if not changed:
             return
@@ -169,7 +168,7 @@ class McpServers:
             for pin in changed:
                 put_seen(tx, pin, actor=actor or self._actor)
 
-        # In force at once, and then on record: nothing is called meanwhile that was not reviewed.
+        # In force first, recorded second: meanwhile no call uses a definition that was not reviewed.
         self._take(server, changed)
         await self._store.transact(work)
 
@@ -178,7 +177,7 @@ class McpServers:
         self._offer()
 
     def _offer(self) -> None:
-        """A tool that is in quarantine stays in the catalog as it was approved: whoever calls it is told."""
+        # A tool in quarantine stays in the catalog as it was approved, so that its caller gets the reason.
         most = self._settings.max_call_bytes
         self._catalog.replace_group(
             GROUP,
@@ -198,14 +197,13 @@ class McpServers:
         if len(self._instances) >= MAX_INSTANCES:
             raise TooManyServers(f"{len(self._instances)} instances of servers run already")
         instance = McpInstance(server, SERVER_IDLE_SECONDS, lambda ended: self._forget(key, ended))
-        # Before anything is waited for: another call of this run waits for this one instead of starting its own.
+        # Before the first await: another call of this run then waits for this instance and starts none.
         self._instances[key] = instance
         try:
             described = self._servers[server]
-            profile = self._profile(server, described, await self._revealed(described, plan))
-            door: NetworkDoor | None
-            profile, door = self._egress.prepare_listener(plan, profile)
-            instance.start(self._processes(), profile, _command(described), door)
+            profile = self._profile(server, described, await self._reveal_secrets(described, plan))
+            profile, listener = self._egress.prepare_listener(plan, profile)
+            instance.start(self._processes(), profile, _command(described), listener)
         except BaseException as error:
             self._forget(key, instance)
             instance.fail(error if isinstance(error, Exception) else instance.gone("its start was cancelled"))
@@ -216,8 +214,8 @@ class McpServers:
         if self._instances.get(key) is instance:
             del self._instances[key]
 
-    async def _revealed(self, described: ServerPlan, plan: ExecutionPlan) -> dict[str, str]:
-        """The secrets that the server is given, each by the decision ``vault.use`` on this call."""
+    async def _reveal_secrets(self, described: ServerPlan, plan: ExecutionPlan) -> dict[str, str]:
+        """Reveal the server's secrets; the decision ``vault.use`` on this call is made for each."""
         if not described.secrets:
             return {}
         spec = self._catalog.entry(plan.tool).spec
@@ -259,7 +257,7 @@ class McpServers:
         if self._runner is None:
             scratch = self._state.path("sandbox")
             scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Not built ahead: an instance serves many calls.
+            # Without prewarming: an instance serves many calls.
             self._runner = ProcessRunner(
                 RunnerSettings(max_running=MAX_INSTANCES + 1, warm=False, scratch=str(scratch))
             )

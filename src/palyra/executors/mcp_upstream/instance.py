@@ -1,7 +1,6 @@
-"""One server of somebody else's, running in its sandbox for one run: from its start to its end.
+"""One upstream server in its sandbox, for one run, from start to end.
 
-One task owns process and conversation. It ends when nobody has called for a while, when a call is cancelled, and when
-the server itself ends.
+One task owns process and session. It ends after an idle time, when a call is cancelled, and when the server ends.
 """
 
 import asyncio
@@ -38,37 +37,37 @@ class McpInstance:
         self._task: asyncio.Task[None] | None = None
 
     def start(
-        self, runner: ProcessRunner, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None
+        self, runner: ProcessRunner, profile: SandboxProfile, command: ProcessCommand, listener: NetworkDoor | None
     ) -> None:
-        self._task = asyncio.create_task(self._live(runner, profile, command, door), name=f"mcp {self.server}")
+        self._task = asyncio.create_task(self._live(runner, profile, command, listener), name=f"mcp {self.server}")
 
     async def listing(self, offers: Collection[str]) -> Listing:
-        """What it offers now."""
-        session = await self._ready()
-        return read_listing(self.server, await self._answered(session.offered(offers)))
+        session = await self._wait_until_ready()
+        return read_listing(self.server, await self._answer_to(session.list_offers(offers)))
 
     async def call(self, definition: ToolDefinition, arguments: dict[str, Any]) -> dict[str, Any]:
-        session = await self._ready()
+        session = await self._wait_until_ready()
         match definition.kind:
             case DefinitionKind.PROMPT:
-                asking = session.prompt(definition.name, arguments)
+                request = session.prompt(definition.name, arguments)
             case DefinitionKind.RESOURCE | DefinitionKind.TEMPLATE:
-                asking = session.resource(definition.uri, arguments)
+                request = session.resource(definition.uri, arguments)
             case _:
-                asking = session.call(definition.name, arguments)
-        answer: dict[str, Any] = await self._answered(asking)
+                request = session.call(definition.name, arguments)
+        answer: dict[str, Any] = await self._answer_to(request)
         return answer
 
-    async def _ready(self) -> "ServerSession":
+    async def _wait_until_ready(self) -> "ServerSession":
         return await asyncio.shield(self._session)
 
-    async def _answered(self, asking: Any) -> Any:
+    async def _answer_to(self, request: Any) -> Any:
+        """Return the answer of a request, or raise if the server ends first."""
         from palyra.executors.mcp_upstream.session import ServerGone
 
         self._calls += 1
         self._used.set()
         assert self._task is not None
-        answer = asyncio.ensure_future(asking)
+        answer = asyncio.ensure_future(request)
         try:
             await asyncio.wait({answer, self._task}, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
@@ -78,7 +77,7 @@ class McpInstance:
             try:
                 return answer.result()
             except ServerGone:
-                # With its last words, once they are all there.
+                # Wait for the end of its stderr, which goes into the error.
                 await asyncio.wait([self._task])
                 raise self.gone("it ended in the middle of a call") from None
         finally:
@@ -96,11 +95,11 @@ class McpInstance:
 
         if self._pipes is not None and self._pipes.failure is not None:
             return self._pipes.failure
-        said = bytes(self._stderr[-500:]).decode("utf-8", "replace").strip()
-        return ServerGone(f"{self.server}: {why}" + (f"; its last words: {said}" if said else ""))
+        printed = bytes(self._stderr[-500:]).decode("utf-8", "replace").strip()
+        return ServerGone(f"{self.server}: {why}" + (f"; its last words: {printed}" if printed else ""))
 
     async def _live(
-        self, runner: ProcessRunner, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None
+        self, runner: ProcessRunner, profile: SandboxProfile, command: ProcessCommand, listener: NetworkDoor | None
     ) -> None:
         from palyra.executors.mcp_upstream.session import ServerPipes
 
@@ -109,7 +108,7 @@ class McpInstance:
         pipes = self._pipes = ServerPipes(lambda data: _write_all(writing, data))
         fed = ProcessCommand(command=command.command, args=command.args, live_input=reading)
         try:
-            async with runner.started(profile, fed, sink=self._sink(pipes), door=door) as running:
+            async with runner.started(profile, fed, sink=self._sink(pipes), door=listener) as running:
                 self.receipt = tuple(running.receipt.as_dicts())
                 ending = asyncio.ensure_future(running.ended(None))
                 ending.add_done_callback(lambda _: pipes.end())
@@ -130,20 +129,21 @@ class McpInstance:
             self._ended(self)
 
     async def _converse(self, pipes: "ServerPipes", ending: "asyncio.Future[Any]") -> None:
-        from palyra.executors.mcp_upstream.session import conversing
+        from palyra.executors.mcp_upstream.session import open_session
 
         try:
             async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(SERVER_START_SECONDS):
-                    session = await stack.enter_async_context(conversing(pipes))
+                    session = await stack.enter_async_context(open_session(pipes))
                 self._session.set_result(session)
-                await self._until_left(ending, pipes)
+                await self._wait_until_idle(ending, pipes)
         except TimeoutError:
             self.fail(self.gone(f"it did not answer within {SERVER_START_SECONDS:g} seconds"))
         except Exception as error:
             self.fail(pipes.failure or (self.gone("it ended at its start") if ending.done() else error))
 
-    async def _until_left(self, ending: "asyncio.Future[Any]", pipes: "ServerPipes") -> None:
+    async def _wait_until_idle(self, ending: "asyncio.Future[Any]", pipes: "ServerPipes") -> None:
+        """Return when nobody has called for a while, or when process or session are to end."""
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
             while not (stopping.done() or ending.done() or pipes.failure):
@@ -161,7 +161,7 @@ class McpInstance:
     def fail(self, error: Exception) -> None:
         if not self._session.done():
             self._session.set_exception(error)
-            # Looked at, in case nobody waits for it any more.
+            # Retrieve the exception so asyncio does not log it.
             self._session.exception()
 
     def _sink(self, pipes: "ServerPipes") -> Callable[[StreamName, bytes], None]:
@@ -178,7 +178,7 @@ class McpInstance:
 
 
 async def _write_all(descriptor: int, data: bytes) -> None:
-    """Waits where the server does not read."""
+    """Write all data to the pipe, waiting while the server does not read."""
     loop = asyncio.get_running_loop()
     view = memoryview(data)
     while view:

@@ -1,4 +1,4 @@
-"""Bounds of the protocol's doors, each with its reason."""
+"""Bounds of the MCP server and of upstream servers, each with its reason."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from palyra.limits import KIB, MAX_HTTP_BODY_BYTES, MIB
 
 # One message of a client. The largest tool input fits, escaped and in its envelope, as it does over the API.
 MAX_MESSAGE_BYTES: Final = MAX_HTTP_BODY_BYTES
-# A client that has said nothing for this long has forgotten its session: its handles end with its run's.
+# A client that was silent for this long has forgotten its session: its handles end with its run's.
 SESSION_IDLE_SECONDS: Final = 1_800.0
 # Sessions at once, over both transports. A client needs one.
 MAX_SESSIONS: Final = 256
@@ -23,22 +23,22 @@ MAX_NAMES_IN_A_DENIAL: Final = 40
 # How long a person may take with a question in the client, where the protocol keeps the call open meanwhile.
 ELICITATION_SECONDS: Final = 300.0
 
-# What a server behind Palyra may say at once: as much as the pipeline returns of any tool, and its envelope.
+# One message of an upstream server: as much as the pipeline returns of any tool, and its envelope.
 MAX_SERVER_MESSAGE_BYTES: Final = 4 * MIB
 # Lists and objects in it: each costs the event loop some microseconds, and a megabyte of ordinary data has fewer.
 MAX_SERVER_CONTAINERS: Final = 16_384
 # Lines that nobody asked for, messages or not, in a second: far more than a person could follow of progress and logs.
 MAX_SERVER_LINES_A_SECOND: Final = 1024
-# Requests of a server that wait for an answer. It may ask for nothing, and is told so at once if it listens.
+# Requests of a server that wait for an answer. Every request is refused at once, so only a server that floods has more.
 MAX_SERVER_REQUESTS: Final = 64
-# What it may print in its whole life before it is ended: a server that talks without end is broken.
+# Bytes that a server may print before it is ended: a server that prints without end is broken.
 MAX_SERVER_OUTPUT_BYTES: Final = 1024 * MIB
-# The end of what it wrote to stderr, kept for the person who has to find out why it failed.
+# The last bytes of its stderr, kept for the person who has to find out why it failed.
 KEPT_STDERR_BYTES: Final = 8 * KIB
-# Tools of one server, and the size of one definition: more is no description for a model to read.
+# Tools of one server, and the size of one definition: a model does not read more.
 MAX_SERVER_TOOLS: Final = 256
 MAX_DEFINITION_BYTES: Final = 64 * KIB
-# The address of a resource with variables in it: what the protocol's library takes apart, and more than any has.
+# The template of a resource's address: as much as the protocol's library parses, and more than any server has.
 MAX_TEMPLATE_CHARS: Final = 8_192
 MAX_TEMPLATE_VARIABLES: Final = 256
 # Pages of a listing, so that a server cannot hand out cursors for ever.

@@ -1,7 +1,7 @@
-"""What a line of a server is, read without making anything of its content.
+"""Lines of a server, classified without parsing their content.
 
-A few megabytes of brackets become a million objects and keep the event loop for seconds. So a message is looked at from
-outside first: what nobody waits for is never taken apart, and what somebody waits for only if it is of ordinary shape.
+A few megabytes of brackets become a million objects and block the event loop for seconds. So id and method are read
+first. A message that no request waits for is never parsed, and an awaited one only if it has few lists and objects.
 """
 
 import re
@@ -12,21 +12,21 @@ from msgspec import Meta
 
 from palyra.executors.mcp_upstream.limits import MAX_MESSAGE_BYTES
 
-# Of an id or a method. An id is kept until it was answered.
+# Length of an id or a method. An id is kept until it was answered.
 MAX_NAME_CHARS: Final = 256
 
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A request has both, a notification a method, an answer an id."""
+    """The outside of a message: a request has both fields, a notification a method, an answer an id."""
 
     id: int | Annotated[str, Meta(max_length=MAX_NAME_CHARS)] | None = None
     method: Annotated[str, Meta(max_length=MAX_NAME_CHARS)] | None = None
 
     @property
-    def asked(self) -> str:
-        """The id of an answer, in the one spelling in which ids are compared."""
+    def request_id(self) -> str:
+        """The id of an answer as text, to compare it with the ids of requests."""
         return str(self.id)
 
 
@@ -34,7 +34,7 @@ _decode: Final = msgspec.json.Decoder(Envelope).decode
 
 
 def read_envelope(line: bytes) -> Envelope | None:
-    """None of what is no message at all."""
+    """Return the envelope, or None for a line that is not a message."""
     try:
         return _decode(line)
     except (msgspec.MsgspecError, RecursionError):
@@ -42,7 +42,7 @@ def read_envelope(line: bytes) -> Envelope | None:
 
 
 def containers_in(line: bytes, enough: int) -> int:
-    """How many lists and objects a line of JSON has. Exact only where they may be more than ``enough``."""
+    """Count the lists and objects in a line of JSON; exactly only if there may be more than ``enough``."""
     most = line.count(b"[") + line.count(b"{")
     if most <= enough:
         return most
@@ -50,11 +50,8 @@ def containers_in(line: bytes, enough: int) -> int:
     return bare.count(b"[") + bare.count(b"{")
 
 
-# Bytes of a stream as lines, one message each.
-
-
 class LineSplitter:
-    """Bytes in, lines out. ``None`` stands for a line that was longer than a message may be."""
+    """Splits a stream into lines, one message each. ``None`` stands for a line longer than a message may be."""
 
     def __init__(self, most: int = MAX_MESSAGE_BYTES) -> None:
         self._most = most

@@ -16,7 +16,7 @@ def read_pins(store: Store, server: str) -> dict[str, Pin]:
 
 
 def put_seen(tx: Transaction, pin: Pin, *, actor: str) -> None:
-    """A definition that is new, or other than it was."""
+    """Record a new or changed definition."""
     kind = "mcp.tool_quarantined" if pin.state is PinState.QUARANTINED else "mcp.tool_found"
     _put(tx, pin, kind, actor)
 
@@ -39,10 +39,6 @@ def _put(tx: Transaction, pin: Pin, kind: str, actor: str) -> None:
     }
     tx.append(NewEvent(kind=kind, actor=actor, payload=payload))
 
-
-# The table of what was reviewed of servers behind Palyra.
-#
-# In a module of their own, because every store is opened with them and few use them.
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS mcp_pins (

@@ -1,7 +1,6 @@
-"""Definitions pinned as a person reviewed them. A tool whose definition changes is in quarantine until it is reviewed
-again, also if it changes back: somebody has to look at what happened.
+"""Pins: the definitions of tools as a person reviewed them, and the table of their transitions.
 
-One table holds every transition of a pin.
+A tool whose definition changes is in quarantine until it is reviewed again, also if it changes back.
 """
 
 from enum import StrEnum
@@ -61,7 +60,7 @@ class UnknownServerTool(InvalidInput):
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
-    """``approved`` is what was reviewed, ``seen`` what the server told last."""
+    """The pin of one tool. ``approved`` is the reviewed definition, ``seen`` the server's last one."""
 
     server: str
     tool: str
@@ -77,7 +76,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look(server: str, pins: dict[str, Pin], listing: Listing, now_ms: int) -> list[Pin]:
-    """The pins that are new or other than before, after the server has told what it offers."""
+    """Compare a server's listing with its pins. Return the pins that are new or changed."""
     changed: list[Pin] = []
     for definition in listing.definitions:
         pin = pins.get(definition.tool)
@@ -95,7 +94,7 @@ def look(server: str, pins: dict[str, Pin], listing: Listing, now_ms: int) -> li
 
 
 def approve(pin: Pin, digest: str, by: str, now_ms: int) -> Pin:
-    """``digest`` is of the definition that was reviewed."""
+    """Approve the pin if ``digest``, of the reviewed definition, is that of the definition last seen."""
     if digest != pin.seen.digest:
         raise OtherDefinition(
             f"{pin.server}.{pin.tool} is not the definition that was reviewed", digest=pin.seen.digest
@@ -105,10 +104,10 @@ def approve(pin: Pin, digest: str, by: str, now_ms: int) -> Pin:
 
 
 def require_in_use(pin: Pin | None, tool: str, digest: str) -> ToolDefinition:
-    """The definition that a call was decided on, if it is still the one in use."""
+    """Return the definition that a call was decided on. Raise unless it is still in use."""
     if pin is None or pin.state is PinState.PENDING:
         raise NotReviewed(f"nobody has reviewed {tool}")
     definition = pin.in_use
     if definition is None or definition.digest != digest:
-        raise DefinitionChanged(f"{tool} is in quarantine: its server tells of it in another way than was reviewed")
+        raise DefinitionChanged(f"{tool} is in quarantine: its server describes it in another way than was reviewed")
     return definition

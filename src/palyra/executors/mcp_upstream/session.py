@@ -1,6 +1,6 @@
-"""A conversation with one server, over the pipes of its process.
+"""The session with one server, over the pipes of its process.
 
-The server is not trusted: what it says is bounded, parsed and never fetched from, and it may ask for nothing.
+The server is not trusted: its messages are bounded and parsed, no address in them is fetched, and its requests refused.
 """
 
 import contextlib
@@ -60,29 +60,28 @@ class ServerFailed(Failed):
 
 class ServerFloods(LimitExceeded):
     code = "mcp.server_floods"
-    hint = "the server sends more than anybody asked for, and was ended"
+    hint = "the server sends more than was requested, and was ended"
 
 
 class ServerPipes:
-    """The two directions. ``take`` is given what the server prints, as it comes; ``failure`` is there when that was too
-    much, and nothing more is taken.
+    """The two directions of the session. ``take`` receives the server's output; ``failure`` is set if it is too much.
 
-    What a server tells without being asked goes no further: nobody here needs it, the library would log every one that
-    it does not understand, and to take it apart may take seconds.
+    Notifications of the server are dropped: nothing here needs them, the library logs each that it does not understand,
+    and parsing one may take seconds.
     """
 
     def __init__(self, write: Write, clock: Callable[[], float] = time.monotonic) -> None:
         self._write = write
         self._clock = clock
         self._lines = LineSplitter(MAX_SERVER_MESSAGE_BYTES)
-        # Answers that somebody waits for, and as many requests as a server may make: bounded by what is put into it.
+        # Awaited answers, and as many requests as a server may make: the sender bounds it.
         self._to_client, self._inbound = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
-        # How many it sent in the second since.
+        # How many lines it sent in the second that began at ``_since``.
         self._sent = 0
         self._since = clock()
-        # The ids of our requests that it has not answered, and how many of its own have no answer yet.
+        # The ids of our requests without an answer, and the number of the server's requests without one.
         self._awaited: set[str] = set()
-        self._asked = 0
+        self._open_requests = 0
         self.failure: ServerFloods | None = None
 
     def take(self, data: bytes) -> None:
@@ -94,29 +93,29 @@ class ServerPipes:
             if line is None:
                 self._flooded(f"one message has more than {MAX_SERVER_MESSAGE_BYTES} bytes")
             else:
-                self._hand_on(line)
+                self._take_line(line)
 
-    def _hand_on(self, line: bytes) -> None:
-        told = read_envelope(line)
-        if told is None:
-            # Some servers print a greeting: it is no message, and nobody's answer.
+    def _take_line(self, line: bytes) -> None:
+        envelope = read_envelope(line)
+        if envelope is None:
+            # Some servers print a greeting, which is not a message.
             return
-        if told.method is None and told.asked in self._awaited:
-            self._awaited.discard(told.asked)
-            # Somebody asked for it: however many ask, that is no flood.
+        if envelope.method is None and envelope.request_id in self._awaited:
+            self._awaited.discard(envelope.request_id)
+            # Answers to our own requests do not count as a flood.
             self._sent -= 1
             if containers_in(line, MAX_SERVER_CONTAINERS) > MAX_SERVER_CONTAINERS:
                 self._flooded(f"one message has more than {MAX_SERVER_CONTAINERS} lists and objects")
                 return
             self._deliver(line)
             return
-        if told.method is not None and told.id is not None:
-            self._asked += 1
-            if self._asked > MAX_SERVER_REQUESTS:
+        if envelope.method is not None and envelope.id is not None:
+            self._open_requests += 1
+            if self._open_requests > MAX_SERVER_REQUESTS:
                 self._flooded(f"it asks more than {MAX_SERVER_REQUESTS} things at once")
                 return
-            # Without what it is about: it is told that it may not ask, or that somebody is there.
-            self._deliver(msgspec.json.encode({"jsonrpc": "2.0", "id": told.id, "method": told.method}))
+            # Without its parameters: the library answers with a refusal, or to a ping.
+            self._deliver(msgspec.json.encode({"jsonrpc": "2.0", "id": envelope.id, "method": envelope.method}))
 
     def _deliver(self, line: bytes) -> None:
         with contextlib.suppress(ValueError, anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -124,7 +123,7 @@ class ServerPipes:
             self._to_client.send_nowait(SessionMessage(message))
 
     def _count(self, lines: int) -> None:
-        """Before they are looked at, whatever they are: empty ones and nonsense cost as much as messages."""
+        # Every line counts before it is read: empty lines and nonsense cost as much as messages.
         now = self._clock()
         if now - self._since >= 1.0:
             self._since, self._sent = now, 0
@@ -137,11 +136,11 @@ class ServerPipes:
         self.end()
 
     def end(self) -> None:
-        """The server is gone: whoever waits for an answer hears of it."""
+        """End the waits for answers: the server is gone."""
         self._to_client.close()
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """Close both directions."""
         self._to_client.close()
         self._inbound.close()
 
@@ -164,15 +163,15 @@ class ServerPipes:
         with contextlib.suppress(OSError):
             async for each in from_client:
                 if isinstance(each.message, types.JSONRPCResponse | types.JSONRPCError):
-                    self._asked -= 1
+                    self._open_requests -= 1
                 elif isinstance(each.message, types.JSONRPCRequest):
                     self._awaited.add(str(each.message.id))
                 await self._write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
 
 
 @contextlib.asynccontextmanager
-async def conversing(pipes: ServerPipes) -> AsyncIterator["ServerSession"]:
-    """Shakes hands, in the newest revision that the server speaks."""
+async def open_session(pipes: ServerPipes) -> AsyncIterator["ServerSession"]:
+    """Initialize the session in the newest revision that the server speaks."""
     async with Client(pipes.transport(), mode="auto") as client:
         yield ServerSession(client)
 
@@ -181,8 +180,8 @@ class ServerSession:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def offered(self, offers: Collection[str]) -> list[tuple[DefinitionKind, dict[str, Any]]]:
-        """Everything that the server tells of and somebody wants of it, page by page."""
+    async def list_offers(self, offers: Collection[str]) -> list[tuple[DefinitionKind, dict[str, Any]]]:
+        """List the server's definitions of the kinds in ``offers``, page by page."""
         found: list[tuple[DefinitionKind, dict[str, Any]]] = []
         has = self._client.session.server_capabilities
         for kind, what, request, result, field in _LISTINGS:
@@ -195,7 +194,7 @@ class ServerSession:
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         for _ in range(MAX_LISTING_PAGES):
-            page = await self._asked(request(params=types.PaginatedRequestParams(cursor=cursor)), result)
+            page = await self._request(request(params=types.PaginatedRequestParams(cursor=cursor)), result)
             found += [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in getattr(page, field)]
             cursor = page.next_cursor
             if cursor is None:
@@ -204,26 +203,26 @@ class ServerSession:
 
     async def prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
         params = types.GetPromptRequestParams(name=name, arguments=arguments)
-        result = await self._asked(types.GetPromptRequest(params=params), types.GetPromptResult)
-        told = result.model_dump(mode="json", by_alias=True, exclude_none=True)
-        said = {"description": told.get("description", ""), "messages": told["messages"]}
-        return {"content": [each["content"] for each in told["messages"]], "structuredContent": said}
+        result = await self._request(types.GetPromptRequest(params=params), types.GetPromptResult)
+        prompt = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        structured = {"description": prompt.get("description", ""), "messages": prompt["messages"]}
+        return {"content": [each["content"] for each in prompt["messages"]], "structuredContent": structured}
 
     async def resource(self, uri: str, variables: dict[str, str]) -> dict[str, Any]:
-        """``variables`` are those of a template's address."""
+        """Read a resource. ``variables`` are those of a template's address."""
         address = UriTemplate.parse(uri).expand(variables) if variables else uri
         params = types.ReadResourceRequestParams(uri=address)
-        result = await self._asked(types.ReadResourceRequest(params=params), types.ReadResourceResult)
-        told = result.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return {"content": [{"type": "resource", "resource": each} for each in told["contents"]]}
+        result = await self._request(types.ReadResourceRequest(params=params), types.ReadResourceResult)
+        read = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return {"content": [{"type": "resource", "resource": each} for each in read["contents"]]}
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The result as the server told it. The library's own way would also fetch what schemas refer to."""
+        """Call a tool without the library's own method, which also fetches what schemas refer to."""
         params = types.CallToolRequestParams(name=name, arguments=arguments)
-        result = await self._asked(types.CallToolRequest(params=params), types.CallToolResult)
+        result = await self._request(types.CallToolRequest(params=params), types.CallToolResult)
         return dict(result.model_dump(mode="json", by_alias=True, exclude_none=True))
 
-    async def _asked(self, request: Any, kind: Any) -> Any:
+    async def _request(self, request: Any, kind: Any) -> Any:
         try:
             return await self._client.session.send_request(request, kind)
         except MCPError as error:

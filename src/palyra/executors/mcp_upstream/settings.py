@@ -1,4 +1,4 @@
-"""One server behind Palyra as the settings describe it: what is run, and what it is given."""
+"""The settings of upstream MCP servers: the program of each, and the resources that it is given."""
 
 import re
 from typing import Annotated, Final, Literal
@@ -18,7 +18,7 @@ RESERVED: Final = frozenset(
     {"browser", "echo", "fs", "http", "mcp", "node", "palyra", "plugin", "process", "skill", "sleep", "vault", "worker"}
 )
 MCP_EXECUTOR: Final = "mcp"
-# Variables of a program that is only looked at: it starts as it would, and has nothing to give away.
+# The value of secret variables while a server is only inspected: it starts, and has no secret to leak.
 PLACEHOLDER: Final = "not-given-before-review"
 HOST_CHARS: Final = egress.MAX_HOST_CHARS + len("*.:65535")
 
@@ -29,8 +29,10 @@ class BadServer(InvalidInput):
 
 
 class ServerPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``secrets`` are variables and the secrets of the vault in them. Without a ``workspace`` a server has a folder of
-    its own in the state directory."""
+    """One upstream server. ``secrets`` maps variables to references of the vault.
+
+    Without a ``workspace`` a server has a folder of its own in the state directory.
+    """
 
     command: Annotated[str, Meta(min_length=1, max_length=4096)]
     args: tuple[str, ...] = ()
@@ -42,12 +44,12 @@ class ServerPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tool_roots: tuple[str, ...] = ()
     allow_interpreters: bool = False
     memory_bytes: Annotated[int, Meta(ge=1, le=sandbox.MAX_BYTES)] = sandbox.DEFAULT_MEMORY_BYTES
-    # What of it is offered on. Prompts and resources are asked for as its tools are.
+    # The kinds of its definitions that clients get. Prompts and resources are reviewed like tools.
     offers: tuple[Literal["tools", "prompts", "resources"], ...] = ("tools",)
     cpu_seconds: Annotated[int, Meta(ge=1, le=sandbox.MAX_CPU_SECONDS)] = 3_600
 
     def check(self, name: str) -> None:
-        """What one field cannot get wrong by itself."""
+        """Check the rules between fields, and those that a field's type does not state."""
         if not _NAME.fullmatch(name) or name in RESERVED:
             raise BadServer(
                 f"{name[:64]!r} cannot be the name of a server: use a short word of its own, such as github"
@@ -60,8 +62,6 @@ class ServerPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             if not path.startswith(("/", "~/")):
                 raise BadServer(f"{name}: {path!r} is relative: write an absolute path")
 
-
-# The section ``mcp`` of the settings.
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_PRINCIPAL_CHARS)]
 

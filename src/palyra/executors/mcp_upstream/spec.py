@@ -1,7 +1,7 @@
-"""The definition of a tool as its server tells it, and the name and digest that it is known by here.
+"""Definitions of upstream tools, prompts and resources: their names and digests here, and their specs.
 
-Everything that a model or a person reads of a tool is part of its digest: a server that changes one word has another
-tool. Prompts and resources are told of, reviewed and asked for in the same way: each is a tool of its own kind.
+Every text that a model or a person reads is part of the digest: a server that changes one word has another tool.
+Prompts and resources are listed, reviewed and called in the same way: each is a tool of its own kind.
 """
 
 import re
@@ -35,7 +35,7 @@ _OWN_SCHEME: Final = "palyra:"
 
 class DefinitionRefused(Failed):
     code = "mcp.definition_refused"
-    hint = "the server tells of a tool in a way that cannot be offered; its author can change that"
+    hint = "the server describes a tool in a way that cannot be offered; its author can change that"
 
 
 class DefinitionKind(StrEnum):
@@ -46,7 +46,7 @@ class DefinitionKind(StrEnum):
     TEMPLATE = "template"
 
 
-# What the names of the others begin with, after the server's.
+# The prefix of a name after the server's.
 _PREFIX: Final = {
     DefinitionKind.TOOL: "",
     DefinitionKind.PROMPT: "prompt.",
@@ -59,8 +59,7 @@ _OF_OTHER_KINDS: Final = frozenset({"kind", "uri", "media_type"})
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """``name`` is the server's own; ``tool`` the last part of the name here. ``uri`` and ``media_type`` are those of a
-    resource."""
+    """One definition. ``name`` is the server's own; ``uri`` and ``media_type`` are those of a resource."""
 
     name: str
     title: str = ""
@@ -74,34 +73,35 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tool(self) -> str:
+        """The name here, after the server's."""
         return _PREFIX[self.kind] + self.own_name
 
     @property
     def own_name(self) -> str:
-        """As tool names are written."""
+        """The server's name for it, in the characters of tool names."""
         return _OTHER.sub("-", self.name.lower())
 
     @property
     def digest(self) -> str:
-        told = msgspec.structs.asdict(self)
+        fields = msgspec.structs.asdict(self)
         if self.kind is DefinitionKind.TOOL:
-            # As it was before there were other kinds.
-            told = {name: value for name, value in told.items() if name not in _OF_OTHER_KINDS}
-        return digest_of({"format": FORMAT, **told})
+            # The digest of a tool is older than the other kinds.
+            fields = {name: value for name, value in fields.items() if name not in _OF_OTHER_KINDS}
+        return digest_of({"format": FORMAT, **fields})
 
     def name_behind(self, server: str) -> ToolName:
         return ToolName.parse(f"{server}.{self.tool}")
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server offers: the definitions that can be offered on, and why others cannot."""
+    """The definitions of a server that clients may get, and the reason for each other one."""
 
     definitions: tuple[ToolDefinition, ...]
     refused: dict[str, str] = {}
 
 
-def read_listing(server: str, told: Iterable[tuple[DefinitionKind, dict[str, Any]]]) -> Listing:
-    offered = list(told)
+def read_listing(server: str, definitions: Iterable[tuple[DefinitionKind, dict[str, Any]]]) -> Listing:
+    offered = list(definitions)
     if len(offered) > MAX_SERVER_TOOLS:
         raise DefinitionRefused(f"{server} offers {len(offered)} tools; at most {MAX_SERVER_TOOLS} are taken")
     found: dict[str, ToolDefinition] = {}
@@ -136,7 +136,7 @@ def read_definition(server: str, raw: dict[str, Any], kind: DefinitionKind = Def
     try:
         known["input_schema"] = _input_schema(kind, raw)
         definition = msgspec.convert(known, ToolDefinition)
-        # Both are looked at now, so that no schema that reaches out or makes no sense is ever approved.
+        # Check schema and digest now: a schema with outside references or without sense is never approved.
         SchemaCheck(definition.input_schema)
         digest = definition.digest
     except (InvalidToolName, DefinitionRefused):
@@ -144,7 +144,7 @@ def read_definition(server: str, raw: dict[str, Any], kind: DefinitionKind = Def
     except Exception as error:
         raise DefinitionRefused(f"it is malformed: {error}"[:300]) from error
     if definition.input_schema.get("type") != "object" or not digest:
-        raise DefinitionRefused("its input is no object")
+        raise DefinitionRefused("its input is not an object")
     if definition.uri.lower().startswith(_OWN_SCHEME):
         raise DefinitionRefused("its address is one of Palyra's own")
     definition.name_behind(server)
@@ -152,7 +152,7 @@ def read_definition(server: str, raw: dict[str, Any], kind: DefinitionKind = Def
 
 
 def _input_schema(kind: DefinitionKind, raw: dict[str, Any]) -> Any:
-    """What it takes. Palyra says it for those whose server has no schema to tell."""
+    """Return the input schema. Palyra makes one for prompts and resources, which have none."""
     match kind:
         case DefinitionKind.TOOL:
             return raw.get("inputSchema")
@@ -168,8 +168,7 @@ def _input_schema(kind: DefinitionKind, raw: dict[str, Any]) -> Any:
 
 
 def _variables(template: str) -> list[str]:
-    """An address has to tell what each variable is: one that cannot would be asked about every address there is, and
-    nobody's resource could be read."""
+    """Return the variables of a template. Refuse one that does not separate them: it would match every address."""
     found = _VARIABLE.findall(template)
     if set("{}") & set(_VARIABLE.sub("", template)):
         raise DefinitionRefused("its address has variables of a form that is not offered")
@@ -181,21 +180,12 @@ def _variables(template: str) -> list[str]:
 
 
 def _strings(names: dict[str, str], required: list[str]) -> dict[str, Any]:
-    properties = {name: {"type": "string", **({"description": said} if said else {})} for name, said in names.items()}
+    properties = {name: {"type": "string", **({"description": text} if text else {})} for name, text in names.items()}
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-# A tool as a client sees it: name, title, schemas, and hints that are true.
-#
-# The hints follow from what the tool can touch, never from what somebody wrote about it: a client may skip a question
-# to its user because of them.
-
-# An output schema with this key holds content of the protocol itself, from a server behind Palyra.
+# An output schema with this key holds content of the protocol itself, from an upstream server.
 PROTOCOL_CONTENT: Final = "x-mcp-content"
-
-
-# A pinned definition as a tool of Palyra, and a server's result as the result of a call.
-
 MAX_MESSAGE_CHARS: Final = 500
 OUTPUT: Final[dict[str, Any]] = {
     "type": "object",
@@ -211,7 +201,7 @@ OUTPUT: Final[dict[str, Any]] = {
 
 
 def spec_of(server: str, plan: ServerPlan, definition: ToolDefinition, max_bytes: int) -> ToolSpec:
-    """What it can touch is what its server is given: what the server says of it has no part in that."""
+    """Make the spec of a tool. Its capabilities follow from the server's settings, never from the definition."""
     capabilities = {ToolCapability.FILESYSTEM_READ}
     if not plan.read_only:
         capabilities.add(ToolCapability.FILESYSTEM_WRITE)
@@ -236,16 +226,16 @@ def spec_of(server: str, plan: ServerPlan, definition: ToolDefinition, max_bytes
     )
 
 
-def result_of_server(told: dict[str, Any]) -> dict[str, Any]:
-    """``told`` is a result in the protocol's own form."""
+def result_of_server(result: dict[str, Any]) -> dict[str, Any]:
+    """Convert a result of the protocol to the result of a call."""
     return {
-        "content": list(told.get("content", [])),
-        "structured": told.get("structuredContent"),
-        "is_error": bool(told.get("isError", False)),
+        "content": list(result.get("content", [])),
+        "structured": result.get("structuredContent"),
+        "is_error": bool(result.get("isError", False)),
     }
 
 
 def words_of(result: dict[str, Any]) -> str:
-    """What a result says in text, for the message of an error."""
+    """Join the text of a result, for the message of an error."""
     texts = [str(block.get("text", "")) for block in result["content"] if block.get("type") == "text"]
     return " ".join(texts)[:MAX_MESSAGE_CHARS] or "the server gave no reason"

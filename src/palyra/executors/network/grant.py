@@ -1,4 +1,4 @@
-"""The grant of one call and who stands behind it, made in one place for programs, http.fetch and skills."""
+"""The egress grant of a call, and the call as policies see it, for programs, ``http.fetch`` and skills."""
 
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.grant import EgressGrant
@@ -18,7 +18,7 @@ def grant_of(
     rules: tuple[HostRule, ...],
     bindings: tuple[CredentialBindingPlan, ...] = (),
 ) -> EgressGrant:
-    """What a call may reach, within the bytes that were reserved for it: without a reservation it moves none."""
+    """Grant the call its hosts, within the bytes that were reserved for it. Without a reservation it moves no byte."""
     return EgressGrant(
         grant_id=plan.call_id,
         principal=plan.principal,
@@ -41,7 +41,7 @@ def call_of(
     touched: AccessedResources | None = None,
     skill: Entity | None = None,
 ) -> CallOfGrant:
-    """The call as policies see it. ``touched`` is what its own arguments name, where they name anything."""
+    """Describe the call to policies. ``touched`` are the resources that its own arguments name."""
     metadata = spec.metadata
     capabilities = frozenset(capability.value for capability in metadata.capabilities)
     touched = touched or AccessedResources()

@@ -1,4 +1,4 @@
-"""What happened on the way out: in the journal soon after, and at the latest before the call that did it ends."""
+"""Journal entries about egress: written in the background, at the latest before the call ends."""
 
 import asyncio
 import logging
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("palyra.egress")
 
-# Entries of one call, refusals and others each: a program that connects for ever fills neither memory nor the journal,
-# and what it is refused is still named after a thousand connections. The rest is counted.
+# Entries of one call, separately for refusals and for others: a program that connects for ever fills neither memory nor
+# the journal, and its refusals are still named after a thousand connections. The rest is counted.
 MAX_ENTRIES_PER_GRANT = 1_000
-# Beyond them the first of each kind is still written: a flood of harmless connections hides neither another host nor
-# another kind of refusal. So many kinds of one call are told apart.
+# Past that limit the first entry of each kind is still written, for this many kinds: a flood of harmless connections
+# hides neither another host nor another kind of refusal.
 MAX_KINDS_PER_GRANT = 256
-# Entries that wait for the disk; those of one transaction.
+# Entries that wait for the disk, and entries of one transaction.
 MAX_WAITING = 65_536
 ENTRIES_PER_TRANSACTION = 256
 
 
 class JournalObserver:
-    """``happened`` never waits: a task writes in the background. ``flush`` waits until all that was told is written."""
+    """Writes events in a background task. ``happened`` never waits; ``flush`` waits until every event is written."""
 
     def __init__(self, store: Store, *, actor: str, metrics: "EgressMetrics | None" = None) -> None:
         self._store = store
@@ -68,13 +68,13 @@ class JournalObserver:
             await asyncio.wait([self._writing])
 
     async def return_budget(self, grant: EgressGrant, amount: int) -> None:
-        """To the budget of its run: bytes that a call was charged, and that what it left running did not move."""
+        """Give the run back the bytes that its call was charged and its background program did not move."""
         bytes_ = BudgetKind.EGRESS_BYTES
         whose = {"call": grant.call, "principal": grant.principal, "actor": self._actor}
         await self._store.transact(lambda tx: return_budget(tx, grant.run, bytes_, amount, **whose), essential=True)
 
     def forget(self, grant_id: str) -> None:
-        """The call has ended: what it did is written, and its counts are no longer needed."""
+        """Drop the counts of a call that has ended."""
         for refused in (False, True):
             self._counts.pop((grant_id, refused), None)
         self._kinds.pop(grant_id, None)
@@ -98,7 +98,7 @@ class JournalObserver:
                 del self._waiting[:ENTRIES_PER_TRANSACTION]
                 await self._store.transact(_appending(batch), essential=True)
         except PalyraError as error:
-            log.error("what happened on the way out could not be recorded: %s", error)
+            log.error("egress events could not be recorded: %s", error)
         finally:
             self._writing = None
 

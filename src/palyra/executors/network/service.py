@@ -1,4 +1,4 @@
-"""The way out as this daemon has it: one judge, one proxy, and a door for each call that is given hosts."""
+"""The egress of one daemon: one judge, one proxy, and a listener for each sandboxed call that may reach hosts."""
 
 import datetime
 import ssl
@@ -54,7 +54,7 @@ class NetworkService:
         self.observer = observer
         self.directory = directory
         self._catalog = catalog
-        # Those who connect without a door, and judge again what they have open; each says how much it cut.
+        # Executors that dial without a listener. Each judges its open connections again and returns the number it cut.
         self.reconsidering: list[Callable[[EgressProxyPolicyService], int]] = []
         self.grants = GrantsInUse()
         self.secrets = GrantedSecrets(secrets, self.grants)
@@ -71,17 +71,16 @@ class NetworkService:
         )
 
     def trust(self) -> ssl.SSLContext:
-        """The system's authorities, and the operator's own: as for ``http.fetch``, whatever the version of Python."""
+        """Trust the system's authorities and the operator's own, as ``http.fetch`` does."""
         own = self.settings.ca_file
         return client_context(str(Path(own).expanduser()) if own else "")
 
     def grant_for(self, plan: ExecutionPlan, hosts: tuple[str, ...]) -> EgressGrant:
-        """What this call may reach: its hosts, within the run's budget of bytes."""
         rules = parse_rules(hosts)
         return grant_of(plan, self.settings, rules, bindings_for(self.settings.bindings, rules))
 
     def enter(self, plan: ExecutionPlan, grant: EgressGrant) -> None:
-        """From now on until ``leave`` this grant is the plan's call to policy and vault."""
+        """Let policy and vault resolve the grant to its call, until ``leave``."""
         spec = self._catalog.entry(plan.tool).spec
         call = call_of(plan, spec, self.directory, touched=spec.touches(plan.arguments))
         self.grants.enter(grant.grant_id, call)
@@ -92,7 +91,7 @@ class NetworkService:
         self.observer.forget(grant.grant_id)
 
     def policy_changed(self) -> int:
-        """Judges every open connection again; says how many were cut."""
+        """Judge every open connection again. Return the number of those that were cut."""
         return self.proxy.reconsider(lambda grant: grant) + sum(each(self.service) for each in self.reconsidering)
 
     def close(self) -> None:
@@ -102,7 +101,7 @@ class NetworkService:
     def prepare_listener(
         self, plan: ExecutionPlan, profile: SandboxProfile
     ) -> tuple[SandboxProfile, "SandboxListener | None"]:
-        """The door of a sandboxed call and the profile that goes with it; none where no host is allowed."""
+        """Prepare the listener of a sandboxed call and adapt its profile. Without allowed hosts it has none."""
         if not profile.reaches_hosts:
             return profile, None
         grant = self.grant_for(plan, profile.allowed_egress_hosts)
@@ -111,7 +110,7 @@ class NetworkService:
 
 
 class SandboxListener:
-    """Serves one call's sockets in its sandbox's network."""
+    """The egress listener of one call, on sockets in the network of its sandbox."""
 
     def __init__(self, network: NetworkService, plan: ExecutionPlan, grant: EgressGrant) -> None:
         self._network = network
@@ -119,7 +118,7 @@ class SandboxListener:
         self._grant = grant
         self._listener: CallListener | None = None
         self._closed = False
-        # Kept here until there is a door: a call that never gets that far leaves no key behind.
+        # Held until the sockets are open: a call that fails before leaves no key behind.
         self._authority: RunAuthority | None = None
 
     @property
@@ -127,7 +126,7 @@ class SandboxListener:
         return self._grant.max_bytes
 
     def add_authorities(self, profile: SandboxProfile) -> SandboxProfile:
-        """With the run's own authority among those to trust, where a host has a credential binding."""
+        """Add the run's own certificate authority to the sandbox if a host has a credential binding."""
         if not self._grant.bindings:
             return profile
         self._authority = self._network.termination.make_authority(self._grant)
@@ -146,7 +145,7 @@ class SandboxListener:
                 self._network.termination.adopt(self._grant, self._authority)
             names = SyntheticNames(self._grant.exact_names())
             self._listener = self._network.proxy.open_listener(self._grant, listening, names)
-            # A program in the background goes on after its call is charged: until the door closes it is the most.
+            # A background program goes on after its call is charged: it is charged the most until the listener closes.
             self._plan.usage.note(BudgetKind.EGRESS_BYTES, self.most_bytes)
         except BaseException:
             self._network.leave(self._grant)
@@ -157,12 +156,12 @@ class SandboxListener:
         assert self._listener is not None
         usage = self._listener.close()
         moved = usage.bytes_up + usage.bytes_down
-        # Charged with its call already, by what was noted when the door was opened.
+        # A call that is charged already paid the most, which was noted when the listener opened.
         unused = self.most_bytes - moved if self._plan.usage.is_taken and not self._closed else 0
         self._closed = True
         self._plan.usage.note(BudgetKind.EGRESS_BYTES, moved)
         try:
-            # What was refused, and how each tunnel ended, is on record before the call is.
+            # The journal has the refusals and the end of each tunnel before the end of the call.
             await self._listener.wait_until_empty()
             await self._network.observer.flush()
             if unused:
@@ -181,7 +180,7 @@ class SandboxListener:
 
 
 def _system_bundle(ca_file: str) -> bytes:
-    """The authorities that programs on this machine trust, as one text."""
+    """Read the certificate authorities that programs on this machine trust."""
     paths = ssl.get_default_verify_paths()
     found = [Path(path) for path in (paths.cafile, _DEBIAN_BUNDLE) if path and Path(path).is_file()]
     bundle = found[0].read_bytes() if found else b""

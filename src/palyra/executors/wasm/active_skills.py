@@ -1,7 +1,7 @@
-"""The skills in use, in step with the registry: their tools in the catalog, their modules compiled once.
+"""The skills in use, kept up to date with the registry: their tools in the catalog, their modules compiled once.
 
-Reads the registry's revision before every call of a skill's tool and every listing, so that a change is seen at once,
-also one that another process made.
+The registry's revision is read before every call of a skill's tool and every listing. So changes of other processes
+take effect at once too.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ class ActiveSkills:
         self._revision = _NEVER
         self._changing = asyncio.Lock()
         self._tools: dict[str, ActiveTool] = {}
-        # By digest of the module: its bytes until it is compiled, then what the runtime knows it by.
+        # By the module's digest: its bytes until it is compiled, then the compiled module.
         self._bytes: dict[str, bytes] = {}
         self._compiled: dict[str, CompiledModule] = {}
 
     async def refresh(self) -> None:
-        """Read the registry again if it has changed; nearly always one small read says that it has not."""
+        """Read the registry again if its revision has changed."""
         if not self._wasm.enabled or self._registry.index.revision() == self._revision:
             return
         async with self._changing:
@@ -63,7 +63,7 @@ class ActiveSkills:
         self._bytes = {digest: data for digest, data in kept.items() if digest not in self._compiled}
 
     def tool(self, name: str, digest: str) -> ActiveTool:
-        """The tool as it was decided on: of exactly this archive, which must still be the one in use."""
+        """Return the tool that a call was decided on. Its archive must still be the one in use."""
         active = self._tools.get(name)
         if active is None or active.module.digest != digest:
             raise NotRunnable(f"{name} is not in use any more as it was decided on", digest=digest)
@@ -71,7 +71,7 @@ class ActiveSkills:
         return active
 
     def module_of(self, skill_id: str, name: str) -> ResolvedInstalledSkillModule:
-        """A module of a skill in use by its file name, or its first one."""
+        """Return a module of a skill in use by its file name, or its first module."""
         for active in self._tools.values():
             module = active.module
             if module.skill_id == skill_id and name in ("", module.module):
@@ -99,12 +99,12 @@ class ActiveSkills:
         return compiled
 
     def forget_compiled(self) -> None:
-        """The runtime is another, or lost what it had compiled: archives are read and verified again."""
+        """Have archives read and verified again, for a runtime without their compiled modules."""
         self._compiled.clear()
         self._revision = _NEVER
 
     async def prepare(self, compile_module: Compile) -> None:
-        """Has everything compiled before somebody waits for it. What fails then fails again where it is called."""
+        """Compile every module in advance. A module that fails here fails again in its call."""
         try:
             await self.refresh()
             for active in tuple(self._tools.values()):

@@ -1,7 +1,7 @@
-"""Messages of skills to people and programs that listen: in the journal first, then to whoever follows the channel.
+"""Messages of skills: each goes into the journal first, then to the listeners of its channel.
 
-The journal keeps a shortened text, as of everything; listeners get the whole. Who listens too slowly misses messages,
-and is told how many.
+The journal keeps a shortened text; listeners get the whole. A listener that is too slow misses messages, and gets the
+number of missed ones.
 """
 
 import asyncio
@@ -51,12 +51,12 @@ class ChannelHub:
                 listener.receive(message)
 
     def listen(self, channel: str) -> "Listening | None":
-        """None when there are as many listeners as there may be."""
+        """Add a listener, or return None at the limit of listeners."""
         return Listening(self._listeners, channel) if len(self._listeners) < MAX_LISTENERS else None
 
 
 class Listening:
-    """One listener. Used as a context, and iterated over until it is closed."""
+    """One listener: a context, and an iterator over messages until it is closed."""
 
     def __init__(self, listeners: "set[Listening]", channel: str) -> None:
         self.channel = channel

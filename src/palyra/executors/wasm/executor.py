@@ -1,4 +1,4 @@
-"""``plugin.run``: one WebAssembly module without any capability, as a tool. Its spec, and who may run what."""
+"""The executor of tier A: tools of skills and ``plugin.run``, over one WebAssembly runtime."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ from palyra.workspace.root import open_regular, open_workspace, read_up_to
 
 
 def read_workspace_module(plan: ExecutionPlan, protected_names: tuple[str, ...]) -> bytes:
-    """Blocking. The file's bytes, read without leaving the workspace."""
+    """Read the module file without leaving the workspace. Blocks: call it on a thread."""
     path = WorkspacePath.parse(plan.arguments["path"])
     with (
         open_workspace(Path(plan.workspace), protected_names, read_only=True) as workspace,
@@ -58,16 +58,14 @@ def read_workspace_module(plan: ExecutionPlan, protected_names: tuple[str, ...])
         return read_up_to(descriptor, 0, MAX_MODULE_BYTES, shown=path.shown(), cancelled=threading.Event())
 
 
-# The WebAssembly runtime as the settings want it.
-
 CACHE: Final = "wasm/compiled"
-# Authenticates compiled modules on disk: native code that anybody else wrote there is not loaded.
+# The key that authenticates compiled modules on disk: native code of another author is not loaded.
 CACHE_KEY: Final = "wasm/cache.key"
 _KEY_BYTES: Final = 32
 
 
 def make_runtime(settings: WasmSettings, state: StateDir, limits: RuntimeLimits) -> WasmRuntime:
-    """No process is started before the runtime is first used."""
+    """Make the runtime. Its first use starts the processes."""
     return WasmRuntime(
         cache_directory=state.path(CACHE),
         key=_cache_key(state),
@@ -86,14 +84,12 @@ def _cache_key(state: StateDir) -> Secret:
     return Secret(key)
 
 
-# Tier A in the pipeline: the executor of skills' tools and of ``plugin.run``, over one runtime.
-
-# What of a guest's log goes into the receipt, which the journal and the attestation carry.
+# Characters of a guest's log in the receipt, which the journal and the attestation carry.
 MAX_SHOWN_LOG_CHARS: Final = 8_192
 
 
 class WasmTools:
-    """The executor. Its runtime is started by the first call, or by ``prepare``; after ``close`` by the next one."""
+    """The executor. The first call, or ``prepare``, starts its runtime; after ``close`` the next call does."""
 
     name = WASM_EXECUTOR
     keeps_deadline = True
@@ -129,25 +125,24 @@ class WasmTools:
         return self._runtime
 
     async def keep_prepared(self) -> None:
-        """Starts the workers and compiles the skills in use, and again what is put in use later, so that the first call
-        does not wait for it; ends only by being cancelled."""
+        """Compile the skills in use, and each later one as it is approved; run until cancelled."""
         while self._settings.enabled:
             self._changed.clear()
             await self._skills.prepare(self._compile)
             await self._changed.wait()
 
     async def prepare(self) -> None:
-        """Has what is in use compiled now, for who can wait for it."""
+        """Compile the skills in use, and return when that is done."""
         if self._settings.enabled:
             await self._skills.prepare(self._compile)
 
     def wait_until_ready(self, plan: ExecutionPlan) -> Awaitable[None] | None:
-        """The compilation of a skill's module that nobody has compiled yet: it may take longer than a call may."""
+        """Wait for the compilation of the call's module, which may take longer than the call's deadline."""
         waits = self._skills.has_uncompiled and self._settings.enabled and not plan.on_worker
-        return self._compiled_for(plan) if waits else None
+        return self._compile_for(plan) if waits else None
 
-    async def _compiled_for(self, plan: ExecutionPlan) -> None:
-        # What fails here is told where it is called.
+    async def _compile_for(self, plan: ExecutionPlan) -> None:
+        # A failure here occurs again in the call, which reports it.
         with contextlib.suppress(PalyraError):
             active = self._skills.tool(plan.tool, plan.skill)
             await self._skills.compiled(active.module, self._compile)
@@ -168,7 +163,7 @@ class WasmTools:
         return await self._run_skill(plan)
 
     def require_runnable(self, plan: ExecutionPlan) -> None:
-        """For who has a module run elsewhere: raises what ``execute`` would before it touched the module."""
+        """Raise for a call on a worker what ``execute`` raises before it reads the module."""
         if plan.tool == PLUGIN_RUN:
             self.runner.require_enabled()
             plugin_input(plan)
@@ -184,7 +179,7 @@ class WasmTools:
         try:
             return await self._run_active(plan, active)
         except NotCompiled:
-            # What was compiled is gone from memory and disk: the approved archive is still there.
+            # The compiled module is gone from memory and disk. The approved archive still exists.
             self._skills.forget_compiled()
             await self._skills.refresh()
             return await self._run_active(plan, self._skills.tool(plan.tool, plan.skill))
@@ -193,9 +188,9 @@ class WasmTools:
         if not active.spec.metadata.capabilities:
             return await self._run_with(plan, active, self._calls.log_only)
         services = self._calls.services(plan, active)
-        if not active.asked.http_egress_allowlist:
+        if not active.requested.http_egress_allowlist:
             return await self._run_with(plan, active, services)
-        async with self._calls.way_out(plan, services):
+        async with self._calls.egress_grant(plan, services):
             return await self._run_with(plan, active, services)
 
     async def _run_with(
@@ -205,7 +200,7 @@ class WasmTools:
         compiled = await self._skills.compiled(active.module, self._compile)
         error: PalyraError | None = None
         done: WasmOutcome | PalyraError
-        _may_burn(plan, limits)
+        _note_full_budget(plan, limits)
         try:
             done = await self.runtime.run(
                 compiled,
@@ -214,9 +209,9 @@ class WasmTools:
                 grants=call_grants(active, self._clock.now_ms()),
                 services=services,
                 limits=limits,
-                timeout_ms=min(plan.timeout_ms, active.asked.quotas.timeout_ms or self._settings.timeout_ms),
+                timeout_ms=min(plan.timeout_ms, active.requested.quotas.timeout_ms or self._settings.timeout_ms),
             )
-            result = await _json_of(done)
+            result = await _skill_output(done)
         except NotCompiled:
             plan.usage.note(BudgetKind.WASM_FUEL, 0)
             raise
@@ -224,13 +219,13 @@ class WasmTools:
             services.explain(failure)
             done = error = failure
             result = None
-        _, lines = _charged(plan, done, limits)
+        _, lines = _charge(plan, done, limits)
         return ExecutorOutcome(
             result=result, receipt=(_skill_line(active.module), *lines, *services.receipt()), error=error
         )
 
     async def _run_plugin(self, plan: ExecutionPlan) -> ExecutorOutcome:
-        # Before anything is compiled for it.
+        # Refuse bad input before the module is compiled.
         plugin_input(plan)
         if "path" in plan.arguments:
             self.runner.require_workspace_module(self._directory, Principal.parse(plan.principal))
@@ -270,7 +265,7 @@ class WasmTools:
 
 
 def plugin_input(plan: ExecutionPlan) -> bytes:
-    """What the module gets. It has no configuration here."""
+    """Encode the module's input. It may carry no configuration, which only skills have."""
     value = plan.arguments.get("input", {})
     refuse_configuration(value)
     return msgspec.json.encode(value)
@@ -279,11 +274,11 @@ def plugin_input(plan: ExecutionPlan) -> bytes:
 async def run_plugin(
     runtime: WasmRuntime, compiled: CompiledModule, plan: ExecutionPlan, policy: WasmPluginRunnerPolicy
 ) -> ExecutorOutcome:
-    """``plugin.run`` once its module is compiled: it computes, and has no service to call."""
+    """Run the compiled module of ``plugin.run``, without host services."""
     limits = call_limits(plan, policy.limits)
     given = plugin_input(plan)
     done: WasmOutcome | PalyraError
-    _may_burn(plan, limits)
+    _note_full_budget(plan, limits)
     try:
         done = await runtime.run(
             compiled,
@@ -293,9 +288,9 @@ async def run_plugin(
             timeout_ms=min(plan.timeout_ms, policy.timeout_ms),
         )
     except PalyraError as failure:
-        _, lines = _charged(plan, failure, limits)
+        _, lines = _charge(plan, failure, limits)
         return ExecutorOutcome(result=None, receipt=lines, error=failure)
-    usage, lines = _charged(plan, done, limits)
+    usage, lines = _charge(plan, done, limits)
     shown = {
         **await _plugin_output(done),
         "fuel_used": usage.fuel_used,
@@ -305,19 +300,19 @@ async def run_plugin(
     return ExecutorOutcome(result=shown, receipt=lines)
 
 
-async def _json_of(done: WasmOutcome) -> Any:
-    """A skill's answer. The minimal form has an exit code and nothing else to say."""
+async def _skill_output(done: WasmOutcome) -> Any:
+    """Parse a skill's output. A module of the minimal form returns an exit code only."""
     if isinstance(done.output, int):
         return {"exit_code": done.output}
     try:
-        return await _parsed(done.output)
+        return await _parse(done.output)
     except NotStrictJson as problem:
-        error = InvalidOutput(f"the skill's output is no strict JSON: {problem.message}")
+        error = InvalidOutput(f"the skill's output is not strict JSON: {problem.message}")
         error.usage, error.logs = done.usage, done.logs
         raise error from problem
 
 
-async def _parsed(output: bytes) -> Any:
+async def _parse(output: bytes) -> Any:
     if len(output) > MAX_QUICK_BYTES:
         return await asyncio.to_thread(parse_strict, output)
     return parse_strict(output)
@@ -327,21 +322,23 @@ async def _plugin_output(done: WasmOutcome) -> dict[str, Any]:
     if isinstance(done.output, int):
         return {"exit_code": done.output}
     try:
-        return {"output": await _parsed(done.output)}
+        return {"output": await _parse(done.output)}
     except NotStrictJson:
         return {"text": done.output.decode("utf-8", "replace")}
 
 
-def _may_burn(plan: ExecutionPlan, limits: RuntimeLimits) -> None:
-    """Before a guest runs: a call that is stopped in the middle does not come to say what it burned."""
+def _note_full_budget(plan: ExecutionPlan, limits: RuntimeLimits) -> None:
+    """Charge all fuel before the guest runs: a call that is stopped in the middle reports no usage."""
     plan.usage.note(BudgetKind.WASM_FUEL, limits.fuel_budget)
 
 
-def _charged(
+def _charge(
     plan: ExecutionPlan, done: WasmOutcome | PalyraError, limits: RuntimeLimits
 ) -> tuple[WasmUsage, tuple[dict[str, Any], ...]]:
-    """Charges the run for what was used; says it, and what the receipt says of it. An error that ended a guest knows
-    both as well. One that was killed did not say how much it burned: it is charged all that it might have."""
+    """Charge the run for the usage. Return the usage and the lines of the receipt.
+
+    An error that ended a guest carries its usage too. A killed guest reports none and is charged its whole budget.
+    """
     usage: WasmUsage = getattr(done, "usage", WasmUsage())
     unknown = isinstance(done, TimedOut | WorkerLost) and not usage.fuel_used
     plan.usage.note(BudgetKind.WASM_FUEL, limits.fuel_budget if unknown else usage.fuel_used)

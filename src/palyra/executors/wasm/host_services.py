@@ -1,7 +1,7 @@
-"""What settings and policy refused to a skill during one call, for its caller where the skill then fails.
+"""The host services of one call of a skill: requests, secrets, storage, messages and log lines.
 
-The caller learns which service, the code of the refusal and the host that the skill itself asked for. Why it was
-refused, and the names of secrets, channels and stored values, are in the journal for who operates this.
+If a skill fails, its caller learns what was refused to it before: the service, the code, and the host that the skill
+named. The reasons, and the names of secrets, channels and stored values, are in the journal for operators.
 """
 
 import asyncio
@@ -36,21 +36,23 @@ from palyra.wasm.domain.grants import Grant
 from palyra.wasm.domain.host_interface import GuestRequest, GuestResponse, HostRefusal, NoServices, Status
 from palyra.wasm.domain.outcome import CapabilityDenied, LogLine
 
-# The first few tell what is wrong; a skill that tries again and again is refused again and again.
-MAX_TOLD: Final = 8
+# Refusals in an error. The first ones name the cause; a skill that retries is refused each time.
+MAX_LISTED_REFUSALS: Final = 8
 
 
 class SkillRefusals:
-    """Of one call."""
+    """The refusals of one call."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._noted: dict[tuple[str, str, str, str], None] = {}
 
     @contextmanager
-    def noted(self, service: str, host: str = "", line: str = "") -> Iterator[None]:
-        """Notes a refusal on its way to the guest, which learns only that there was one. ``host`` is as the guest wrote
-        it, ``line`` as the manifest has it, which a person read before it was approved."""
+    def note_refusals(self, service: str, host: str = "", line: str = "") -> Iterator[None]:
+        """Note a refusal, of which the guest gets the status only.
+
+        ``host`` is the text of the guest. ``line`` is that of the manifest, which a person reviewed.
+        """
         try:
             yield
         except HostRefusal as refusal:
@@ -62,24 +64,21 @@ class SkillRefusals:
             raise
 
     def _note(self, service: str, code: str, host: str, line: str) -> None:
-        if len(self._noted) < MAX_TOLD:
+        if len(self._noted) < MAX_LISTED_REFUSALS:
             self._noted[(service, code, self._redactor.text(host), self._redactor.text(line))] = None
 
     def explain(self, failure: PalyraError) -> None:
-        """Has the error that ended the call say what was refused before: perhaps that is why."""
+        """Add the refusals to the error that ended the call: one of them may be its cause."""
         if not self._noted:
             return
-        failure.details["refused"] = [_told(service, code, host) for service, code, host, _ in self._noted]
-        # A hint is read as Palyra's own words: nothing that the guest wrote is in it.
+        failure.details["refused"] = [
+            {"service": service, "code": code} | ({"host": host} if host else {})
+            for service, code, host, _ in self._noted
+        ]
+        # Readers take a hint for Palyra's own words: no text of the guest is in it.
         words = {f"{service}{f' to {line}' if line else ''} ({code})": None for service, code, _, line in self._noted}
         failure.hint = f"{failure.hint}; before that Palyra refused it {', '.join(words)}"
 
-
-def _told(service: str, code: str, host: str) -> dict[str, Any]:
-    return {"service": service, "code": code} | ({"host": host} if host else {})
-
-
-# What a skill's guest asks of the outside, answered for one call: requests, secrets, storage, messages, log lines.
 
 R = TypeVar("R")
 # A message is shown to people: more than a screen of text is a file.
@@ -89,7 +88,7 @@ MAX_MESSAGES: Final = 64
 
 
 class SkillServices:
-    """One object serves one call. ``used`` counts every service that was asked for and given."""
+    """The services of one call. ``used`` counts the uses of each."""
 
     def __init__(
         self,
@@ -104,7 +103,7 @@ class SkillServices:
         channels: ChannelHub,
         redactor: Redactor,
     ) -> None:
-        """What is given as a function is made when it is first needed: most calls of most skills need little of it."""
+        """Take some parts as functions and call each on first use: most calls need few of them."""
         self._plan = plan
         self._active = active
         self._make_call = call
@@ -130,18 +129,18 @@ class SkillServices:
         return self._make_storage()
 
     async def http(self, grant: Grant, request: GuestRequest) -> GuestResponse:
-        most = self._active.asked.quotas.http_requests
+        most = self._active.requested.quotas.http_requests
         if self.used["requests"] >= (DEFAULT_REQUESTS if most is None else most):
             raise HostRefusal(Status.QUOTA)
         self.used["requests"] += 1
         try:
-            with self.refusals.noted("http", host_named(grant.name, request.path), grant.name):
+            with self.refusals.note_refusals("http", host_named(grant.name, request.path), grant.name):
                 return await self._http.send(grant.name, request)
         finally:
             self._plan.usage.note(BudgetKind.EGRESS_BYTES, self._http.spent)
 
     async def secret_reveal(self, grant: Grant) -> str:
-        """The runtime has checked that this secret may be revealed at all; policy decides on this use."""
+        """Reveal a secret if policy permits this use. The runtime has checked that its grant allows revealing."""
         use = SecretUse(
             principal=self.call.principal,
             channel=self.call.channel,
@@ -151,36 +150,36 @@ class SkillServices:
             skill=self.call.skill,
             approved=self.call.approved and grant.name in self.call.secrets,
         )
-        with self.refusals.noted("secret"):
+        with self.refusals.note_refusals("secret"):
             secret = await self._secrets.reveal(SecretRef.parse(grant.name), use)
         self.used["secrets revealed"] += 1
         return secret.reveal()
 
-    async def _stored(self, work: Callable[[], R]) -> R:
-        with self.refusals.noted("storage"):
+    async def _run_stored(self, work: Callable[[], R]) -> R:
+        with self.refusals.note_refusals("storage"):
             return await self._threads.run(self._active.module.skill_id, work)
 
     async def storage_get(self, grant: Grant, key: str) -> bytes:
         self.used["values read"] += 1
-        value = await self._stored(lambda: self._storage.get(_path(grant, key)))
+        value = await self._run_stored(lambda: self._storage.get(_path(grant, key)))
         if value is None:
             raise HostRefusal(Status.NOT_FOUND)
         return value
 
     async def storage_put(self, grant: Grant, key: str, value: bytes) -> None:
         self._require_writable(grant)
-        await self._stored(lambda: self._storage.put(_path(grant, key), value))
+        await self._run_stored(lambda: self._storage.put(_path(grant, key), value))
         self.used["values written"] += 1
 
     async def storage_delete(self, grant: Grant, key: str) -> None:
         self._require_writable(grant)
-        await self._stored(lambda: self._storage.delete(_path(grant, key)))
+        await self._run_stored(lambda: self._storage.delete(_path(grant, key)))
         self.used["values deleted"] += 1
 
     async def storage_list(self, grant: Grant, prefix: str) -> tuple[str, ...]:
         self.used["listings"] += 1
         root = _path(grant, "")
-        found = await self._stored(lambda: self._storage.paths(root + prefix))
+        found = await self._run_stored(lambda: self._storage.paths(root + prefix))
         return tuple(path.removeprefix(root) for path in found)
 
     async def channel_send(self, grant: Grant, text: str) -> None:
@@ -216,16 +215,15 @@ class SkillServices:
         return lines
 
     def _require_writable(self, grant: Grant) -> None:
-        # A root with a star is the whole of the skill's storage, which grants know by no name.
+        # A root with a star is the skill's whole storage, whose grant has an empty name.
         root = grant.name or STAR
-        if root not in self._active.asked.filesystem.write_roots or self._plan.obligations.read_only:
-            with self.refusals.noted("storage"):
+        if root not in self._active.requested.filesystem.write_roots or self._plan.obligations.read_only:
+            with self.refusals.note_refusals("storage"):
                 raise HostRefusal(Status.DENIED)
 
 
 class LogOnly(NoServices):
-    """For skills that were granted nothing: there is nothing to ask for, and nothing to be kept of a call. One serves
-    them all."""
+    """The services of skills without grants: log lines only. It keeps no state, so one object serves all calls."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -234,7 +232,7 @@ class LogOnly(NoServices):
         return _redacted(self._redactor, line, was_cut=was_cut)
 
     def explain(self, failure: PalyraError) -> None:
-        """Nothing was refused."""
+        """Add nothing: no service was refused."""
 
     def receipt(self) -> list[dict[str, Any]]:
         return []
@@ -245,14 +243,13 @@ def _redacted(redactor: Redactor, line: LogLine, *, was_cut: bool) -> LogLine:
 
 
 def _path(grant: Grant, key: str) -> str:
-    """Keys are relative, without ``..``: the runtime has seen to it. What is beneath a root begins with it."""
+    """Return the path of a key below its root. The runtime has checked that keys are relative, without ``..``."""
     return f"{grant.name}/{key}" if grant.name else key
 
 
-# Opens what one call of a skill stands on: its grant at the way out, its storage, its channels; and ends it.
-
-
 class SkillCalls:
+    """Makes the services of each call: its egress grant, its storage and its channels."""
+
     def __init__(
         self,
         settings: EgressSettings,
@@ -281,7 +278,7 @@ class SkillCalls:
         self._client = FetchClient(egress.observer, ca_file=ca_file)
 
     def services(self, plan: ExecutionPlan, active: ActiveTool) -> SkillServices:
-        """For one call. Those of a skill that may reach hosts are used within ``way_out``."""
+        """Make the services of one call. Those of a skill that may reach hosts are used within ``egress_grant``."""
         return SkillServices(
             plan,
             active,
@@ -295,8 +292,8 @@ class SkillCalls:
         )
 
     @asynccontextmanager
-    async def way_out(self, plan: ExecutionPlan, services: SkillServices) -> AsyncIterator[None]:
-        """What the call did at the way out is in the journal before it ends."""
+    async def egress_grant(self, plan: ExecutionPlan, services: SkillServices) -> AsyncIterator[None]:
+        """Hold the call's egress grant, and write its egress events to the journal before the call ends."""
         self._egress.grants.enter(plan.call_id, services.call)
         try:
             yield
@@ -306,7 +303,7 @@ class SkillCalls:
             self._egress.observer.forget(plan.call_id)
 
     def _storage(self, active: ActiveTool) -> SkillStorage:
-        most, module = active.asked.quotas.storage_bytes, active.module
+        most, module = active.requested.quotas.storage_bytes, active.module
         return self._folders.of(
             module.skill_id,
             most_bytes=DEFAULT_STORAGE_BYTES if most is None else most,
@@ -322,5 +319,5 @@ class SkillCalls:
             self._credentials,
             grant,
             plain=plain,
-            may_carry_secrets=active.asked.may_carry_secrets,
+            may_carry_secrets=active.requested.may_carry_secrets,
         )

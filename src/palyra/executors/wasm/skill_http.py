@@ -1,8 +1,7 @@
-"""Requests of skills: by the same judge, dialler, policy and credentials as http.fetch.
+"""Requests of skills, with the same judge, dialler, policy and credentials as ``http.fetch``.
 
-A handle stands for one line of the skill's manifest, and a request through it goes to that host and nowhere else:
-redirects are handed back to the guest, not followed. Through the handle of a line with a star the guest names the host
-(see ``star_handles``). Secrets are those that the guest attached by their handles.
+A handle stands for one line of the skill's manifest, and its requests go to that host only: the guest gets redirects
+back. Through the handle of a line with a star the guest names the host. The guest attaches secrets by their handles.
 """
 
 from collections.abc import Callable
@@ -35,16 +34,14 @@ _PLACEHOLDER: Final = "{{vault:"
 
 
 def target_of(rule: HostRule, plain: tuple[HostRule, ...]) -> Target:
-    """Where requests to one host go: over TLS, but for port 80 and for the hosts of which the operator says otherwise,
-    which are ``plain``."""
+    """Return the target of requests to a host: over TLS, except on port 80 and for the operator's ``plain`` hosts."""
     port = _port_of(rule)
     without_tls = port == _HTTP_PORT or find_rule(plain, rule.host, port) is not None
     return Target.of(rule.host, port, scheme="http" if without_tls else "https")
 
 
 def in_clear(target: Target, plain: tuple[HostRule, ...]) -> bool:
-    """Whether everybody on the way could read a secret, and the operator has not said that this may be so. A manifest
-    cannot ask for it."""
+    """Return whether a secret would travel without TLS and without the operator's permission for this host."""
     return target.scheme == "http" and find_rule(plain, target.host, target.port) is None
 
 
@@ -53,7 +50,7 @@ def _port_of(rule: HostRule) -> int:
 
 
 def reachable(hosts: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[HostRule, ...]:
-    """The hosts of a manifest that the operator's list allows too; of a line with a star, the part that it allows."""
+    """Return the hosts of a manifest that the operator's list allows too. A line with a star may be allowed in part."""
     ceiling = parse_rules(allowed)
     found: dict[HostRule, None] = {}
     for rule in parse_rules(hosts):
@@ -65,8 +62,11 @@ def reachable(hosts: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[HostRul
 
 
 class SkillHttp:
-    """The requests of one call of a skill. ``grant`` has the rules and bounds of the call and no bindings; ``plain``
-    are the hosts that are spoken to without TLS, ``may_carry_secrets`` tells the headers that were approved."""
+    """The requests of one call of a skill.
+
+    ``grant`` has the rules and bounds of the call, without bindings. ``plain`` are the hosts that are reached without
+    TLS; ``may_carry_secrets`` returns whether a header was approved for secrets.
+    """
 
     def __init__(
         self,
@@ -129,8 +129,11 @@ class SkillHttp:
 
 
 def _bindings(request: GuestRequest, target: Target) -> tuple[CredentialBindingPlan, ...]:
-    """One for each attached secret, good for this host and port only. The guest chose its header: that has to be one
-    that it could set itself, and none that would have the answer come in a form that cannot be searched."""
+    """Make a binding for each attached secret, for this host and port only.
+
+    The guest chooses the header. It has to be one that the guest may set itself, and must not change the encoding of
+    the answer, which is searched for secrets.
+    """
     bindings = []
     for attached in request.secrets:
         accept_headers({attached.header: ""})
@@ -174,7 +177,7 @@ def _response(fetch: Fetch, most: int) -> GuestResponse:
         raise HostRefusal(Status.TOO_LARGE)
     if answer.truncated:
         raise HostRefusal(Status.FAILED)
-    # A server can repeat a secret in the name of a header as well.
+    # A server can also repeat a secret in the name of a header.
     headers = tuple(
         (
             fetch.redactions.name(name.encode()).decode("utf-8", "replace").lower(),

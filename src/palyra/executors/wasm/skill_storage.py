@@ -1,7 +1,7 @@
-"""What a skill keeps between calls: small values under paths, in a directory of its own.
+"""The storage of a skill: small values under paths, in a directory of its own.
 
-No text of a guest's is ever a file name: a value lies in a file that is named by the digest of its path and begins with
-the path itself. So there is nothing to climb out of, no two spellings of one name, and no link to follow.
+No text of a guest becomes a file name: the file of a value is named by the digest of its path and begins with the path.
+So no path leaves the directory, no two spellings name one file, and there is no link to follow.
 """
 
 import asyncio
@@ -22,15 +22,14 @@ from palyra.config.state_dir import StateDir, replace_file
 from palyra.errors import LimitExceeded, PalyraError, Unavailable
 from palyra.skills.registry.records import StoredValues
 
-# Beneath the state directory, for each skill.
 _DATA: Final = "skills/{skill_id}/data"
-# Bytes before the path: what kind of file it is, then the path's length.
+# The bytes before the path: the format, then the path's length.
 _MAGIC: Final = b"palyra.stored.v1"
 _HEAD: Final = struct.Struct(f">{len(_MAGIC)}sH")
 _MAX_PATH_BYTES: Final = 2**16 - 1
 _DIR_MODE: Final = 0o700
 _NAME_CHARS: Final = 64
-# A listing reads the head of every file: this many take some hundredths of a second.
+# A listing reads the head of every file: for this many it takes some hundredths of a second.
 MAX_STORED_VALUES: Final = 4_096
 
 
@@ -44,12 +43,12 @@ class StorageUnusable(Unavailable):
     hint = "check the folder of the skill in the state directory: it has to be yours alone, on a disk with space"
 
 
-def _anybody() -> None:
-    """Nothing is asked."""
+def _permit() -> None:
+    """Let every skill store values."""
 
 
 class SkillStorage:
-    """The values of one skill. Blocking: to be used on a thread. Several processes may use one directory."""
+    """The values of one skill. Methods block: call them on a thread. Several processes may use one directory."""
 
     def __init__(
         self,
@@ -57,9 +56,9 @@ class SkillStorage:
         *,
         most_bytes: int,
         most_values: int = MAX_STORED_VALUES,
-        require_kept: Callable[[], None] = _anybody,
+        require_kept: Callable[[], None] = _permit,
     ) -> None:
-        """``require_kept`` raises when the skill may not store anything any more: a call of it may outlive it."""
+        """Take ``require_kept``, which raises if the skill was removed: a call may outlive its skill."""
         self._folder = folder
         self._require_kept = require_kept
         self._most_bytes = most_bytes
@@ -70,7 +69,7 @@ class SkillStorage:
             return None if folder is None else _value(folder, path)
 
     def put(self, path: str, value: bytes) -> None:
-        """Whole and on the disk when it returns, or not there at all."""
+        """Store the whole value durably, or nothing."""
         head = _head(path)
         with self._opened(create=True) as folder:
             assert folder is not None
@@ -82,7 +81,7 @@ class SkillStorage:
             replace_file(folder, _name(path), head + value)
 
     def _require_still_kept(self) -> None:
-        """Asked with the folder held: a value that gets in before a purge is erased by it, and none gets in after."""
+        """Check under the folder's lock: a purge erases values stored before it, and none is stored after it."""
         try:
             self._require_kept()
         except PalyraError:
@@ -97,7 +96,7 @@ class SkillStorage:
                     os.unlink(_name(path), dir_fd=folder)
 
     def paths(self, prefix: str) -> tuple[str, ...]:
-        """Every path that begins with the prefix, sorted."""
+        """Return every path that begins with the prefix, sorted."""
         with self._opened(create=False, shared=True) as folder:
             if folder is None:
                 return ()
@@ -110,7 +109,7 @@ class SkillStorage:
             return StoredValues(values=len(sizes), bytes=sum(sizes.values()))
 
     def erase(self) -> None:
-        """Every file, and the folder."""
+        """Delete every file, and the folder."""
         with self._opened(create=False) as folder:
             if folder is not None:
                 for name in os.listdir(folder):
@@ -119,8 +118,7 @@ class SkillStorage:
 
     @contextlib.contextmanager
     def _opened(self, *, create: bool, shared: bool = False) -> Iterator[int | None]:
-        """The directory, held against others for as long, or only against those that change something; None where
-        nothing was ever kept."""
+        """Lock and give the directory, or None if it does not exist. A shared lock excludes only writers."""
         try:
             if create:
                 self._folder.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
@@ -145,12 +143,12 @@ class SkillStorage:
 
 
 class SkillFolders:
-    """Where each skill's values are, beneath the state directory. Ids are those of manifests: no text with a slash."""
+    """The folders of all skills, below the state directory. Ids come from manifests and have no slash."""
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
 
-    def of(self, skill_id: str, *, most_bytes: int = 0, require_kept: Callable[[], None] = _anybody) -> SkillStorage:
+    def of(self, skill_id: str, *, most_bytes: int = 0, require_kept: Callable[[], None] = _permit) -> SkillStorage:
         folder = self._state.path(_DATA.format(skill_id=skill_id))
         return SkillStorage(folder, most_bytes=most_bytes, require_kept=require_kept)
 
@@ -200,7 +198,7 @@ def _value(folder: int, path: str) -> bytes | None:
 
 
 def _path(folder: int, name: str) -> str | None:
-    """The path that a file holds the value of; None for a file that is none of ours."""
+    """Return the path of the value in a file, or None for a file of another format."""
     file = _file(folder, name)
     if file is None:
         return None
@@ -213,21 +211,20 @@ def _path(folder: int, name: str) -> str | None:
     return path if magic == _MAGIC and _name(path) == name else None
 
 
-# Threads for what skills store. The disk makes whoever uses it wait, and so does another who uses the same folder: a
-# skill that asks for much keeps itself waiting, and nobody else in the daemon.
-
 R = TypeVar("R")
-# Skills that use their storage at once. Each has one thread at most: its folder is one's alone for as long.
+# Skills that use their storage at once. Each skill has at most one thread, because a call locks its folder.
 MAX_STORAGE_THREADS: Final = 4
 
 
 class StorageThreads:
+    """Threads for storage. The disk and the folder's lock block, so a busy skill delays itself and no other."""
+
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(MAX_STORAGE_THREADS, thread_name_prefix="palyra-skill-storage")
         self._turns: dict[str, asyncio.Semaphore] = {}
 
     async def run(self, skill_id: str, work: Callable[[], R]) -> R:
-        """In its turn. Who waits no longer leaves a thread at work: the turn ends with that."""
+        """Run the work in the skill's turn. A cancelled caller leaves the thread at work until the turn ends."""
         turn = self._turns.setdefault(skill_id, asyncio.Semaphore(1))
         await turn.acquire()
         try:
@@ -242,5 +239,5 @@ class StorageThreads:
 def _end(turn: asyncio.Semaphore, working: "asyncio.Future[object]") -> None:
     turn.release()
     if not working.cancelled():
-        # Told to whoever waits; nobody may.
+        # Retrieve the exception so asyncio does not log it.
         working.exception()

@@ -1,4 +1,4 @@
-"""A skill in use as the pipeline sees it: one tool for each entry point, with what its manifest was granted."""
+"""The tools of a skill in use: one for each entry point, with the grants and limits of its manifest."""
 
 import secrets as random
 from collections.abc import Iterator
@@ -32,19 +32,19 @@ DEFAULT_STORAGE_BYTES: Final = 1_048_576
 
 
 class ActiveTool(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry point of a skill in use. ``module`` has no bytes: those are kept until they are compiled."""
+    """One entry point of a skill in use. ``module`` is without its bytes, which ``ActiveSkills`` keeps."""
 
     spec: ToolSpec
     tool: SkillTool
     module: ResolvedInstalledSkillModule
-    # What every call of it begins with.
+    # The limits and grants of every call, before policy and budget.
     limits: RuntimeLimits
     grants: CapabilityGrantSet
     # The hosts of the manifest that the settings allow too, rules with a star among them.
     hosts: tuple[HostRule, ...]
 
     @property
-    def asked(self) -> Capabilities:
+    def requested(self) -> Capabilities:
         return self.module.manifest.capabilities
 
 
@@ -52,15 +52,15 @@ def active_tools(
     module: ResolvedInstalledSkillModule, wasm: WasmSettings, egress: EgressSettings
 ) -> tuple[ActiveTool, ...]:
     bare = msgspec.structs.replace(module, module_bytes=b"")
-    asked = module.manifest.capabilities
+    requested = module.manifest.capabilities
     return tuple(
         ActiveTool(
             spec=skill_spec(bare, tool, wasm, egress),
             tool=tool,
             module=bare,
-            limits=skill_limits(asked, wasm),
-            grants=skill_grants(asked),
-            hosts=reachable(asked.http_egress_allowlist, egress.allowed_hosts),
+            limits=skill_limits(requested, wasm),
+            grants=skill_grants(requested),
+            hosts=reachable(requested.http_egress_allowlist, egress.allowed_hosts),
         )
         for tool in module.tools
     )
@@ -69,11 +69,11 @@ def active_tools(
 def skill_spec(
     module: ResolvedInstalledSkillModule, tool: SkillTool, wasm: WasmSettings, egress: EgressSettings
 ) -> ToolSpec:
-    asked = module.manifest.capabilities
-    hosts = reachable(asked.http_egress_allowlist, egress.allowed_hosts)
-    touches = AccessedResources(hosts=tuple(map(str, hosts)), secrets=asked.secrets)
-    reserved = {BudgetKind.WASM_FUEL: skill_limits(asked, wasm).fuel_budget}
-    if asked.http_egress_allowlist:
+    requested = module.manifest.capabilities
+    hosts = reachable(requested.http_egress_allowlist, egress.allowed_hosts)
+    touches = AccessedResources(hosts=tuple(map(str, hosts)), secrets=requested.secrets)
+    reserved = {BudgetKind.WASM_FUEL: skill_limits(requested, wasm).fuel_budget}
+    if requested.http_egress_allowlist:
         reserved[BudgetKind.EGRESS_BYTES] = egress.max_call_bytes
     return ToolSpec(
         name=module.manifest.tool_name(tool),
@@ -81,7 +81,7 @@ def skill_spec(
         description=tool.description,
         input_schema=tool.input_schema,
         output_schema=tool.output_schema,
-        metadata=ToolMetadata(capabilities=tool_capabilities(asked), grave=tool.risk is ToolRisk.HIGH),
+        metadata=ToolMetadata(capabilities=tool_capabilities(requested), grave=tool.risk is ToolRisk.HIGH),
         tier=ToolTier.A,
         executor=WASM_EXECUTOR,
         skill=SkillOfTool(entity=module.entity(), entrypoint=tool.id, digest=module.digest),
@@ -93,22 +93,22 @@ def skill_spec(
     )
 
 
-def tool_capabilities(asked: Capabilities) -> frozenset[ToolCapability]:
-    """What the skill asks for in the words that every tool is judged by."""
+def tool_capabilities(requested: Capabilities) -> frozenset[ToolCapability]:
+    """Map the capabilities of a manifest to those of tools."""
     mapped = {
-        ToolCapability.NETWORK: asked.http_egress_allowlist,
-        ToolCapability.SECRETS_READ: asked.secrets,
-        ToolCapability.FILESYSTEM_READ: asked.filesystem.read_roots or asked.filesystem.write_roots,
-        ToolCapability.FILESYSTEM_WRITE: asked.filesystem.write_roots,
-        ToolCapability.DEVICE: asked.device or asked.node,
-        ToolCapability.CHANNELS: asked.channels,
+        ToolCapability.NETWORK: requested.http_egress_allowlist,
+        ToolCapability.SECRETS_READ: requested.secrets,
+        ToolCapability.FILESYSTEM_READ: requested.filesystem.read_roots or requested.filesystem.write_roots,
+        ToolCapability.FILESYSTEM_WRITE: requested.filesystem.write_roots,
+        ToolCapability.DEVICE: requested.device or requested.node,
+        ToolCapability.CHANNELS: requested.channels,
     }
     return frozenset(capability for capability, wanted in mapped.items() if wanted)
 
 
-def skill_limits(asked: Capabilities, wasm: WasmSettings) -> RuntimeLimits:
-    """The manifest's quotas where it has some, within the settings."""
-    quotas, usual = asked.quotas, default_limits(wasm)
+def skill_limits(requested: Capabilities, wasm: WasmSettings) -> RuntimeLimits:
+    """Apply the quotas of the manifest, within the settings."""
+    quotas, usual = requested.quotas, default_limits(wasm)
     wanted = msgspec.structs.replace(
         usual,
         fuel_budget=quotas.fuel_budget or usual.fuel_budget,
@@ -118,7 +118,7 @@ def skill_limits(asked: Capabilities, wasm: WasmSettings) -> RuntimeLimits:
 
 
 def call_limits(plan: ExecutionPlan, limits: RuntimeLimits) -> RuntimeLimits:
-    """Made stricter by the run's budget and by what policy obliges this call to."""
+    """Restrict the limits by the run's budget and by the obligations of policy."""
     memory = plan.obligations.memory_bytes
     fuel = plan.granted.get(BudgetKind.WASM_FUEL, limits.fuel_budget)
     if memory is None and fuel >= limits.fuel_budget and plan.max_output_bytes >= limits.max_output_bytes:
@@ -131,21 +131,24 @@ def call_limits(plan: ExecutionPlan, limits: RuntimeLimits) -> RuntimeLimits:
     )
 
 
-def skill_grants(asked: Capabilities) -> CapabilityGrantSet:
-    """Every line of the manifest has its handle, allowed by the settings or not: numbers in a module stay right."""
-    roots = {*asked.filesystem.read_roots, *asked.filesystem.write_roots}
+def skill_grants(requested: Capabilities) -> CapabilityGrantSet:
+    """Grant a handle for every line of the manifest, so that the numbers in a module stay right.
+
+    A line that the settings do not allow has a handle too; its use is refused.
+    """
+    roots = {*requested.filesystem.read_roots, *requested.filesystem.write_roots}
     return CapabilityGrantSet(
-        http_hosts=asked.http_egress_allowlist,
-        secret_keys=asked.secrets,
-        revealable_secrets=asked.reveal_secrets,
+        http_hosts=requested.http_egress_allowlist,
+        secret_keys=requested.secrets,
+        revealable_secrets=requested.reveal_secrets,
         storage_prefixes=tuple("" if root == STAR else root for root in roots),
-        channels=asked.channels,
+        channels=requested.channels,
     )
 
 
 def call_grants(active: ActiveTool, now_ms: int) -> CapabilityGrantSet:
-    """With the time and the random bytes of this call, where the manifest asks for them."""
-    wasi = active.asked.wasi
+    """Add the time and the random bytes of this call, if the manifest requests them."""
+    wasi = active.requested.wasi
     if WasiGroup.CLOCKS not in wasi and WasiGroup.RANDOM not in wasi:
         return active.grants
     return msgspec.structs.replace(
@@ -160,28 +163,26 @@ def guest_input(active: ActiveTool, arguments: Any) -> bytes:
     return msgspec.json.encode(configured_input(module.manifest, arguments, module.configuration))
 
 
-# What of a manifest's request the settings do not give: shown before a version is put in use, not found out later.
-
-
 def gets_less(
-    asked: Capabilities, wasm: WasmSettings, egress: EgressSettings, tools: ToolsSettings
+    requested: Capabilities, wasm: WasmSettings, egress: EgressSettings, tools: ToolsSettings
 ) -> tuple[GetsLess, ...]:
-    """In the words of the request. A policy, or a run's budget, may make less of it still, call by call.
+    """List the requests of a manifest that the settings do not grant in full, for its review.
 
-    An approval outlasts a switch that is off: what holds when it is on again is said, too.
+    Policy and a run's budget may restrict each call further. The list is complete even if skills are switched off: an
+    approval stays in force until they are switched on.
     """
-    return (*_at_all(wasm), *_hosts(asked, egress), *_quotas(asked, wasm, tools))
+    return (*_at_all(wasm), *_hosts(requested, egress), *_quotas(requested, wasm, tools))
 
 
 def _at_all(wasm: WasmSettings) -> Iterator[GetsLess]:
-    """Every skill asks for this one, also one that asks for nothing else."""
+    # Every skill requests this, also one that requests nothing else.
     if not wasm.enabled:
         yield GetsLess(asked=RUN_LINE, gets="nothing at all while skills are switched off", setting="wasm.enabled")
 
 
-def _hosts(asked: Capabilities, egress: EgressSettings) -> Iterator[GetsLess]:
+def _hosts(requested: Capabilities, egress: EgressSettings) -> Iterator[GetsLess]:
     private, plain = parse_rules(egress.private_targets), parse_rules(egress.plain_targets)
-    for host in asked.http_egress_allowlist:
+    for host in requested.http_egress_allowlist:
         reached = [str(rule) for rule in reachable((host,), egress.allowed_hosts)]
         if host not in reached:
             yield GetsLess(asked=host_line(host), gets=", ".join(reached) or "no host", setting="egress.allowed_hosts")
@@ -190,8 +191,10 @@ def _hosts(asked: Capabilities, egress: EgressSettings) -> Iterator[GetsLess]:
 
 
 def _closed(host: str, private: tuple[HostRule, ...], plain: tuple[HostRule, ...]) -> GetsLess | None:
-    """An address that is allowed, and in a range that only the operator opens, or nobody. Which addresses a name has
-    is seen when it is used."""
+    """Check a line with an address against the ranges that only the operator opens, or nobody.
+
+    The addresses of a name are judged when it is used.
+    """
     rule = HostRule.parse(host)
     lies_in = range_of(rule.host) if rule.is_address and not rule.below else None
     if lies_in is None:
@@ -207,8 +210,10 @@ def _closed(host: str, private: tuple[HostRule, ...], plain: tuple[HostRule, ...
 
 
 def _plain(host: str, plain: tuple[HostRule, ...]) -> GetsLess | None:
-    """A host that the operator has spoken to without TLS: attached secrets go along, for everybody on the way to read.
-    What a line with a star means is known when it is used."""
+    """Check a host that the operator reaches without TLS: attached secrets travel readable.
+
+    The host of a line with a star is judged when it is used.
+    """
     rule = HostRule.parse(host)
     target = target_of(rule, plain)
     if rule.below or target.scheme == "https" or in_clear(target, plain):
@@ -216,8 +221,8 @@ def _plain(host: str, plain: tuple[HostRule, ...]) -> GetsLess | None:
     return GetsLess(asked=host_line(host), gets="requests and secrets without TLS", setting="egress.plain_targets")
 
 
-def _quotas(asked: Capabilities, wasm: WasmSettings, tools: ToolsSettings) -> Iterator[GetsLess]:
-    quotas, got = asked.quotas, skill_limits(asked, wasm)
+def _quotas(requested: Capabilities, wasm: WasmSettings, tools: ToolsSettings) -> Iterator[GetsLess]:
+    quotas, got = requested.quotas, skill_limits(requested, wasm)
     bounded = (
         ("fuel_budget", quotas.fuel_budget, got.fuel_budget, "wasm.max_fuel"),
         ("max_memory_bytes", quotas.max_memory_bytes, got.max_memory_bytes, "wasm.memory_bytes"),
@@ -230,7 +235,7 @@ def _quotas(asked: Capabilities, wasm: WasmSettings, tools: ToolsSettings) -> It
 
 
 def _time(wanted: int, tools: ToolsSettings) -> Iterator[GetsLess]:
-    """A guest has no longer than its call, and a call that names no deadline has the usual one."""
+    """Compare the requested time with the deadlines: a guest ends with its call."""
     line, most = quota_line("timeout_ms", wanted), tools.max_timeout_ms
     if most < wanted:
         yield GetsLess(asked=line, gets=str(most), setting="tools.max_timeout_ms")

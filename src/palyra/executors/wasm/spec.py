@@ -1,4 +1,4 @@
-"""What every call of tier A is bound by, whatever it runs."""
+"""The limits of tier A, and the spec of ``plugin.run``."""
 
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ ENFORCEABLE: Final = frozenset(("timeout_ms", "max_output_bytes", "memory_bytes"
 
 
 def most_limits(wasm: WasmSettings) -> RuntimeLimits:
-    """The most that any guest gets, whatever its manifest asks for."""
+    """Return the most that any guest gets."""
     return RuntimeLimits(
         fuel_budget=max(wasm.fuel, wasm.max_fuel),
         max_memory_bytes=wasm.memory_bytes,
@@ -29,8 +29,6 @@ def most_limits(wasm: WasmSettings) -> RuntimeLimits:
 def default_limits(wasm: WasmSettings) -> RuntimeLimits:
     return msgspec.structs.replace(most_limits(wasm), fuel_budget=wasm.fuel)
 
-
-# ``plugin.run``: one WebAssembly module without any capability, as a tool. Its spec, and who may run what.
 
 PLUGIN_RUN: Final = "plugin.run"
 _TEXT: Final = {"type": "string"}
@@ -48,7 +46,7 @@ INPUT_SCHEMA: Final[dict[str, Any]] = {
             "maxLength": 4096,
             "description": "A module file of the workspace instead; for operators, where wasm.workspace_modules is on.",
         },
-        "tool": {**_NAME, "description": "The name that the module is told to be called by."},
+        "tool": {**_NAME, "description": "The tool name that the module gets."},
         "input": {
             "description": "The JSON value that the module gets. It has no member _config: that is an operator's."
         },
@@ -92,7 +90,7 @@ class ModuleTooLarge(LimitExceeded):
 
 
 class WasmPluginRunnerPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings let plugins do: whether they run, from where, and with how much."""
+    """The settings about plugins: whether they run, which modules, and with which limits."""
 
     enabled: bool
     workspace_modules: bool
