@@ -27,7 +27,7 @@ from palyra.devicelink.server.listener import DeviceListener
 from palyra.errors import PalyraError
 from palyra.executors.worker.leased_calls import WorkerCalls
 from palyra.fleet.agent.agent import End, WorkerAgent
-from palyra.fleet.agent.attesting import WorkerFacts
+from palyra.fleet.agent.facts import WorkerFacts
 from palyra.fleet.agent.note_folder import NoteFolder
 from palyra.fleet.agent.scratch import ScratchFolder
 from palyra.fleet.domain import commands
@@ -466,7 +466,7 @@ class WorkerAgentHarness:
             scratches=ScratchFolder(self.home.path("scratch"), remove_tree=remove_tree),
             notes=NoteFolder(self.home),
             egress=None,
-            tells=self.watcher,
+            observer=self.watcher,
             clock=clock,
             draw=random.random,
         )

@@ -119,7 +119,7 @@ def measure(invocation: Invocation) -> None:
     """Print the digests that this worker attests, to be pinned in the daemon's settings."""
     import msgspec
 
-    from palyra.fleet.agent.attesting import measure as measure_build
+    from palyra.fleet.agent.facts import measure as measure_build
 
     found = msgspec.structs.asdict(measure_build(image_digest=invocation.settings.worker.image_digest_sha256))
     invocation.output.data(found, lambda data: labelled(tuple((name, value) for name, value in data.items())))

@@ -19,10 +19,10 @@ from palyra.devicelink.limits import MAX_DEVICE_NAME_CHARS
 from palyra.devicelink.pairing.code import DeviceFacts, PairingCode, ServerAddress
 from palyra.executors.worker.leased_calls import LeasedCallSettings, WorkerCalls
 from palyra.fleet.agent.agent import End, WorkerAgent
-from palyra.fleet.agent.attesting import MeasuredBuild, WorkerFacts, measure
+from palyra.fleet.agent.facts import MeasuredBuild, WorkerFacts, measure
 from palyra.fleet.agent.link import LinkLost, WorkerLink
-from palyra.fleet.agent.messages import EgressOfLease
 from palyra.fleet.agent.note_folder import NoteFolder
+from palyra.fleet.agent.ports import EgressOfLease
 from palyra.fleet.agent.scratch import ScratchFolder
 from palyra.fleet.egress.handover_client import ProxyOfWorker
 from palyra.identity.device import DeviceKind
@@ -121,7 +121,7 @@ class WorkerHost:
             scratches=ScratchFolder(self._state.path(SCRATCH), remove_tree=remove_tree),
             notes=NoteFolder(self._state),
             egress=egress,
-            tells=_Told(self._folder, self._say, self._clock),
+            observer=_Observer(self._folder, self._say, self._clock),
             clock=self._clock,
             draw=random.random,
         )
@@ -133,8 +133,8 @@ class WorkerHost:
         )
 
 
-class _Told:
-    """What happens, for a person who reads along and for the status command."""
+class _Observer:
+    """Prints lines for a person, and writes the state for the status command."""
 
     def __init__(self, folder: PairingFolder, say: Callable[[str], None], clock: SystemClock) -> None:
         self._folder = folder

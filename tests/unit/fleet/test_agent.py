@@ -272,7 +272,7 @@ async def test_a_worker_says_nothing_of_a_lease_that_it_has_told_of_or_that_is_n
         (harness.folder / "precious").mkdir()
         outside = msgspec.structs.replace(lease, lease_id="../../precious")
         fleet.ask_for(outside)
-        await eventually(lambda: any("what is no id" in said for said in harness.watcher.said))
+        await eventually(lambda: any("whose id is malformed" in said for said in harness.watcher.said))
         other = await fleet.lease(harness.worker_id, "echo", ECHO)
         await fleet.settled(other)
         assert fleet.disclaimed == [] and (harness.folder / "precious").exists()

@@ -10,7 +10,6 @@ import pytest
 from fakes.worker_agent_harness import WorkerAgentHarness, worker_agent_harness
 from palyra.devicelink.agent.identity import HeldIdentity
 from palyra.fleet.agent.link import LinkLost, LossKind, WorkerLink
-from palyra.fleet.agent.messages import Heard, Welcomed
 from palyra.fleet.domain.workspace_scope import ArtifactRef
 from palyra.wire.worker.v1 import worker_pb2 as wire
 
@@ -40,17 +39,17 @@ async def test_artifacts_travel_whole_both_ways(tmp_path: Path) -> None:
 
 async def test_what_gathered_goes_in_one_message_and_the_stream_ends_when_we_say_so(tmp_path: Path) -> None:
     async with worker_agent_harness(tmp_path) as harness:
-        link, heard = link_of(harness), list[Heard]()
+        link, received = link_of(harness), list[wire.DaemonCommand]()
         link.send(hello=wire.Hello(protocol_version=1, boot_id="b", slots=1))
         for _ in range(5):
             link.send(heartbeat=wire.Heartbeat())
-        link.say_no_more()
+        link.finish_sending()
         with pytest.raises(LinkLost) as lost:
-            await asyncio.wait_for(link.stream(heard.append), 30)
+            await asyncio.wait_for(link.stream(received.append), 30)
         assert lost.value.kind is LossKind.UNREACHABLE and len(harness.fleet.beats) == 5
         assert harness.fleet.hellos[0].boot_id == "b" and not lost.value.final
         await link.close()
-        assert not heard or isinstance(heard[0], Welcomed)
+        assert not received or received[0].HasField("welcome")
 
 
 async def test_nobody_there_a_refusal_and_what_is_not_implemented_are_told_apart(tmp_path: Path) -> None:

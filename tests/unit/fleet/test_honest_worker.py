@@ -1,4 +1,4 @@
-"""The worker's own book and the ledger's rules with a bad line between them: whatever is lost, late or said twice,
+"""The worker's own machine and the ledger's rules with a bad line between them: whatever is lost, late or said twice,
 however the clock, the daemon, the worker's disk and a person get between, an honest worker is never taken for a liar.
 """
 
@@ -15,9 +15,8 @@ from fakes.journal_harness import StillClock
 from fakes.lease_offers import OFFER
 from fakes.memory_fleet import MemoryFleet
 from palyra.fleet.agent import lease_machine
-from palyra.fleet.agent.lease import NoRoom
+from palyra.fleet.agent.lease import NoRoom, OwedLease
 from palyra.fleet.agent.lease_machine import LeaseMachine, LeaseStage
-from palyra.fleet.agent.messages import Owed
 from palyra.fleet.domain import commands
 from palyra.fleet.domain.manager import WorkerFleetManager, due
 from palyra.fleet.domain.worker import WorkerLifecycleState as State
@@ -36,8 +35,8 @@ class Life:
         self.clock = StillClock()
         self.harness = FleetPeers()
         self.ledger = MemoryFleet(self.clock, WorkerFleetManager(POLICY))
-        # The worker: its book, the leases that are noted on its disk, and its workspaces.
-        self.book = LeaseMachine(2)
+        # The worker: its machine, the leases that are noted on its disk, and its workspaces.
+        self.machine = LeaseMachine(2)
         self.leases: dict[str, Any] = {}
         self.noted: set[str] = set()
         self.workspaces: set[str] = set()
@@ -74,7 +73,7 @@ class Life:
     def connect(self) -> None:
         if self.is_up:
             return
-        self.named = frozenset(self.book.name_open())
+        self.named = frozenset(self.machine.name_open())
         decision = self.do(self.harness.open_session(WORKER, named=self.named, slots=2))
         worker = decision.worker
         if decision.refusal is not None or worker is None or not worker.connected:
@@ -91,7 +90,7 @@ class Life:
         arrived = self.chance.randrange(len(self.up) + 1)
         self.late, self.up, self.down = self.late + self.up[:arrived], [], []
         self.is_up = self.attested = False
-        self.book.disconnected()
+        self.machine.on_disconnect()
 
     def hang_up(self) -> None:
         if self.is_up:
@@ -106,37 +105,37 @@ class Life:
 
     # The worker.
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         if not self.down:
             return
         kind, about = self.down.pop(0)
         match kind:
             case "welcome":
                 for lease_id in about:
-                    self.carry_out(self.book.stop(lease_id, "void"))
+                    self.carry_out(self.machine.stop(lease_id, "void"))
                 self.beat()
             case "challenge":
                 self.say("attestation", self.record)
             case "attested":
                 self.attested = True
-                self.carry_out(self.book.accepted_attestation())
+                self.carry_out(self.machine.on_attested())
             case "offer":
                 self.leases[about.lease_id] = about
                 offer = msgspec.structs.replace(OFFER, lease_id=about.lease_id, fence=about.fence, nonce=about.nonce)
-                self.carry_out(self.book.offered(offer))
+                self.carry_out(self.machine.on_offer(offer))
             case "cancel":
-                self.carry_out(self.book.stop(about, "cancelled"))
+                self.carry_out(self.machine.stop(about, "cancelled"))
             case "owed":
-                self.carry_out(self.book.owed(Owed(about.lease_id, about.fence, about.nonce)), about)
+                self.carry_out(self.machine.on_owed(OwedLease(about.lease_id, about.fence, about.nonce)), about)
             case "answer":
-                self.carry_out(self.book.answered(*about))
+                self.carry_out(self.machine.on_answer(*about))
 
     def carry_out(self, these: Any, about: Any = None) -> None:
         for command in these:
             match command:
                 case lease_machine.Decline(lease_id, _, _):
                     self.say("declined", lease_id)
-                case lease_machine.Tell(lease_id) if self.attested:
+                case lease_machine.Report(lease_id) if self.attested:
                     self.say("settlement", (lease_id, self.clock.now))
                 case lease_machine.Disclaim() if self.attested:
                     self.say("disclaimer", (about, self.clock.now))
@@ -144,7 +143,7 @@ class Life:
                     self.noted.discard(lease_id)
 
     def running(self) -> list[str]:
-        return [one for one, stage in self.book.stages.items() if stage in (LeaseStage.RUNNING, LeaseStage.STOPPING)]
+        return [one for one, stage in self.machine.stages.items() if stage in (LeaseStage.RUNNING, LeaseStage.STOPPING)]
 
     def note(self) -> None:
         """A lease is noted and gets its place; or its worker's disk is full."""
@@ -155,11 +154,11 @@ class Life:
         if self.chance.random() < 0.7:
             self.noted.add(lease_id)
             self.workspaces.add(lease_id)
-        elif self.book.may_decline(lease_id):
-            self.book.dropped(lease_id, NoRoom("the disk is full"))
+        elif self.machine.may_decline(lease_id):
+            self.machine.drop(lease_id, NoRoom("the disk is full"))
             self.say("declined", lease_id)
         else:
-            self.carry_out(self.book.ended(lease_id))
+            self.carry_out(self.machine.on_end(lease_id))
 
     def work(self) -> None:
         """Output of one that runs, or its end."""
@@ -171,7 +170,7 @@ class Life:
             self.say("output", lease_id)
             return
         self.workspaces.discard(lease_id)
-        self.carry_out(self.book.ended(lease_id))
+        self.carry_out(self.machine.on_end(lease_id))
 
     def beat(self) -> None:
         self.say("heartbeat", len(self.workspaces))
@@ -282,10 +281,10 @@ class Life:
         """Nothing that the worker has to do takes it as long as the grace: a void lease's place is gone by then."""
         passed = self.chance.choice([10, 500, 2_000, 16_000, 16_000])
         for lease_id in self.running() if passed > POLICY.settle_grace_ms else ():
-            if self.book.stages[lease_id] is LeaseStage.STOPPING:
+            if self.machine.stages[lease_id] is LeaseStage.STOPPING:
                 self.workspaces.discard(lease_id)
                 self.noted.add(lease_id)
-                self.carry_out(self.book.ended(lease_id))
+                self.carry_out(self.machine.on_end(lease_id))
         self.clock.now += passed
 
 
@@ -294,7 +293,7 @@ def test_an_honest_worker_is_never_taken_for_a_liar(seed: int) -> None:
     life = Life(seed)
     life.connect()
     steps = {
-        life.hear: 60,
+        life.receive: 60,
         life.read: 60,
         life.lease: 12,
         life.note: 12,

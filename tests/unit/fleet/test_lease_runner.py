@@ -14,8 +14,8 @@ from palyra.fleet.agent import lease_runner
 from palyra.fleet.agent.lease import Interrupted, LeaseNote, LeaseOffer
 from palyra.fleet.agent.lease_runner import LeaseRunner
 from palyra.fleet.agent.link import LinkLost, LossKind
-from palyra.fleet.agent.messages import CallEnd, OutputSink, Place
-from palyra.fleet.agent.scratch import Residue, ScratchFolder
+from palyra.fleet.agent.ports import CallEnd, OutputSink
+from palyra.fleet.agent.scratch import Residue, Scratch, ScratchFolder
 from palyra.fleet.domain.lease import LeaseOutcome
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.sandbox.layers.workspace_scan import remove_tree
@@ -38,9 +38,9 @@ class Calls:
     def require_offered(self, offer: LeaseOffer) -> None:
         pass
 
-    async def perform(self, offer: LeaseOffer, place: Place, timeout_ms: int, sink: OutputSink) -> CallEnd:
+    async def perform(self, offer: LeaseOffer, scratch: Scratch, timeout_ms: int, sink: OutputSink) -> CallEnd:
         self.begun.set()
-        result = self.act(place.workspace)
+        result = self.act(scratch.workspace)
         if self.forever:
             await asyncio.Event().wait()
         return CallEnd(outcome=LeaseOutcome.SUCCEEDED, result=result, executor="builtin")
@@ -219,6 +219,6 @@ async def test_what_stays_is_told_and_not_hidden(tmp_path: Path, monkeypatch: py
 async def test_a_lease_of_an_earlier_life_is_ended_as_interrupted(tmp_path: Path) -> None:
     harness = GatewayHarness(tmp_path, Calls(), Line())
     harness.scratches.make(OFFER.lease_id)
-    note = await harness.runner.unfinished(LeaseNote.of(OFFER, 5), Interrupted("the worker stopped"))
+    note = await harness.runner.end_unfinished(LeaseNote.of(OFFER, 5), Interrupted("the worker stopped"))
     assert note.end is not None and note.end.outcome is LeaseOutcome.FAILED and note.end.started_ms == 5
     assert (note.end.error or {})["code"] == "worker.interrupted" and harness.scratches.names() == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.fleet.agent.attesting import build_digest, measure, package_folder
+from palyra.fleet.agent.facts import build_digest, measure, package_folder
 from palyra.fleet.agent.lease import ImageFileBad
 
 
@@ -53,7 +53,7 @@ def test_every_change_shows(package: Path) -> None:
 
 
 def test_this_program_measures_itself() -> None:
-    assert (package_folder() / "fleet" / "agent" / "attesting.py").is_file()
+    assert (package_folder() / "fleet" / "agent" / "facts.py").is_file()
     found = measure(image_file=Path("/nonexistent/image.json"))
     assert len(found.build_digest_sha256) == 64 and found.image_digest_sha256 == ""
 

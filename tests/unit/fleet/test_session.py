@@ -11,8 +11,7 @@ from fakes.worker_agent_harness import Watcher, WorkerAgentHarness, worker_agent
 from palyra.clock import SystemClock
 from palyra.devicelink.agent.identity import HeldIdentity
 from palyra.errors import Unavailable
-from palyra.fleet.agent import messages as said
-from palyra.fleet.agent.attesting import WorkerFacts
+from palyra.fleet.agent.facts import WorkerFacts
 from palyra.fleet.agent.link import LossKind
 from palyra.fleet.agent.session import Session
 from palyra.fleet.domain.signed_statement import SignedStatement
@@ -33,14 +32,14 @@ class Leases:
     def name_open(self) -> tuple[str, ...]:
         return self.open_ids
 
-    def welcomed(self, welcome: said.Welcomed) -> None:
+    def on_welcome(self, welcome: Any) -> None:
         self.grace = welcome.settle_grace_ms
 
-    def attested(self, link: Any) -> None:
+    def on_attested(self, link: Any) -> None:
         self.online.set()
 
-    def heard(self, heard: Any) -> None:
-        self.got.append(heard)
+    def on_message(self, command: Any) -> None:
+        self.got.append(command)
 
 
 class NoProxy:
@@ -69,7 +68,7 @@ def session_of(harness: WorkerAgentHarness, leases: Leases, egress: NoProxy | No
         facts=FACTS,
         egress=egress,
         leases=leases,
-        tells=Watcher(),
+        observer=Watcher(),
         clock=SystemClock(),
         draw=random.random,
     )
@@ -89,10 +88,10 @@ async def test_it_says_hello_attests_beats_and_passes_on_what_is_about_leases(tm
         )
         harness.fleet.send(cancel=wire.LeaseCancel(lease_id="l", reason="r"))
         await harness.fleet.until(lambda: leases.got)
-        assert leases.got == [said.Cancelled("l", "r")]
+        assert [(each.cancel.lease_id, each.cancel.reason) for each in leases.got] == [("l", "r")]
         harness.fleet.cut()
         end = await asyncio.wait_for(life, 30)
-        assert (end.kind, end.of_use) == (LossKind.UNREACHABLE, True)
+        assert (end.kind, end.attested) == (LossKind.UNREACHABLE, True)
 
 
 @pytest.mark.parametrize(("there", "answer"), [(False, ""), (True, "egress_binding.unknown_egress")])
@@ -106,7 +105,7 @@ async def test_a_proxy_that_gives_no_binding_is_said_and_one_that_nobody_knows_i
         assert harness.fleet.attestation_answers == [answer]
         if answer:
             end = await asyncio.wait_for(life, 30)
-            assert (end.kind, end.of_use) == (LossKind.TURNED_AWAY, False) and answer in end.why
+            assert (end.kind, end.attested) == (LossKind.TURNED_AWAY, False) and answer in end.why
         else:
             await asyncio.wait_for(leases.online.wait(), 30)
             harness.fleet.cut()

@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from fakes.lease_offers import OFFER
-from palyra.fleet.agent import messages as said
-from palyra.fleet.agent.lease import LeaseEnd, LeaseNote
-from palyra.fleet.agent.link import heard, settlement
+from palyra.fleet.agent.lease import BadOffer, LeaseEnd, LeaseNote
+from palyra.fleet.agent.link import read_offer, to_settlement_event
 from palyra.fleet.domain.lease import LeaseOutcome
 from palyra.fleet.domain.settlement import CleanupProof, open_settlement
 from palyra.fleet.domain.signed_statement import SignedStatement
@@ -34,39 +33,18 @@ SENT = wire.LeaseOffer(
 
 
 def test_an_offer_is_read_as_it_was_meant() -> None:
-    assert heard(wire.DaemonCommand(lease=SENT)) == said.Offered(OFFER)
+    assert read_offer(SENT) == OFFER
 
 
 @pytest.mark.parametrize(
     ("field", "value"), [("arguments_json", b"{}"), ("obligations_json", b'{"x":1}'), ("argument_digest", "")]
 )
-def test_an_offer_that_cannot_be_read_can_still_be_declined(field: str, value: object) -> None:
+def test_an_offer_that_cannot_be_read_is_refused(field: str, value: object) -> None:
     sent = wire.LeaseOffer()
     sent.CopyFrom(SENT)
     setattr(sent, field, value)
-    found = heard(wire.DaemonCommand(lease=sent))
-    assert isinstance(found, said.Unreadable) and (found.lease_id, found.fence) == (OFFER.lease_id, 1)
-    assert found.refusal.code == "worker_offer.malformed"
-
-
-def test_every_other_command_has_its_value() -> None:
-    commands = {
-        "challenge": (wire.Challenge(nonce="n"), said.Challenged("n")),
-        "attestation_answer": (wire.AttestationAnswer(code="c", message="m"), said.AttestationAnswered("c", "m")),
-        "heartbeat_ack": (wire.HeartbeatAck(sequence=3), said.Acknowledged(3)),
-        "cancel": (wire.LeaseCancel(lease_id="l", reason="r" * 5000), said.Cancelled("l", "r" * 1024)),
-        "settlement_answer": (wire.SettlementAnswer(lease_id="l", code="c"), said.Answered("l", "c", "")),
-        "certificate_news": (
-            wire.CertificateNews(ca_bundle_pem=b"b", renew_now=True),
-            said.AuthoritiesChanged("b", True),
-        ),
-        "goodbye": (wire.Goodbye(code="g"), said.Dismissed("g")),
-    }
-    for name, (message, value) in commands.items():
-        assert heard(wire.DaemonCommand(**{name: message})) == value
-    welcome = heard(wire.DaemonCommand(welcome=wire.Welcome(session=2, void_lease_ids=["l"], settle_grace_ms=5)))
-    assert isinstance(welcome, said.Welcomed) and (welcome.session, welcome.void_lease_ids) == (2, ("l",))
-    assert heard(wire.DaemonCommand()) is None, "a later version's command"
+    with pytest.raises(BadOffer):
+        read_offer(sent)
 
 
 class Key:
@@ -102,7 +80,7 @@ def test_a_settlement_verifies_in_every_part() -> None:
         cleanup=proof,
     )
     key, note = Key(), LeaseNote.of(OFFER, 1).ended(end)
-    sent = settlement(note, "W1", key).settlement
+    sent = to_settlement_event(note, "W1", key).settlement
     statement = open_settlement(
         SignedStatement(sent.statement.payload, sent.statement.signature), key.signer.verifier()
     )
@@ -112,4 +90,4 @@ def test_a_settlement_verifies_in_every_part() -> None:
     assert len(sent.result_json) == statement.output_bytes
     assert msgspec.json.decode(sent.error_json)["code"] == statement.error_code == "a.b"
     with pytest.raises(ValueError, match="runs"):
-        settlement(LeaseNote.of(OFFER, 1), "W1", key)
+        to_settlement_event(LeaseNote.of(OFFER, 1), "W1", key)

@@ -22,7 +22,8 @@ from palyra.executors.tool_set import builtin_catalog
 from palyra.executors.wasm.executor import make_runtime, read_workspace_module, run_plugin
 from palyra.executors.wasm.spec import PLUGIN_RUN, WASM_EXECUTOR, NoModule, WasmPluginRunnerPolicy, most_limits
 from palyra.fleet.agent.lease import BadOffer, LeaseOffer, ToolNotOffered
-from palyra.fleet.agent.messages import CallEnd, EgressOfLease, OutputSink, Place
+from palyra.fleet.agent.ports import CallEnd, EgressOfLease, OutputSink
+from palyra.fleet.agent.scratch import Scratch
 from palyra.fleet.domain.lease import LeaseOutcome
 from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.domain.spec import ToolCapability, ToolSpec, ToolTier
@@ -101,7 +102,7 @@ class WorkerCalls:
     def is_protected(self, names: tuple[str, ...]) -> bool:
         return self._protected_names.match(names) is not None
 
-    async def perform(self, offer: LeaseOffer, place: Place, timeout_ms: int, sink: OutputSink) -> CallEnd:
+    async def perform(self, offer: LeaseOffer, scratch: Scratch, timeout_ms: int, sink: OutputSink) -> CallEnd:
         entry = self._catalog.entry(offer.tool)
         obliged = offer.obligations
         plan = ExecutionPlan(
@@ -109,7 +110,7 @@ class WorkerCalls:
             run_id=offer.run_id,
             tool=offer.tool,
             arguments=offer.arguments,
-            workspace=str(place.workspace),
+            workspace=str(scratch.workspace),
             timeout_ms=min(timeout_ms, obliged.timeout_ms or timeout_ms),
             max_output_bytes=min(offer.max_output_bytes, obliged.max_output_bytes or offer.max_output_bytes),
             tier=_tier_of(offer, entry.spec),
@@ -126,7 +127,6 @@ class WorkerCalls:
             error=ended.error,
             receipt=ended.receipt,
             executor=entry.spec.executor,
-            elapsed_ms=ended.elapsed_ms,
         )
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The worker's agent: stays connected, takes leases, and tells of each until the daemon has answered.
+"""The worker's agent: stays connected, runs leases, and reports the end of each until the daemon has answered.
 
 ``LeaseMachine`` decides about leases; the agent carries out its commands. Leases outlive connections: their ends are
 reported on the next connection.
@@ -6,44 +6,45 @@ reported on the next connection.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.devicelink.agent.backoff import Backoff
+from palyra.devicelink.agent.identity import HeldIdentity
 from palyra.errors import PalyraError
 from palyra.fleet import limits
 from palyra.fleet.agent import lease_machine
 from palyra.fleet.agent import link as wire_values
-from palyra.fleet.agent import messages as said
-from palyra.fleet.agent.attesting import WorkerFacts
-from palyra.fleet.agent.lease import Interrupted, LeaseNote, LeaseOffer, WorkerCertificateEnded, WorkerRefused
+from palyra.fleet.agent.facts import WorkerFacts
+from palyra.fleet.agent.lease import (
+    Interrupted,
+    LeaseNote,
+    LeaseOffer,
+    OwedLease,
+    WorkerCertificateEnded,
+    WorkerRefused,
+)
 from palyra.fleet.agent.lease_machine import LeaseMachine, LeaseStage
 from palyra.fleet.agent.lease_runner import LeaseRunner
 from palyra.fleet.agent.link import LossKind, WorkerLink
-from palyra.fleet.agent.messages import EgressOfLease, LeasedCalls, Tells, WorkerIdentity
 from palyra.fleet.agent.note_folder import NoteFolder
+from palyra.fleet.agent.ports import EgressOfLease, LeasedCalls, WorkerObserver
 from palyra.fleet.agent.scratch import ScratchFolder
-from palyra.fleet.agent.session import Session
+from palyra.fleet.agent.session import Session, SessionEnd
 from palyra.fleet.domain.lease import LeaseId
 from palyra.fleet.domain.settlement import LeaseDisclaimer, ResultTooLarge
 from palyra.fleet.limits import MAX_REASON_CHARS, OUTPUT_CHUNK_BYTES
 from palyra.wire.worker.v1 import worker_pb2 as wire
 
-# Output of one lease as it comes, in pieces, each with where it begins: for people who watch.
-
 _STREAMS: Final = {1: wire.OUTPUT_STREAM_STDOUT, 2: wire.OUTPUT_STREAM_STDERR}
 
 
-class Shows(Protocol):
-    def show(self, **event: Any) -> None: ...
+class OutputSender:
+    """Sends a lease's output in pieces, each with its offset. Output without a connection is skipped."""
 
-
-class ShownOutput:
-    """``link`` is the connection of the moment; what comes while there is none is not shown to anybody."""
-
-    def __init__(self, offer: LeaseOffer, link: Callable[[], Shows | None]) -> None:
+    def __init__(self, offer: LeaseOffer, link: Callable[[], WorkerLink | None]) -> None:
         self._offer = offer
         self._link = link
         self._offsets = dict.fromkeys(_STREAMS, 0)
@@ -52,7 +53,7 @@ class ShownOutput:
         for start in range(0, len(data), OUTPUT_CHUNK_BYTES):
             piece = data[start : start + OUTPUT_CHUNK_BYTES]
             if (link := self._link()) is not None:
-                link.show(
+                link.send_unless_full(
                     output=wire.OutputChunk(
                         lease_id=self._offer.lease_id,
                         fence=self._offer.fence,
@@ -65,7 +66,7 @@ class ShownOutput:
 
 
 class End(msgspec.Struct, frozen=True):
-    """``code`` names the error, or is empty where it was asked to stop."""
+    """``code`` names the error; it is empty after an orderly stop."""
 
     code: str
     message: str
@@ -74,14 +75,14 @@ class End(msgspec.Struct, frozen=True):
 class WorkerAgent:
     def __init__(
         self,
-        identity: WorkerIdentity,
+        identity: HeldIdentity,
         *,
         facts: WorkerFacts,
         calls: LeasedCalls,
         scratches: ScratchFolder,
         notes: NoteFolder,
         egress: EgressOfLease | None,
-        tells: Tells,
+        observer: WorkerObserver,
         clock: Clock,
         draw: Callable[[], float],
     ) -> None:
@@ -91,20 +92,20 @@ class WorkerAgent:
         self._scratches = scratches
         self._notes = notes
         self._egress = egress
-        self._tells = tells
+        self._observer = observer
         self._clock = clock
         self._draw = draw
         self._runner = LeaseRunner(
             scratches=scratches, calls=calls, clock=clock, connected=self._connected, proof_of=self._proof_line
         )
-        self._book = LeaseMachine(facts.slots, require=calls.require_offered)
+        self._machine = LeaseMachine(facts.slots, require=calls.require_offered)
         # Leases that have ended, until the daemon has answered.
         self._ended: dict[str, LeaseNote] = {}
         self._session: Session | None = None
-        # The connection on which the daemon listens.
+        # The connection that is attested; None while there is no such connection.
         self._link: WorkerLink | None = None
-        # Who waits for something to be so, until it is.
-        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        # Set at the next change of leases or connection, and replaced.
+        self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._grace_ms = 0
         # The number of the present connection.
@@ -112,11 +113,11 @@ class WorkerAgent:
         self._tasks: asyncio.TaskGroup
 
     def stop(self) -> None:
-        """In order: no new lease, running ones end or are ended, all are told of, then the farewell."""
+        """Stop in order: take no new lease, end the running ones, report them all, say goodbye."""
         self._stopping.set()
 
     async def run(self) -> End:
-        """Until it was stopped and its leases are told of, or until the daemon does not know it any more."""
+        """Run until the worker was stopped and has reported its leases, or until the daemon refuses it for good."""
         await self._recover()
         async with asyncio.TaskGroup() as self._tasks:
             connecting = self._tasks.create_task(self._stay_connected(), name="connection")
@@ -127,25 +128,25 @@ class WorkerAgent:
                 await self._wind_down()
                 connecting.cancel()
                 return End("", "stopped")
-            self._carry_out(self._book.stop_all("the worker ends"))
-            await self._until(lambda: not self._book.running)
+            self._carry_out(self._machine.stop_all("the worker ends"))
+            await self._until(lambda: not self._machine.running)
             return connecting.result()
 
     async def _recover(self) -> None:
-        """What an earlier life left: its leases are ended, their traces removed, and everything else too."""
+        """End the leases of an earlier life and remove all scratch folders."""
         notes = await asyncio.to_thread(self._notes.load)
         for lease_id in self._notes.unreadable:
-            self._tells.say(f"the note of lease {lease_id} cannot be read: nothing can be told of it")
+            self._observer.say(f"the note of lease {lease_id} cannot be read: its end is not reported")
         for note in notes:
             if note.end is None:
-                self._tells.say(f"lease {note.lease_id} was interrupted")
+                self._observer.say(f"lease {note.lease_id} was interrupted")
                 error = Interrupted("the worker stopped while it worked on this call")
-                note = await self._runner.unfinished(note, error)
+                note = await self._runner.end_unfinished(note, error)
                 await asyncio.to_thread(self._notes.write, note)
             self._ended[note.lease_id] = note
         for name in await asyncio.to_thread(self._scratches.names):
             await asyncio.to_thread(self._scratches.remove, name)
-        self._book = LeaseMachine(self._facts.slots, self._ended.values(), require=self._calls.require_offered)
+        self._machine = LeaseMachine(self._facts.slots, self._ended.values(), require=self._calls.require_offered)
 
     async def _stay_connected(self) -> End:
         backoff, refusals, tries = Backoff(), 0, 0
@@ -158,21 +159,21 @@ class WorkerAgent:
             tries += 1
             if end.kind is None:
                 continue
-            self._tells.say(f"no connection: {end.why}")
+            self._observer.say(f"no connection: {end.why}")
             refusals = refusals + 1 if end.kind is LossKind.REFUSED else 0
             if refusals >= limits.MAX_REFUSALS:
                 return End(WorkerRefused.code, f"the daemon does not know this worker: {end.why}")
-            backoff = Backoff().failed() if end.of_use else backoff.failed()
+            backoff = Backoff().failed() if end.attested else backoff.failed()
             await asyncio.sleep(backoff.delay_ms(self._draw()) / MS_PER_SECOND)
 
-    async def _connect(self, address: str) -> Any:
+    async def _connect(self, address: str) -> SessionEnd:
         self._session = Session(
             address,
             identity=self._identity,
             facts=self._facts,
             egress=self._egress,
             leases=self,
-            tells=self._tells,
+            observer=self._observer,
             clock=self._clock,
             draw=self._draw,
         )
@@ -182,68 +183,74 @@ class WorkerAgent:
             return end
         finally:
             self._session = self._link = None
-            self._book.disconnected()
-            self._tells.state("offline", why="" if end is None else end.why)
+            self._machine.on_disconnect()
+            self._observer.state("offline", why="" if end is None else end.why)
             self._note_change()
 
     @property
     def slots(self) -> int:
-        return self._book.slots
+        return self._machine.slots
 
     @property
     def running(self) -> int:
-        return self._book.running
+        return self._machine.running
 
     @property
     def workspaces(self) -> int:
-        return self._scratches.count()
+        return len(self._scratches.names())
 
     @property
     def open_ids(self) -> tuple[str, ...]:
-        return self._book.open_ids
+        return self._machine.open_ids
 
     def name_open(self) -> tuple[str, ...]:
-        return self._book.name_open()
+        return self._machine.name_open()
 
-    def welcomed(self, welcome: said.Welcomed) -> None:
+    def on_welcome(self, welcome: Any) -> None:
         self._grace_ms = welcome.settle_grace_ms
         self._session_number = welcome.session
         for lease_id in welcome.void_lease_ids:
-            self._carry_out(self._book.stop(lease_id, "the daemon gave the lease up"))
+            self._carry_out(self._machine.stop(lease_id, "the daemon gave the lease up"))
 
-    def attested(self, link: WorkerLink) -> None:
+    def on_attested(self, link: WorkerLink) -> None:
         self._link = link
-        self._tells.state("online", worker_id=self._identity.worker_id)
-        self._carry_out(self._book.accepted_attestation())
+        self._observer.state("online", worker_id=self._identity.worker_id)
+        self._carry_out(self._machine.on_attested())
         self._note_change()
 
-    def heard(self, heard: said.Heard) -> None:
-        match heard:
-            case said.Offered(offer):
-                self._carry_out(self._book.offered(offer))
-            case said.Unreadable(lease_id, fence, refusal):
-                self._decline(lease_id, fence, refusal)
-            case said.Cancelled(lease_id, reason):
-                self._carry_out(self._book.stop(lease_id, reason))
-            case said.Answered(lease_id, code, message):
-                if code:
-                    self._tells.say(f"the daemon's answer on lease {lease_id}: {code}: {message}")
-                self._carry_out(self._book.answered(lease_id, code, message))
-            case said.Owed():
-                self._owed(heard)
+    def on_message(self, command: Any) -> None:
+        match command.WhichOneof("command"):
+            case "lease":
+                sent = command.lease
+                try:
+                    offer = wire_values.read_offer(sent)
+                except PalyraError as refusal:
+                    self._decline(sent.lease_id, sent.fence, refusal)
+                else:
+                    self._carry_out(self._machine.on_offer(offer))
+            case "cancel":
+                self._carry_out(self._machine.stop(command.cancel.lease_id, command.cancel.reason[:MAX_REASON_CHARS]))
+            case "settlement_answer":
+                answer = command.settlement_answer
+                message = answer.message[:MAX_REASON_CHARS]
+                if answer.code:
+                    self._observer.say(f"the daemon's answer on lease {answer.lease_id}: {answer.code}: {message}")
+                self._carry_out(self._machine.on_answer(answer.lease_id, answer.code, message))
+            case "owed":
+                self._on_owed(OwedLease(command.owed.lease_id, command.owed.fence, command.owed.nonce))
 
     def _carry_out(self, commands: Iterable[lease_machine.Command]) -> None:
         for command in commands:
             match command:
                 case lease_machine.Accept(offer):
-                    self._begin(self._live(offer), f"lease {offer.lease_id}")
+                    self._begin(self._run_lease(offer), f"lease {offer.lease_id}")
                 case lease_machine.Decline(lease_id, fence, refusal):
                     self._decline(lease_id, fence, refusal)
                 case lease_machine.Stop(lease_id, reason):
-                    self._tells.say(f"lease {lease_id} is stopped: {reason}")
+                    self._observer.say(f"lease {lease_id} is stopped: {reason}")
                     self._runner.stop(lease_id)
-                case lease_machine.Tell(lease_id):
-                    self._tell(lease_id)
+                case lease_machine.Report(lease_id):
+                    self._report(lease_id)
                 case lease_machine.Restate(lease_id, code, message):
                     self._restate(lease_id, code, message)
                 case lease_machine.Disclaim(owed):
@@ -253,68 +260,68 @@ class WorkerAgent:
                     self._notes.forget(lease_id)
         self._note_change()
 
-    async def _live(self, offer: LeaseOffer) -> None:
-        """One lease: noted, run, noted as ended."""
+    async def _run_lease(self, offer: LeaseOffer) -> None:
+        """Note a lease on disk, run it, and note its end."""
         lease_id = offer.lease_id
         note = LeaseNote.of(offer, self._clock.now_ms())
         try:
             await asyncio.to_thread(self._notes.write, note)
         except PalyraError as error:
-            await self._not_begun(note, error)
+            await self._drop(note, error)
             return
-        stopped = self._book.stages[lease_id] is LeaseStage.STOPPING
-        sink = ShownOutput(offer, lambda: self._link)
+        stopped = self._machine.stages[lease_id] is LeaseStage.STOPPING
+        sink = OutputSender(offer, lambda: self._link)
         end = await self._runner.run(offer, grace_ms=self._grace_ms, sink=sink, stopped=stopped)
         note = note.ended(end)
         try:
             await asyncio.to_thread(self._notes.write, note)
         except PalyraError as error:
-            # It is told all the same; after a crash it would be told as interrupted.
-            self._tells.say(f"the end of lease {lease_id} could not be noted: {error.message}")
+            # The end is reported all the same. After a crash it would be reported as interrupted.
+            self._observer.say(f"the end of lease {lease_id} could not be noted: {error.message}")
         self._ended[lease_id] = note
-        self._carry_out(self._book.ended(lease_id))
+        self._carry_out(self._machine.on_end(lease_id))
 
-    async def _not_begun(self, note: LeaseNote, error: PalyraError) -> None:
-        """A lease that could not be noted. Where a hello named it meanwhile, its end is told as that of any other."""
-        if self._book.may_decline(note.lease_id):
-            self._book.dropped(note.lease_id, error)
+    async def _drop(self, note: LeaseNote, error: PalyraError) -> None:
+        """Decline a lease that could not be noted. If a hello has named it since, report its end instead."""
+        if self._machine.may_decline(note.lease_id):
+            self._machine.drop(note.lease_id, error)
             self._decline(note.lease_id, note.fence, error)
             return
-        self._ended[note.lease_id] = await self._runner.unfinished(note, error)
-        self._carry_out(self._book.ended(note.lease_id))
+        self._ended[note.lease_id] = await self._runner.end_unfinished(note, error)
+        self._carry_out(self._machine.on_end(note.lease_id))
 
     def _decline(self, lease_id: str, fence: int, refusal: PalyraError) -> None:
         reason = f"{refusal.code}: {refusal.message}"[:MAX_REASON_CHARS]
-        self._tells.say(f"lease {lease_id[:64]} is declined: {reason}")
+        self._observer.say(f"lease {lease_id[:64]} is declined: {reason}")
         if self._link is not None:
             self._link.send(declined=wire.LeaseDeclined(lease_id=lease_id, fence=fence, reason=reason))
 
-    def _owed(self, owed: said.Owed) -> None:
+    def _on_owed(self, owed: OwedLease) -> None:
         try:
             LeaseId.parse(owed.lease_id)
         except PalyraError:
-            self._tells.say("the daemon asks for a lease by what is no id")
+            self._observer.say("the daemon asks about a lease whose id is malformed")
             return
-        self._carry_out(self._book.owed(owed))
+        self._carry_out(self._machine.on_owed(owed))
 
-    async def _disclaim(self, owed: said.Owed) -> None:
-        """On the connection on which it was asked, or not at all: the next one is asked again."""
+    async def _disclaim(self, owed: OwedLease) -> None:
+        """Disclaim the lease on the connection that asked. On the next connection the daemon asks again."""
         link, session = self._link, self._session_number
-        proof = await self._runner.look_for(owed.lease_id, owed.fence, owed.nonce)
+        proof = await self._runner.prove_absent(owed)
         if link is None or link is not self._link:
             return
         disclaimer = LeaseDisclaimer(
             worker_id=self._identity.worker_id, boot_id=self._facts.boot_id, session=session, cleanup=proof
         )
-        self._tells.say(f"lease {owed.lease_id} was never begun here")
-        link.send_event(wire_values.disclaimer(disclaimer, self._identity.key()))
+        self._observer.say(f"lease {owed.lease_id} was never begun here")
+        link.send_event(wire_values.to_disclaimer_event(disclaimer, self._identity.key()))
 
-    def _tell(self, lease_id: str) -> None:
+    def _report(self, lease_id: str) -> None:
         if self._link is None:
             return
         event = self._settlement(lease_id)
         if event.ByteSize() > limits.MAX_SETTLEMENT_BYTES:
-            # It would end the connection, and the next one too.
+            # Such a message would end this connection and every later one.
             self._restate(lease_id, ResultTooLarge.code, "the settlement is larger than a message may be")
             event = self._settlement(lease_id)
         self._link.send_event(event)
@@ -322,7 +329,7 @@ class WorkerAgent:
             self._session.send_heartbeat()
 
     def _settlement(self, lease_id: str) -> wire.WorkerEvent:
-        return wire_values.settlement(self._ended[lease_id], self._identity.worker_id, self._identity.key())
+        return wire_values.to_settlement_event(self._ended[lease_id], self._identity.worker_id, self._identity.key())
 
     def _restate(self, lease_id: str, code: str, message: str) -> None:
         note = self._ended[lease_id]
@@ -333,7 +340,7 @@ class WorkerAgent:
         self._begin(asyncio.to_thread(self._notes.write, note), f"note {lease_id}")
 
     async def _connected(self) -> WorkerLink:
-        """Waits for a connection on which the daemon listens."""
+        """Wait for an attested connection."""
         while self._link is None:
             await self._until(lambda: self._link is not None)
         return self._link
@@ -346,34 +353,30 @@ class WorkerAgent:
         }
 
     async def _wind_down(self) -> None:
-        self._book.wind_down()
+        self._machine.wind_down()
         if self._session is not None and self._link is not None:
             self._session.send_heartbeat()
-        self._tells.state("winding_down")
-        if not await _within(self._until(lambda: not self._book.running), limits.WIND_DOWN_SECONDS):
-            self._carry_out(self._book.stop_all("the worker was stopped"))
-            await self._until(lambda: not self._book.running)
-        # Without a connection there is nobody to tell: the notes stay for the next life.
-        await _within(self._until(lambda: not self._book.open_ids or self._link is None), limits.FAREWELL_SECONDS)
+        self._observer.state("winding_down")
+        if not await _within(self._until(lambda: not self._machine.running), limits.WIND_DOWN_SECONDS):
+            self._carry_out(self._machine.stop_all("the worker was stopped"))
+            await self._until(lambda: not self._machine.running)
+        # Without a connection the ends cannot be reported: the notes stay for the next life.
+        await _within(self._until(lambda: not self._machine.open_ids or self._link is None), limits.FAREWELL_SECONDS)
         if self._link is not None:
             self._link.send(leaving=wire.Leaving(reason="the worker was stopped"))
-            self._link.say_no_more()
+            self._link.finish_sending()
             await _within(self._until(lambda: self._link is None), limits.FAREWELL_SECONDS)
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.create_task(work, name=name)
 
     def _note_change(self) -> None:
-        for true, waiter in self._waiting:
-            if not waiter.done() and true():
-                waiter.set_result(None)
-        self._waiting = [each for each in self._waiting if not each[1].done()]
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
-    async def _until(self, true: Callable[[], bool]) -> None:
-        if not true():
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((true, waiter))
-            await waiter
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self._changed.wait()
 
 
 async def _within(work: Coroutine[Any, Any, None], seconds: float) -> bool:

@@ -1,4 +1,7 @@
-"""What can go wrong on a worker. The codes also stand in settlements, and with them in the daemon's journal."""
+"""A lease on its worker: the errors, the offer, and the note that outlives the process.
+
+The error codes also appear in settlements, and through them in the daemon's journal.
+"""
 
 import hashlib
 import re
@@ -80,7 +83,7 @@ class NoteBad(Tampered):
 
 class WorkerRefused(Denied):
     code = "worker.refused"
-    hint = "ask the operator: the daemon does not know this worker any more (revoked, locked, or paired anew elsewhere)"
+    hint = "ask the operator: the daemon no longer knows this worker (revoked, locked, or paired again elsewhere)"
 
 
 class WorkerCertificateEnded(Denied):
@@ -93,15 +96,13 @@ class ImageFileBad(Unavailable):
     hint = "the file that names this machine's image has to be JSON with image_digest_sha256; see the image's build"
 
 
-# A lease as it reaches the worker, read and bounded once: what no honest daemon sends is refused before a note is.
-
 _NONCE: Final = re.compile(rf"[0-9a-f]{{{NONCE_HEX_CHARS}}}")
-# A tool that runs in no sandbox of its own says so by naming none.
+# The tier of a tool that has no sandbox of its own.
 _NO_TIER: Final = ("", "builtin")
 
 
 class LeaseOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """``timeout_ms`` counts from its arrival: the clocks of both machines need not agree."""
+    """A lease as the daemon sent it. ``timeout_ms`` counts from its arrival, so the clocks may differ."""
 
     lease_id: str
     fence: int
@@ -120,19 +121,27 @@ class LeaseOffer(msgspec.Struct, frozen=True, kw_only=True):
     max_output_bytes: int
 
 
+class OwedLease(msgspec.Struct, frozen=True):
+    """The daemon's question about a lease that ended without this worker."""
+
+    lease_id: str
+    fence: int
+    nonce: str
+
+
 def require_sound(offer: LeaseOffer) -> None:
-    """Raises for what cannot be run as it was meant."""
+    """Raise for an offer that no honest daemon sends."""
     try:
         LeaseId.parse(offer.lease_id)
-        said = offer.scope
+        given = offer.scope
         scope = WorkerWorkspaceScope.parse(
-            said.root, said.allowed_paths, read_only=said.read_only, folders=said.folders
+            given.root, given.allowed_paths, read_only=given.read_only, folders=given.folders
         )
         require_artifacts(offer.inputs, scope, written=False)
     except PalyraError as error:
         raise BadOffer(error.message, reason=error.code) from error
     if scope != offer.scope:
-        raise BadOffer("the scope is not in its one spelling")
+        raise BadOffer("the scope is not in its canonical spelling")
     if not _NONCE.fullmatch(offer.nonce):
         raise BadOffer(f"the nonce of the cleanup has {NONCE_HEX_CHARS} hex digits")
     if offer.fence < 0 or offer.timeout_ms < 1 or offer.max_output_bytes < 0:
@@ -142,7 +151,7 @@ def require_sound(offer: LeaseOffer) -> None:
 
 
 def read_arguments(raw: bytes, digest: str) -> dict[str, Any]:
-    """The arguments whose digest the grant names, in their canonical spelling and in no other."""
+    """Read the arguments. Raise unless they have the digest that the grant names."""
     if len(raw) > limits.MAX_ARGUMENT_BYTES:
         raise BadOffer(f"the arguments have more than {limits.MAX_ARGUMENT_BYTES} bytes")
     if hashlib.sha256(raw).hexdigest() != digest:
@@ -150,20 +159,20 @@ def read_arguments(raw: bytes, digest: str) -> dict[str, Any]:
     try:
         value = parse_strict(raw)
     except NotStrictJson as error:
-        raise BadOffer(f"the arguments are no strict JSON: {error.message}") from error
+        raise BadOffer(f"the arguments are not strict JSON: {error.message}") from error
     if type(value) is not dict:
         raise BadOffer("the arguments are not an object")
     return value
 
 
 def read_obligations(raw: bytes) -> Obligations:
-    """What the decision obliges the call to. One that this worker does not know cannot be kept, so it is refused."""
+    """Read the obligations of the decision. Refuse an unknown one: this worker could not fulfil it."""
     if len(raw) > limits.MAX_OBLIGATION_BYTES:
         raise BadOffer(f"the obligations have more than {limits.MAX_OBLIGATION_BYTES} bytes")
     try:
         document = parse_strict(raw or b"{}")
     except NotStrictJson as error:
-        raise BadOffer(f"the obligations are no strict JSON: {error.message}") from error
+        raise BadOffer(f"the obligations are not strict JSON: {error.message}") from error
     if type(document) is not dict or (unknown := sorted(set(document) - set(Obligations.__struct_fields__))):
         named = "" if type(document) is not dict else f": {', '.join(unknown)[:100]}"
         raise BadOffer(f"the obligations are not those of this version{named}")
@@ -175,20 +184,16 @@ def read_obligations(raw: bytes) -> Obligations:
     if any(number is not None and number < 1 for number in numbers):
         raise BadOffer("an obligation is a number below one")
     if obliged.tier not in (None, *TIERS) or obliged.egress not in (None, *EGRESS):
-        raise BadOffer("an obligation names a tier or a kind of egress that there is not")
+        raise BadOffer("an obligation names an unknown tier or kind of egress")
     return obliged
 
 
-# What must outlive the worker's process: that a lease was begun, and how it ended, until the daemon has answered.
-#
-# Nothing in it is signed: the key may be another by the time it is sent, and the digests stay the same.
-
-# What the worker knows of a decision: that the daemon leased the call to it. Its own statement says why.
+# The decision in a worker's attestation: the daemon's own attestation has the reasons.
 LEASED = "leased"
 
 
 class LeaseEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``error`` is a failure as every door shows one: code, message, hint."""
+    """The end of a lease. ``error`` has the shape of all errors: code, message, hint."""
 
     outcome: LeaseOutcome
     result: Any = None
@@ -201,14 +206,17 @@ class LeaseEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cleanup: CleanupProof
 
     def as_failure(self, error: dict[str, Any]) -> Self:
-        """The same end without what could not be taken. What was cleaned up stays cleaned up."""
+        """Return this end as a failure without result and artifacts. The cleanup proof stays."""
         return msgspec.structs.replace(
             self, outcome=LeaseOutcome.FAILED, result=None, error=error, receipt=[], artifacts=()
         )
 
 
 class LeaseNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``end`` is None while the call runs. ``restated``: it was already said differently once."""
+    """A file that outlives the process. It is unsigned, because the key may change before the report is sent.
+
+    ``end`` is None while the call runs. ``restated``: the result was already replaced by a failure.
+    """
 
     lease_id: str
     fence: int
@@ -241,7 +249,7 @@ class LeaseNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def execution_of(note: LeaseNote, worker_id: str) -> ToolAttestation:
-    """The worker's own statement about the call, to stand beside the daemon's."""
+    """Return the worker's own attestation of the call. The daemon adds it to its own."""
     end = _end_of(note)
     return ToolAttestation(
         call_id=note.call_id,
@@ -281,5 +289,5 @@ def settlement_of(note: LeaseNote, worker_id: str, execution_sha256: str) -> Lea
 
 def _end_of(note: LeaseNote) -> LeaseEnd:
     if note.end is None:
-        raise ValueError("a lease that runs has no end to tell of")
+        raise ValueError("a lease that runs has no end to report")
     return note.end

@@ -1,8 +1,8 @@
-"""The leases of one worker: taken or declined, stopped, ended, told, answered. One table holds every transition.
+"""The leases of one worker, from offer to settlement. One table holds every transition.
 
-It is told what happened and answers with commands in the order in which they are to be carried out. It knows no
-network, no disk and no clock. A lease is told of until the daemon has answered, over any number of connections. One
-that was not begun is never begun later: the daemon may have given it to another since.
+Pure: events go in, and commands come out in the order in which the agent carries them out. The end of a lease is
+reported until the daemon has answered, over any number of connections. A lease that was declined or disclaimed is never
+begun later: the daemon may have given its call to another worker.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +13,7 @@ import msgspec
 
 from palyra.errors import PalyraError
 from palyra.fleet import limits
-from palyra.fleet.agent.lease import Disclaimed, LeaseNote, LeaseOffer, NoSlot, WindingDown, require_sound
-from palyra.fleet.agent.messages import Owed
+from palyra.fleet.agent.lease import Disclaimed, LeaseNote, LeaseOffer, NoSlot, OwedLease, WindingDown, require_sound
 
 T = TypeVar("T")
 
@@ -23,14 +22,14 @@ class LeaseStage(StrEnum):
     RUNNING = "running"
     STOPPING = "stopping"
     ENDED = "ended"
-    TOLD = "told"
+    REPORTED = "reported"
     SETTLED = "settled"
 
 
 class LeaseStageEvent(StrEnum):
     STOP = "stop"
     END = "end"
-    TELL = "tell"
+    REPORT = "report"
     DISCONNECT = "disconnect"
     RESTATE = "restate"
     SETTLE = "settle"
@@ -49,16 +48,16 @@ TRANSITIONS: Final[dict[tuple[LeaseStage, LeaseStageEvent], LeaseStage]] = {
     (_S.STOPPING, _E.DISCONNECT): _S.STOPPING,
     (_S.STOPPING, _E.DROP): _S.SETTLED,
     (_S.ENDED, _E.STOP): _S.ENDED,
-    (_S.ENDED, _E.TELL): _S.TOLD,
+    (_S.ENDED, _E.REPORT): _S.REPORTED,
     (_S.ENDED, _E.DISCONNECT): _S.ENDED,
-    # An answer to what was told on the connection before may still come in.
+    # The answer to a report on the connection before may still arrive.
     (_S.ENDED, _E.SETTLE): _S.SETTLED,
-    (_S.TOLD, _E.STOP): _S.TOLD,
-    (_S.TOLD, _E.DISCONNECT): _S.ENDED,
-    (_S.TOLD, _E.RESTATE): _S.ENDED,
-    (_S.TOLD, _E.SETTLE): _S.SETTLED,
+    (_S.REPORTED, _E.STOP): _S.REPORTED,
+    (_S.REPORTED, _E.DISCONNECT): _S.ENDED,
+    (_S.REPORTED, _E.RESTATE): _S.ENDED,
+    (_S.REPORTED, _E.SETTLE): _S.SETTLED,
 }
-# Answers after which the same, or anything else, need not be said again.
+# After these answers the worker reports nothing more about the lease.
 FINAL_ANSWERS: Final = frozenset(
     (
         "",
@@ -72,12 +71,12 @@ FINAL_ANSWERS: Final = frozenset(
         "lease.settlement_mismatch",
     )
 )
-# Answers that are about the connection and not about what was said.
+# These answers are about the connection and not about the report.
 AGAIN_ANSWERS: Final = frozenset(("worker.not_attested", "worker.stale_session"))
 
 
 class Accept(msgspec.Struct, frozen=True):
-    """To be noted on disk, then told to the daemon, then begun."""
+    """Note the lease on disk, then run it."""
 
     offer: LeaseOffer
 
@@ -93,14 +92,14 @@ class Stop(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Tell(msgspec.Struct, frozen=True):
-    """Sign and send how it ended."""
+class Report(msgspec.Struct, frozen=True):
+    """Sign the end of the lease and send it."""
 
     lease_id: str
 
 
 class Restate(msgspec.Struct, frozen=True):
-    """The daemon cannot take the result: note it as a failure of this code, then tell it."""
+    """Replace the result, which the daemon cannot take, by a failure with this code."""
 
     lease_id: str
     code: str
@@ -108,24 +107,24 @@ class Restate(msgspec.Struct, frozen=True):
 
 
 class Disclaim(msgspec.Struct, frozen=True):
-    """Look for traces of it, then sign and send that it was never begun here."""
+    """Look for traces of the lease, then sign and send that it was never begun here."""
 
-    owed: Owed
+    owed: OwedLease
 
 
 class Forget(msgspec.Struct, frozen=True):
     lease_id: str
 
 
-Command = Accept | Decline | Stop | Tell | Restate | Disclaim | Forget
+Command = Accept | Decline | Stop | Report | Restate | Disclaim | Forget
 
 
 class NoSuchTransition(AssertionError):
-    """A fault of this program: no message from outside leads here."""
+    """A fault of this program: no message from outside causes it."""
 
 
 class LeaseMachine:
-    """``attested``: the present connection is one on which the daemon listens to settlements."""
+    """``attested``: on the present connection the daemon takes settlements."""
 
     def __init__(
         self,
@@ -134,17 +133,16 @@ class LeaseMachine:
         *,
         require: Callable[[LeaseOffer], None] = lambda _offer: None,
     ) -> None:
-        """``notes`` are of leases that have ended: those of an earlier life were ended before the book was opened.
-        ``require`` raises for a call that this machine does not run."""
+        """``notes`` are of ended leases of an earlier life. ``require`` raises for a call that this machine refuses."""
         notes = tuple(notes)
         self._require = require
         self._slots = min(slots, limits.MAX_OPEN_LEASES)
         self._stages = {note.lease_id: LeaseStage.ENDED for note in notes}
         self._restated = {note.lease_id for note in notes if note.restated}
-        # Leases that the daemon was told are here.
+        # Leases that the last hello named.
         self._named: set[str] = set()
         self._settled: dict[str, None] = {}
-        # Leases that were not begun, and why.
+        # Leases that were not begun, and the reason.
         self._refused: dict[str, PalyraError] = {}
         self._winding_down = False
         self.attested = False
@@ -154,12 +152,12 @@ class LeaseMachine:
         return tuple(self._stages)
 
     def name_open(self) -> tuple[str, ...]:
-        """For a hello. What was named is not declined any more: the daemon counts on hearing how it ended."""
+        """Return the open leases for a hello. They are not declined any more: the daemon now waits for their ends."""
         self._named = set(self._stages)
         return self.open_ids
 
     def may_decline(self, lease_id: str) -> bool:
-        """Whether the daemon does not know yet that the lease came here."""
+        """Tell whether no hello has named the lease."""
         return lease_id not in self._named
 
     @property
@@ -172,12 +170,12 @@ class LeaseMachine:
 
     @property
     def slots(self) -> int:
-        """How many leases are wanted at most at this moment."""
+        """The most leases that this worker takes now."""
         return 0 if self._winding_down else self._slots
 
-    def offered(self, offer: LeaseOffer) -> list[Command]:
+    def on_offer(self, offer: LeaseOffer) -> list[Command]:
         if offer.lease_id in self._stages or offer.lease_id in self._settled:
-            # It came twice. What is to be said of it will be said, or has been.
+            # The offer came twice.
             return []
         if (earlier := self._refused.get(offer.lease_id)) is not None:
             return [Decline(offer.lease_id, offer.fence, earlier)]
@@ -195,89 +193,86 @@ class LeaseMachine:
         return [Accept(offer)]
 
     def stop(self, lease_id: str, reason: str) -> list[Command]:
-        """Cancelled, void, or the worker ends. A lease that is not known is no matter."""
+        """Stop a lease that was cancelled or voided. Ignore an unknown one."""
         before = self._stages.get(lease_id)
         if before is None:
             return []
         self._step(lease_id, LeaseStageEvent.STOP)
         return [Stop(lease_id, reason)] if before is LeaseStage.RUNNING else []
 
-    def ended(self, lease_id: str) -> list[Command]:
-        """Its end is noted on disk."""
+    def on_end(self, lease_id: str) -> list[Command]:
+        """Take the end of a lease, which is noted on disk."""
         self._step(lease_id, LeaseStageEvent.END)
-        return self._told() if self.attested else []
+        return self._report_due()
 
-    def dropped(self, lease_id: str, refusal: PalyraError) -> None:
-        """It was taken, could not be begun and was not named to the daemon: it is declined after all."""
+    def drop(self, lease_id: str, refusal: PalyraError) -> None:
+        """Remove an accepted lease that could not be begun and that no hello has named."""
         self._step(lease_id, LeaseStageEvent.DROP)
         del self._stages[lease_id]
         _remember(self._refused, lease_id, refusal)
 
-    def owed(self, owed: Owed) -> list[Command]:
-        """Of what was begun here the end is told, or has been. Nothing else is said of it."""
+    def on_owed(self, owed: OwedLease) -> list[Command]:
+        """Disclaim a lease that was not begun here. The end of any other is reported anyway."""
         if owed.lease_id in self._stages or owed.lease_id in self._settled:
             return []
         if owed.lease_id not in self._refused:
             _remember(self._refused, owed.lease_id, Disclaimed("the worker has said that it never began this lease"))
         return [Disclaim(owed)]
 
-    def accepted_attestation(self) -> list[Command]:
+    def on_attested(self) -> list[Command]:
         self.attested = True
-        return self._told()
+        return self._report_due()
 
-    def disconnected(self) -> None:
+    def on_disconnect(self) -> None:
         self.attested = False
         for lease_id in self._stages:
             self._step(lease_id, LeaseStageEvent.DISCONNECT)
 
-    def answered(self, lease_id: str, code: str, message: str = "") -> list[Command]:
+    def on_answer(self, lease_id: str, code: str, message: str = "") -> list[Command]:
         stage = self._stages.get(lease_id)
-        if stage not in (LeaseStage.ENDED, LeaseStage.TOLD):
+        if stage not in (LeaseStage.ENDED, LeaseStage.REPORTED):
             return []
         if code in AGAIN_ANSWERS:
-            # With the next attestation.
+            # The next attestation reports it again.
             self._step(lease_id, LeaseStageEvent.DISCONNECT)
             return []
         if code in FINAL_ANSWERS or lease_id in self._restated:
             self._step(lease_id, LeaseStageEvent.SETTLE)
-            self._forget(lease_id)
+            del self._stages[lease_id]
+            self._restated.discard(lease_id)
+            self._named.discard(lease_id)
+            _remember(self._settled, lease_id, None)
             return [Forget(lease_id)]
         if stage is LeaseStage.ENDED:
             return []
         self._step(lease_id, LeaseStageEvent.RESTATE)
         self._restated.add(lease_id)
-        return [Restate(lease_id, code, message), *self._told()]
+        return [Restate(lease_id, code, message), *self._report_due()]
 
     def wind_down(self) -> None:
-        """No further lease is taken."""
+        """Take no further lease."""
         self._winding_down = True
 
     def stop_all(self, reason: str) -> list[Command]:
         return [command for lease_id in tuple(self._stages) for command in self.stop(lease_id, reason)]
 
-    def _told(self) -> list[Command]:
+    def _report_due(self) -> list[Command]:
         if not self.attested:
             return []
         due = [lease_id for lease_id, stage in self._stages.items() if stage is LeaseStage.ENDED]
         for lease_id in due:
-            self._step(lease_id, LeaseStageEvent.TELL)
-        return [Tell(lease_id) for lease_id in due]
+            self._step(lease_id, LeaseStageEvent.REPORT)
+        return [Report(lease_id) for lease_id in due]
 
-    def _forget(self, lease_id: str) -> None:
-        del self._stages[lease_id]
-        self._restated.discard(lease_id)
-        self._named.discard(lease_id)
-        _remember(self._settled, lease_id, None)
-
-    def _step(self, lease_id: str, happening: LeaseStageEvent) -> None:
+    def _step(self, lease_id: str, event: LeaseStageEvent) -> None:
         before = self._stages[lease_id]
-        after = TRANSITIONS.get((before, happening))
+        after = TRANSITIONS.get((before, event))
         if after is None:
-            raise NoSuchTransition(f"a lease that is {before.value} cannot {happening.value}")
+            raise NoSuchTransition(f"a lease that is {before.value} cannot {event.value}")
         self._stages[lease_id] = after
 
 
-def _remember(among: dict[str, T], lease_id: str, what: T) -> None:
-    among[lease_id] = what
+def _remember(among: dict[str, T], lease_id: str, value: T) -> None:
+    among[lease_id] = value
     while len(among) > limits.MAX_REMEMBERED:
         del among[next(iter(among))]

@@ -1,38 +1,26 @@
-"""One lease from its inputs to the proof of its cleanup. Whatever happens on the way is an end, and is told."""
+"""Runs one lease from its inputs to the proof of its cleanup. Every failure on the way is an end that is reported."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import CallCancelled, InternalError, PalyraError
 from palyra.fleet import limits
-from palyra.fleet.agent.lease import ArtifactMissing, ArtifactsUnsent, LeaseEnd, LeaseNote, LeaseOffer
-from palyra.fleet.agent.link import LinkLost
-from palyra.fleet.agent.messages import CallEnd, LeasedCalls, OutputSink
+from palyra.fleet.agent.lease import ArtifactMissing, ArtifactsUnsent, LeaseEnd, LeaseNote, LeaseOffer, OwedLease
+from palyra.fleet.agent.link import LinkLost, WorkerLink
+from palyra.fleet.agent.ports import CallEnd, LeasedCalls, OutputSink
 from palyra.fleet.agent.scratch import Gathered, Residue, Scratch, ScratchFolder, look
 from palyra.fleet.domain.lease import LeaseOutcome
 from palyra.fleet.domain.settlement import CleanupProof
 from palyra.fleet.domain.workspace_scope import ArtifactRef
 
 log = logging.getLogger("palyra.worker")
-# A process that was killed takes the kernel a moment to be gone: these are the pauses between looks, in seconds.
+# Pauses between checks in seconds: the kernel takes a moment to remove a killed process.
 _LOOK_AGAIN: Final = (0.02, 0.1, 0.5)
-
-
-class ArtifactLink(Protocol):
-    """The daemon's artifacts, as an attested connection has them."""
-
-    async def find_missing(self, lease_id: str, fence: int, digests: Any) -> set[str]: ...
-
-    async def upload(self, lease_id: str, fence: int, artifact: ArtifactRef, descriptor: int) -> None: ...
-
-    async def download(
-        self, lease_id: str, fence: int, artifact: ArtifactRef, write: Callable[[bytes], None]
-    ) -> None: ...
 
 
 class LeaseRunner:
@@ -42,47 +30,46 @@ class LeaseRunner:
         scratches: ScratchFolder,
         calls: LeasedCalls,
         clock: Clock,
-        connected: Callable[[], Awaitable[ArtifactLink]],
+        connected: Callable[[], Awaitable[WorkerLink]],
         proof_of: Callable[[LeaseOffer], dict[str, Any]],
     ) -> None:
-        """``connected`` waits for a connection on which the daemon listens. ``proof_of`` is the receipt's first line:
-        whose machine this is."""
+        """``connected`` waits for an attested connection. ``proof_of`` gives the receipt's first line."""
         self._scratches = scratches
         self._calls = calls
         self._clock = clock
         self._connected = connected
         self._proof_of = proof_of
         self._working: dict[str, asyncio.Task[tuple[CallEnd, Gathered]]] = {}
-        # Leases whose place is being made, and those of them that are not to begin after all.
+        # Leases whose scratch folder is being made, and those of them that were stopped meanwhile.
         self._beginning: set[str] = set()
-        self._called_off: set[str] = set()
+        self._stopped: set[str] = set()
 
     def stop(self, lease_id: str) -> None:
-        """Ends the call, or does not let it begin. Its cleanup and its end follow."""
+        """End the call, or prevent its start. Its cleanup and its end follow."""
         if (task := self._working.get(lease_id)) is not None:
             task.cancel()
         elif lease_id in self._beginning:
-            self._called_off.add(lease_id)
+            self._stopped.add(lease_id)
 
     async def run(self, offer: LeaseOffer, *, grace_ms: int, sink: OutputSink, stopped: bool = False) -> LeaseEnd:
-        """Never raises. ``stopped``: it is already to be stopped, and is not begun."""
+        """Run a lease. Never raises. A lease that is ``stopped`` already is not begun."""
         started_ms, arrived = self._clock.now_ms(), self._clock.monotonic()
         deadline = arrived + min(offer.timeout_ms, limits.MAX_RUN_MS) / MS_PER_SECOND
         scratch: Scratch | None = None
-        end, gathered = _failed(InternalError("the lease ended without a word")), Gathered()
+        end, gathered = _failed(InternalError("the lease ended without a result")), Gathered()
         try:
             if not stopped:
                 scratch = await self._begin(offer.lease_id)
             if scratch is None:
                 raise CallCancelled("the lease was cancelled before it began")
             work = asyncio.create_task(
-                self._work(offer, scratch, deadline, grace_ms / MS_PER_SECOND, sink), name=f"work {offer.lease_id}"
+                self._perform(offer, scratch, deadline, grace_ms / MS_PER_SECOND, sink), name=f"work {offer.lease_id}"
             )
             self._working[offer.lease_id] = work
             try:
                 await asyncio.wait([work])
             finally:
-                # Where this very task is cancelled the call must not run on without it.
+                # If this task is cancelled, the call must not outlive it.
                 work.cancel()
                 await asyncio.wait([work])
             end, gathered = (_cancelled(), Gathered()) if work.cancelled() else work.result()
@@ -101,7 +88,7 @@ class LeaseRunner:
             outcome=end.outcome,
             result=end.result,
             error=end.error,
-            receipt=[self._proof_of(offer), *end.receipt, *_told(offer, gathered)],
+            receipt=[self._proof_of(offer), *end.receipt, *_artifact_lines(offer, gathered)],
             executor=end.executor,
             artifacts=gathered.artifacts,
             started_ms=started_ms,
@@ -110,17 +97,17 @@ class LeaseRunner:
         )
 
     async def _begin(self, lease_id: str) -> Scratch | None:
-        """The place for the call; None if it was stopped meanwhile."""
+        """Make the scratch folder. Return None if the lease was stopped meanwhile."""
         self._beginning.add(lease_id)
         try:
             scratch = await asyncio.to_thread(self._scratches.make, lease_id)
-            return None if lease_id in self._called_off else scratch
+            return None if lease_id in self._stopped else scratch
         finally:
             self._beginning.discard(lease_id)
-            self._called_off.discard(lease_id)
+            self._stopped.discard(lease_id)
 
-    async def unfinished(self, note: LeaseNote, error: PalyraError) -> LeaseNote:
-        """The end of a lease that was not begun, or that an earlier life of this worker did not finish."""
+    async def end_unfinished(self, note: LeaseNote, error: PalyraError) -> LeaseNote:
+        """End a lease that was not begun, or that an earlier life of this worker did not finish."""
         ended_ms = max(note.begun_ms, self._clock.now_ms())
         proof = await self._clean_up(note.lease_id, note.fence, note.nonce, ended_ms, None)
         end = LeaseEnd(
@@ -132,11 +119,11 @@ class LeaseRunner:
         )
         return note.ended(end)
 
-    async def look_for(self, lease_id: str, fence: int, nonce: str) -> CleanupProof:
-        """What there is of a lease that was never begun here: nothing, as the same look shows that follows a call."""
-        return await self._clean_up(lease_id, fence, nonce, self._clock.now_ms(), None)
+    async def prove_absent(self, owed: OwedLease) -> CleanupProof:
+        """Make the cleanup proof of a lease that was never begun here, by the same check as after a call."""
+        return await self._clean_up(owed.lease_id, owed.fence, owed.nonce, self._clock.now_ms(), None)
 
-    async def _work(
+    async def _perform(
         self, offer: LeaseOffer, scratch: Scratch, deadline: float, grace: float, sink: OutputSink
     ) -> tuple[CallEnd, Gathered]:
         await asyncio.to_thread(scratch.require_room, offer.inputs)
@@ -153,7 +140,7 @@ class LeaseRunner:
             return end, Gathered()
         gathered = await asyncio.to_thread(scratch.gather, offer.inputs, offer.scope, self._calls.is_protected)
         if gathered.artifacts:
-            # Half of the grace is for the cleanup and its telling.
+            # Half of the grace is for the cleanup and its report.
             until = max(deadline, self._clock.monotonic()) + grace / 2
             try:
                 async with asyncio.timeout_at(self._loop_time(until)):
@@ -195,13 +182,18 @@ class LeaseRunner:
     async def _clean_up(
         self, lease_id: str, fence: int, nonce: str, ended_ms: int, scratch: Scratch | None
     ) -> CleanupProof:
-        """Removes everything, then looks again at what is left: the look is what is told, not the intention."""
-        residue = await self._removed(lease_id)
+        """Remove everything and count what is left. The proof states the count."""
+
+        def remove_and_look() -> Residue:
+            self._scratches.remove(lease_id)
+            return look(self._scratches.root / lease_id, lease_id)
+
+        residue = await asyncio.to_thread(remove_and_look)
         for pause in _LOOK_AGAIN:
             if residue.clean:
                 break
             await asyncio.sleep(pause)
-            residue = await self._removed(lease_id)
+            residue = await asyncio.to_thread(remove_and_look)
         return CleanupProof(
             lease_id=lease_id,
             fence=fence,
@@ -214,15 +206,8 @@ class LeaseRunner:
             mounts_left=residue.mounts,
         )
 
-    async def _removed(self, lease_id: str) -> Residue:
-        def remove_and_look() -> Residue:
-            self._scratches.remove(lease_id)
-            return look(self._scratches.root / lease_id, lease_id)
-
-        return await asyncio.to_thread(remove_and_look)
-
     def _loop_time(self, moment: float) -> float:
-        """A moment of our clock on the loop's."""
+        """Convert a moment of this worker's clock to the event loop's clock."""
         return asyncio.get_running_loop().time() + (moment - self._clock.monotonic())
 
 
@@ -234,7 +219,7 @@ def _cancelled() -> CallEnd:
     return CallEnd(outcome=LeaseOutcome.CANCELLED, error=CallCancelled("the lease was cancelled").as_dict())
 
 
-def _told(offer: LeaseOffer, gathered: Gathered) -> list[dict[str, Any]]:
+def _artifact_lines(offer: LeaseOffer, gathered: Gathered) -> list[dict[str, Any]]:
     if offer.scope.read_only:
         return []
     facts = msgspec.structs.asdict(gathered)

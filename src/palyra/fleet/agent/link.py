@@ -1,4 +1,4 @@
-"""Messages of the wire as values, and back. Nothing is decided here."""
+"""One connection of a worker to its daemon over mutual TLS: the stream, and the calls beside it."""
 
 import asyncio
 import contextlib
@@ -11,8 +11,8 @@ import grpc
 import msgspec
 
 from palyra.canonical import canonical_json
+from palyra.devicelink.agent.channel import describe_failure, is_cancelling, open_channel, read_renewal
 from palyra.devicelink.agent.identity import Credentials, Renewed
-from palyra.errors import PalyraError
 from palyra.fleet import limits
 from palyra.fleet.agent.lease import (
     LeaseNote,
@@ -22,123 +22,62 @@ from palyra.fleet.agent.lease import (
     read_obligations,
     settlement_of,
 )
-from palyra.fleet.agent.messages import (
-    Acknowledged,
-    Answered,
-    AttestationAnswered,
-    AuthoritiesChanged,
-    Cancelled,
-    Challenged,
-    DeviceKey,
-    Dismissed,
-    Heard,
-    Offered,
-    Owed,
-    Unreadable,
-    Welcomed,
-)
 from palyra.fleet.domain.settlement import LeaseDisclaimer, sign_disclaimer, sign_settlement
 from palyra.fleet.domain.signed_statement import SignedStatement
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
-from palyra.fleet.limits import MAX_REASON_CHARS
-from palyra.identity.certificate import SERVER_NAME
+from palyra.signing.dsse import Signer
 from palyra.signing.tool_attestation import attest_with_digest
 from palyra.wire.worker.v1 import worker_pb2 as wire
 from palyra.wire.worker.v1.worker_pb2_grpc import WorkerServiceStub
 
 
-def heard(command: Any) -> Heard | None:
-    """None for what this version does not know."""
-    match command.WhichOneof("command"):
-        case "welcome":
-            return _welcomed(command.welcome)
-        case "challenge":
-            return Challenged(command.challenge.nonce)
-        case "attestation_answer":
-            return AttestationAnswered(command.attestation_answer.code, command.attestation_answer.message)
-        case "heartbeat_ack":
-            return Acknowledged(command.heartbeat_ack.sequence)
-        case "lease":
-            return _offered(command.lease)
-        case "cancel":
-            return Cancelled(command.cancel.lease_id, command.cancel.reason[:MAX_REASON_CHARS])
-        case "settlement_answer":
-            answer = command.settlement_answer
-            return Answered(answer.lease_id, answer.code, answer.message[:MAX_REASON_CHARS])
-        case "owed":
-            return Owed(command.owed.lease_id, command.owed.fence, command.owed.nonce)
-        case "certificate_news":
-            news = command.certificate_news
-            return AuthoritiesChanged(news.ca_bundle_pem.decode("ascii", "replace"), news.renew_now)
-        case "goodbye":
-            return Dismissed(command.goodbye.code[:64])
-    return None
-
-
-def _welcomed(sent: Any) -> Welcomed:
-    return Welcomed(
-        session=sent.session,
-        heartbeat_interval_ms=sent.heartbeat_interval_ms,
-        settle_grace_ms=sent.settle_grace_ms,
-        max_batch_bytes=sent.max_batch_bytes,
-        void_lease_ids=tuple(sent.void_lease_ids),
-        ca_bundle_pem=sent.ca_bundle_pem.decode("ascii", "replace"),
+def read_offer(sent: Any) -> LeaseOffer:
+    """Read a lease from the wire. Raise BadOffer for arguments or obligations that cannot be read."""
+    return LeaseOffer(
+        lease_id=sent.lease_id,
+        fence=sent.fence,
+        run_id=sent.run_id,
+        call_id=sent.call_id,
+        principal=sent.principal,
+        tool=sent.tool,
+        arguments=read_arguments(sent.arguments_json, sent.argument_digest),
+        argument_digest=sent.argument_digest,
+        tier=sent.tier,
+        obligations=read_obligations(sent.obligations_json),
+        scope=WorkerWorkspaceScope(
+            root=sent.scope.root,
+            allowed_paths=tuple(sent.scope.allowed_paths),
+            read_only=sent.scope.read_only,
+            folders=tuple(sent.scope.folders),
+        ),
+        inputs=tuple(
+            ArtifactRef(path=each.path, digest_sha256=each.digest_sha256, size=each.size, executable=each.executable)
+            for each in sent.inputs
+        ),
+        nonce=sent.nonce,
+        timeout_ms=sent.timeout_ms,
+        max_output_bytes=sent.max_output_bytes,
     )
 
 
-def _offered(sent: Any) -> Offered | Unreadable:
-    try:
-        return Offered(
-            LeaseOffer(
-                lease_id=sent.lease_id,
-                fence=sent.fence,
-                run_id=sent.run_id,
-                call_id=sent.call_id,
-                principal=sent.principal,
-                tool=sent.tool,
-                arguments=read_arguments(sent.arguments_json, sent.argument_digest),
-                argument_digest=sent.argument_digest,
-                tier=sent.tier,
-                obligations=read_obligations(sent.obligations_json),
-                scope=WorkerWorkspaceScope(
-                    root=sent.scope.root,
-                    allowed_paths=tuple(sent.scope.allowed_paths),
-                    read_only=sent.scope.read_only,
-                    folders=tuple(sent.scope.folders),
-                ),
-                inputs=tuple(artifact_of(each) for each in sent.inputs),
-                nonce=sent.nonce,
-                timeout_ms=sent.timeout_ms,
-                max_output_bytes=sent.max_output_bytes,
-            )
-        )
-    except PalyraError as refusal:
-        return Unreadable(sent.lease_id, sent.fence, refusal)
-
-
-def artifact_of(sent: Any) -> ArtifactRef:
-    return ArtifactRef(path=sent.path, digest_sha256=sent.digest_sha256, size=sent.size, executable=sent.executable)
-
-
-def signed(statement: SignedStatement) -> wire.SignedStatement:
+def to_wire(statement: SignedStatement) -> wire.SignedStatement:
     return wire.SignedStatement(payload=statement.payload, signature=statement.signature)
 
 
-def disclaimer(said: LeaseDisclaimer, key: DeviceKey) -> wire.WorkerEvent:
-    return wire.WorkerEvent(
-        disclaimer=wire.LeaseDisclaimer(lease_id=said.cleanup.lease_id, statement=signed(sign_disclaimer(said, key)))
-    )
+def to_disclaimer_event(disclaimer: LeaseDisclaimer, key: Signer) -> wire.WorkerEvent:
+    statement = to_wire(sign_disclaimer(disclaimer, key))
+    return wire.WorkerEvent(disclaimer=wire.LeaseDisclaimer(lease_id=disclaimer.cleanup.lease_id, statement=statement))
 
 
-def settlement(note: LeaseNote, worker_id: str, key: DeviceKey) -> wire.WorkerEvent:
-    """Signed now, with the key in force: by the time it is told that may be another than when the call ended."""
+def to_settlement_event(note: LeaseNote, worker_id: str, key: Signer) -> wire.WorkerEvent:
+    """Sign the end of a lease with the present key, which may be newer than the call."""
     if note.end is None:
         raise ValueError("a lease that runs cannot be settled")
     envelope, digest = attest_with_digest(execution_of(note, worker_id), (key,))
     return wire.WorkerEvent(
         settlement=wire.Settlement(
             lease_id=note.lease_id,
-            statement=signed(sign_settlement(settlement_of(note, worker_id, digest), key)),
+            statement=to_wire(sign_settlement(settlement_of(note, worker_id, digest), key)),
             result_json=canonical_json(note.end.result),
             attestation_json=envelope.to_json(),
             error_json=b"" if note.end.error is None else msgspec.json.encode(note.end.error),
@@ -146,21 +85,7 @@ def settlement(note: LeaseNote, worker_id: str, key: DeviceKey) -> wire.WorkerEv
     )
 
 
-# One connection of a worker to its daemon over mutual TLS: the stream, the artifacts beside it, the certificate.
-
-_OPTIONS: Final = (
-    ("grpc.ssl_target_name_override", SERVER_NAME),
-    ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", limits.MAX_MESSAGE_BYTES),
-    ("grpc.enable_retries", 0),
-    # Each link has a connection of its own: a new certificate is not shown on an old one.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.keepalive_time_ms", limits.KEEPALIVE_MS),
-    ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_TIMEOUT_MS),
-)
-
-
-# The daemon heard the call and refused it.
+# The daemon received the call and refused it.
 _FINAL: Final = (
     grpc.StatusCode.NOT_FOUND,
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -173,16 +98,16 @@ _FINAL: Final = (
 
 
 class LossKind(StrEnum):
-    # Nobody answered, or the line broke: to be tried again.
+    # No answer, or the connection broke: worth another try.
     UNREACHABLE = "unreachable"
     # The daemon does not know the certificate.
     REFUSED = "refused"
-    # It knows it, and does not listen to it now: a worker in quarantine is released in time.
+    # The daemon knows the worker and does not take its messages now, as in a quarantine.
     TURNED_AWAY = "turned_away"
 
 
 class LinkLost(Exception):
-    """``final``: the daemon heard and said no; asking again would change nothing."""
+    """``final``: the daemon received the call and refused it, so a repetition would change nothing."""
 
     def __init__(self, kind: LossKind, why: str, *, final: bool = False) -> None:
         super().__init__(why)
@@ -195,15 +120,7 @@ class WorkerLink:
     """Made for one address and one certificate; used once."""
 
     def __init__(self, address: str, credentials: Credentials, worker_id: str) -> None:
-        self._channel = grpc.aio.secure_channel(
-            address,
-            grpc.ssl_channel_credentials(
-                root_certificates=credentials.ca_bundle_pem.encode(),
-                private_key=credentials.key_pem.reveal().encode(),
-                certificate_chain=credentials.certificate_pem.encode(),
-            ),
-            options=_OPTIONS,
-        )
+        self._channel = open_channel(address, credentials)
         self._stub: Any = WorkerServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._worker_id = worker_id
         self._sequence = 0
@@ -216,38 +133,36 @@ class WorkerLink:
     def send_event(self, event: wire.WorkerEvent) -> None:
         self._waiting.put_nowait(event)
 
-    def show(self, **event: Any) -> None:
-        """For what may be left out when the line is slow."""
+    def send_unless_full(self, **event: Any) -> None:
+        """Drop the event if too many wait already."""
         if self._waiting.qsize() < limits.MAX_WAITING_EVENTS:
             self.send(**event)
 
-    def say_no_more(self) -> None:
-        """Ends our half of the stream, after what waits."""
+    def finish_sending(self) -> None:
+        """End this side of the stream after the waiting events."""
         self._waiting.put_nowait(None)
 
-    async def stream(self, on_heard: Callable[[Heard], None]) -> None:
-        """Until the stream ends. Raises ``LinkLost`` however it does."""
+    async def stream(self, on_message: Callable[[Any], None]) -> None:
+        """Give each ``DaemonCommand`` to ``on_message`` until the stream ends. Raise ``LinkLost`` at any end."""
         call = self._stub.Work(self._outgoing())
         welcomed = False
         try:
             async with asyncio.timeout(limits.OPEN_SECONDS) as opening:
                 async for batch in call:
                     for command in batch.commands:
-                        said = heard(command)
-                        if isinstance(said, Welcomed):
+                        if command.WhichOneof("command") == "welcome":
                             welcomed = True
                             opening.reschedule(None)
-                            self._batch_bytes = said.max_batch_bytes or self._batch_bytes
-                        if said is not None:
-                            on_heard(said)
+                            self._batch_bytes = command.welcome.max_batch_bytes or self._batch_bytes
+                        on_message(command)
         except grpc.aio.AioRpcError as error:
-            raise _lost(error) from None
+            raise _to_lost(error) from None
         except TimeoutError:
             raise LinkLost(LossKind.UNREACHABLE, "the daemon does not answer on the stream") from None
         finally:
             call.cancel()
-            # Nobody reads what we say any more: whoever waits to say it ends as well.
-            self.say_no_more()
+            # Ends ``_outgoing``, which nothing reads any more.
+            self.finish_sending()
         raise LinkLost(LossKind.UNREACHABLE, "the daemon ended the stream" if welcomed else "the daemon said nothing")
 
     async def find_missing(self, lease_id: str, fence: int, digests: Iterable[str]) -> set[str]:
@@ -276,7 +191,7 @@ class WorkerLink:
         await self._call(self._stub.UploadArtifact(parts(), timeout=limits.ARTIFACT_SECONDS))
 
     async def download(self, lease_id: str, fence: int, artifact: ArtifactRef, write: Callable[[bytes], None]) -> None:
-        """In order and without gaps; who writes checks the digest."""
+        """Write the parts in order and without gaps. The caller checks the digest."""
         request = wire.DownloadArtifactRequest(
             device_id=self._worker_id, lease_id=lease_id, fence=fence, digest_sha256=artifact.digest_sha256, offset=0
         )
@@ -289,18 +204,13 @@ class WorkerLink:
                 await asyncio.to_thread(write, chunk.data)
                 expected += len(chunk.data)
         except grpc.aio.AioRpcError as error:
-            raise _lost(error) from None
+            raise _to_lost(error) from None
         finally:
             call.cancel()
 
     async def renew(self, csr_der: bytes, generation: int) -> Renewed:
         request = wire.RenewCertificateRequest(device_id=self._worker_id, csr_der=csr_der, generation=generation)
-        answer = await self._call(self._stub.RenewCertificate(request, timeout=limits.CALL_SECONDS))
-        return Renewed(
-            certificate_pem=answer.certificate_pem.decode("ascii", "replace"),
-            ca_bundle_pem=answer.ca_bundle_pem.decode("ascii", "replace"),
-            generation=answer.generation,
-        )
+        return read_renewal(await self._call(self._stub.RenewCertificate(request, timeout=limits.CALL_SECONDS)))
 
     async def leave(self, reason: str) -> None:
         request = wire.LeaveFleetRequest(device_id=self._worker_id, reason=reason)
@@ -314,16 +224,14 @@ class WorkerLink:
         try:
             return await call
         except grpc.aio.AioRpcError as error:
-            raise _lost(error) from None
+            raise _to_lost(error) from None
         except asyncio.CancelledError:
-            # A channel that was closed meanwhile cancels its calls; whoever cancels us wants to be obeyed.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if is_cancelling():
                 raise
             raise LinkLost(LossKind.UNREACHABLE, "the link was closed") from None
 
     async def _outgoing(self) -> AsyncIterator[wire.WorkerBatch]:
-        """What has gathered since the last message, up to the size that the daemon takes at once."""
+        """Yield the waiting events in batches, each up to the size that the daemon takes."""
         kept: wire.WorkerEvent | None = None
         while True:
             event = kept if kept is not None else await self._waiting.get()
@@ -348,11 +256,10 @@ class WorkerLink:
                 return
 
 
-def _lost(error: grpc.aio.AioRpcError) -> LinkLost:
-    code = error.code()
+def _to_lost(error: grpc.aio.AioRpcError) -> LinkLost:
     kind = LossKind.UNREACHABLE
-    if code is grpc.StatusCode.UNAUTHENTICATED:
+    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
         kind = LossKind.REFUSED
-    elif code is grpc.StatusCode.PERMISSION_DENIED:
+    elif error.code() is grpc.StatusCode.PERMISSION_DENIED:
         kind = LossKind.TURNED_AWAY
-    return LinkLost(kind, f"{code.name.lower()}: {(error.details() or '')[:200]}", final=code in _FINAL)
+    return LinkLost(kind, describe_failure(error), final=error.code() in _FINAL)

@@ -1,4 +1,4 @@
-"""Notes of open leases on disk, one file each, written whole and durably before the lease is begun or told of."""
+"""Notes of open leases on disk, one file each. A note is durable before its lease is begun or its end reported."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ _LEASE_NOTE: Final = re.compile(r"([0-9A-Z]{26})\.json")
 
 
 class NoteFolder:
-    """Blocking. ``unreadable`` are ids whose note was damaged: nothing can be told of them."""
+    """Blocking. ``unreadable`` are the ids of damaged notes, whose ends cannot be reported."""
 
     def __init__(self, folder: PrivateFolder) -> None:
         self._folder = folder
@@ -34,7 +34,7 @@ class NoteFolder:
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise NoteBad(f"the note of lease {lease_id} cannot be read") from error
         if note.lease_id != lease_id:
-            raise NoteBad(f"the note of lease {lease_id} is of another")
+            raise NoteBad(f"the note of lease {lease_id} names another lease")
         return note
 
     def forget(self, lease_id: str) -> None:
@@ -42,7 +42,7 @@ class NoteFolder:
             os.unlink(self._folder.root / LEASE_NOTES / f"{lease_id}.json")
 
     def names(self) -> list[str]:
-        """Ids of the leases that a note is there of."""
+        """Return the ids of the leases that have a note."""
         try:
             found = os.listdir(self._folder.root / LEASE_NOTES)
         except FileNotFoundError:
@@ -50,7 +50,7 @@ class NoteFolder:
         return sorted(match[1] for match in map(_LEASE_NOTE.fullmatch, found) if match)
 
     def load(self) -> list[LeaseNote]:
-        """Every note there is, oldest first. What cannot be read is set aside and named."""
+        """Return all notes, oldest first. Set unreadable ones aside as ``.bad`` files."""
         found: list[LeaseNote] = []
         try:
             names = sorted(os.listdir(self._folder.root / LEASE_NOTES))
@@ -59,7 +59,7 @@ class NoteFolder:
         for name in names:
             match = _LEASE_NOTE.fullmatch(name)
             if match is None:
-                # What a power cut left of a note that was being written, or a bad one that was set aside before.
+                # Half a note from a power cut goes; a bad one that was set aside stays.
                 if not name.endswith(".bad"):
                     with contextlib.suppress(OSError):
                         os.unlink(self._folder.root / LEASE_NOTES / name)

@@ -1,7 +1,7 @@
-"""The scratch workspace of one lease: built from its artifacts, looked through after the call, removed.
+"""The scratch workspace of one lease: built from its artifacts, searched after the call, removed.
 
-Everything is opened by name from the descriptor of the folder above and links are never followed, so a path that a
-daemon or a program chose leads nowhere but into the workspace. Bytes count only once their digest is the one named.
+Every name is opened from the descriptor of the folder above it, and links are never followed. So no path from a daemon
+or a program leads out of the workspace.
 """
 
 import contextlib
@@ -22,17 +22,15 @@ from palyra.fleet.domain.workspace_scope import ArtifactRef, OutsideScope, Worke
 from palyra.fleet.limits import MAX_COUNTED
 from palyra.workspace.path import WorkspacePath
 
-# The second look after a cleanup: what of a lease is still on this machine, in files, processes and mounts.
-#
-# A lease's folder has the lease's id in its path, which nothing else on the machine has: whatever names it is of it.
-
 _PROC: Final = Path("/proc")
-# Of a line of mountinfo: what part of its file system is mounted, and where.
+# Fields of a line of mountinfo: the mounted part of its file system, and the mount point.
 _ROOT: Final = 3
 _PLACE: Final = 4
 
 
 class Residue(NamedTuple):
+    """What is left of a lease after its cleanup."""
+
     entries: int
     processes: int
     mounts: int
@@ -43,7 +41,7 @@ class Residue(NamedTuple):
 
 
 def look(folder: Path, lease_id: str, *, proc: Path = _PROC) -> Residue:
-    """Blocking. ``folder`` is the scratch folder of the lease, which should be gone."""
+    """Count what is left of a lease. Only its own traces have its id in a path. Blocking."""
     return Residue(
         entries=_entries(folder),
         processes=_processes(lease_id, proc),
@@ -52,7 +50,7 @@ def look(folder: Path, lease_id: str, *, proc: Path = _PROC) -> Residue:
 
 
 def _entries(folder: Path) -> int:
-    """The folder itself and what is in it, down to a bound."""
+    """Count the folder and its content, up to a bound."""
     if not os.path.lexists(folder):
         return 0
     count = 1
@@ -64,9 +62,9 @@ def _entries(folder: Path) -> int:
 
 
 def _processes(lease_id: str, proc: Path) -> int:
-    """Processes that work in the folder, or in whose view of the machine it is mounted: those of a sandbox."""
+    """Count processes that work in the folder, or whose mount namespace has it, as those of a sandbox do."""
     own, found = os.getpid(), 0
-    # Processes share views: each is read once.
+    # Processes share namespaces: each one is read once.
     views: dict[str, bool] = {_link(proc / "self" / "ns" / "mnt"): False}
     for name in os.listdir(proc):
         if not name.isdigit() or int(name) == own:
@@ -84,7 +82,7 @@ def _processes(lease_id: str, proc: Path) -> int:
 
 def _named_mounts(mountinfo: Path, lease_id: str) -> int:
     count = 0
-    # A process that ended meanwhile, or another user's, which no lease of ours is.
+    # The process ended meanwhile, or belongs to another user, as no lease of this worker does.
     with contextlib.suppress(OSError), open(mountinfo, "rb") as lines:
         wanted = lease_id.encode()
         for line in lines:
@@ -102,7 +100,7 @@ def _link(path: Path) -> str:
 
 
 WORKSPACE: Final = "workspace"
-# For what the sandbox itself needs beside the workspace: it goes with the lease as well.
+# For files that the sandbox itself needs beside the workspace.
 BESIDE: Final = "beside"
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -113,7 +111,7 @@ _PROGRAM_MODE: Final = 0o700
 
 
 class Gathered(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call wrote, and how many things it wrote that no artifact can be made of."""
+    """The files that a call wrote, and counts of the entries that cannot be artifacts."""
 
     artifacts: tuple[ArtifactRef, ...] = ()
     outside_scope: int = 0
@@ -130,11 +128,7 @@ class ScratchFolder:
         root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
 
     def names(self) -> list[str]:
-        """Of leases whose folder is there, and of whatever else is."""
         return sorted(os.listdir(self.root))
-
-    def count(self) -> int:
-        return len(os.listdir(self.root))
 
     def make(self, lease_id: str) -> "Scratch":
         folder = self.root / LeaseId.parse(lease_id)
@@ -144,7 +138,7 @@ class ScratchFolder:
         return Scratch(folder)
 
     def remove(self, name: str) -> None:
-        """For when nothing of the call runs any more. What cannot be removed stays, to be counted."""
+        """Remove a folder after its call has ended. What cannot be removed stays, and ``look`` counts it."""
         path = self.root / name
         if path.is_dir() and not path.is_symlink():
             self._remove_tree(str(path))
@@ -174,7 +168,7 @@ class Scratch:
 
     @contextmanager
     def lay_out(self, artifact: ArtifactRef) -> Iterator["ArtifactWriter"]:
-        """Writes one file. Leaving the block checks it; one that is not what was named does not stay."""
+        """Write one file. At the end of the block a file with another digest is removed."""
         names = WorkspacePath.parse(artifact.path).names
         if not names:
             raise ArtifactDamaged("an artifact is a file in the workspace, not the workspace")
@@ -211,7 +205,7 @@ class Scratch:
         scope: WorkerWorkspaceScope,
         is_protected: Callable[[tuple[str, ...]], bool] = lambda _names: False,
     ) -> Gathered:
-        """The files that the call changed or made, within its scope. Blocking; for when nothing of the call runs."""
+        """Return the files that the ended call changed or made within its scope. Blocking."""
         if scope.read_only:
             return Gathered()
         before = {WorkspacePath.parse(artifact.path).names: artifact for artifact in inputs}
@@ -238,7 +232,7 @@ class Scratch:
         return Gathered(artifacts=artifacts, outside_scope=outside, not_files=not_files, protected=protected)
 
     def _files(self) -> Iterator[tuple[tuple[str, ...], int, os.stat_result]]:
-        """Everything but folders, each with its open folder. Bounded, whatever a program built."""
+        """Yield every entry but folders, each with its open folder. Bounded, whatever a program built."""
         seen = 0
         levels: list[tuple[int, tuple[str, ...], list[str]]] = []
         try:
@@ -260,7 +254,7 @@ class Scratch:
                 try:
                     opened = os.open(inner[-1], _DIRECTORY, dir_fd=directory)
                 except PermissionError:
-                    # The program took our rights to it, and with them its files out of the result.
+                    # The program removed the permission, and with it these files from the result.
                     continue
                 levels.append((opened, inner, os.listdir(opened)))
         finally:
@@ -269,7 +263,7 @@ class Scratch:
 
     @contextmanager
     def reading(self, artifact: ArtifactRef) -> Iterator[int]:
-        """A descriptor of a gathered file. It is sent by digest: who receives it would see a change."""
+        """Open a gathered file. The receiver notices a later change by the digest."""
         names = WorkspacePath.parse(artifact.path).names
         with self._folder_of(names[:-1]) as directory:
             descriptor = os.open(names[-1], _FILE, dir_fd=directory)
@@ -280,7 +274,7 @@ class Scratch:
 
 
 class ArtifactWriter:
-    """Takes the bytes of one artifact in order, and no byte more than it has."""
+    """Writes the bytes of one artifact in order, up to its size."""
 
     def __init__(self, descriptor: int, artifact: ArtifactRef) -> None:
         self._descriptor = descriptor
@@ -303,7 +297,7 @@ class ArtifactWriter:
 
 
 def _digested(directory: int, names: tuple[str, ...], status: os.stat_result) -> ArtifactRef | None:
-    """The file as an artifact; None if this user may not read what its own program made."""
+    """Return the file as an artifact. Return None if the program removed the read permission."""
     digest, size = hashlib.sha256(), 0
     try:
         descriptor = os.open(names[-1], _FILE, dir_fd=directory)
@@ -324,7 +318,7 @@ def _digested(directory: int, names: tuple[str, ...], status: os.stat_result) ->
 
 
 def _is_text(names: tuple[str, ...]) -> bool:
-    """Whether the name can be said in JSON: what is not UTF-8 came here as lone surrogates."""
+    """Tell whether JSON can carry the name. Names that are not UTF-8 contain lone surrogates."""
     try:
         names[-1].encode()
     except UnicodeEncodeError:

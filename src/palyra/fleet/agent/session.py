@@ -1,6 +1,6 @@
-"""One connection of the worker: hello, challenge, attestation; then heartbeats, and a new certificate in time.
+"""One connection of the worker: hello, challenge, attestation, then heartbeats and the renewal of the certificate.
 
-What is heard about leases is passed on. A connection ends once, for one reason, and what was begun on it ends with it.
+Messages about leases go to the agent. A connection ends once, for one reason, and its tasks end with it.
 """
 
 import asyncio
@@ -11,13 +11,12 @@ import msgspec
 
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.devicelink.agent.backoff import Backoff
+from palyra.devicelink.agent.identity import HeldIdentity
 from palyra.errors import PalyraError
 from palyra.fleet import limits
-from palyra.fleet.agent import link as wire_values
-from palyra.fleet.agent import messages as said
-from palyra.fleet.agent.attesting import WorkerFacts, attestation_for
-from palyra.fleet.agent.link import LinkLost, LossKind, WorkerLink
-from palyra.fleet.agent.messages import EgressOfLease, Tells, WorkerIdentity
+from palyra.fleet.agent.facts import WorkerFacts, make_attestation
+from palyra.fleet.agent.link import LinkLost, LossKind, WorkerLink, to_wire
+from palyra.fleet.agent.ports import EgressOfLease, WorkerObserver
 from palyra.fleet.domain.attestation import sign_attestation
 from palyra.wire.worker.v1 import worker_pb2 as wire
 
@@ -35,22 +34,23 @@ class LeaseSide(Protocol):
     def workspaces(self) -> int: ...
 
     def name_open(self) -> tuple[str, ...]:
-        """The ids of those that are here, for a hello."""
+        """Return the ids of the open leases, for a hello."""
 
-    def welcomed(self, welcome: said.Welcomed) -> None: ...
+    def on_welcome(self, welcome: Any) -> None: ...
 
-    def attested(self, link: WorkerLink) -> None:
-        """From now on the daemon listens."""
+    def on_attested(self, link: WorkerLink) -> None:
+        """From now on the daemon takes messages about leases."""
 
-    def heard(self, heard: said.Heard) -> None: ...
+    def on_message(self, command: Any) -> None:
+        """Handle a ``DaemonCommand`` about a lease."""
 
 
 class SessionEnd(msgspec.Struct, frozen=True):
-    """``kind`` is None where the connection is to be replaced at once. ``of_use``: it got as far as its attestation."""
+    """``kind`` is None if the connection is to be replaced at once. ``attested``: the daemon took its attestation."""
 
     kind: LossKind | None
     why: str
-    of_use: bool
+    attested: bool
 
 
 class Session:
@@ -60,11 +60,11 @@ class Session:
         self,
         address: str,
         *,
-        identity: WorkerIdentity,
+        identity: HeldIdentity,
         facts: WorkerFacts,
         egress: EgressOfLease | None,
         leases: LeaseSide,
-        tells: Tells,
+        observer: WorkerObserver,
         clock: Clock,
         draw: Callable[[], float],
     ) -> None:
@@ -72,16 +72,15 @@ class Session:
         self._facts = facts
         self._egress = egress
         self._leases = leases
-        self._tells = tells
+        self._observer = observer
         self._clock = clock
         self._draw = draw
         self.link = WorkerLink(address, identity.credentials(), identity.worker_id)
-        self._beside: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._renew_now = asyncio.Event()
-        self._over = asyncio.Event()
-        self._end = SessionEnd(LossKind.UNREACHABLE, "", False)
-        self._of_use = False
-        self._heard_at = self._beat_at = clock.monotonic()
+        self._end: asyncio.Future[SessionEnd] = asyncio.get_running_loop().create_future()
+        self._attested = False
+        self._received_at = self._beat_at = clock.monotonic()
 
     async def run(self) -> SessionEnd:
         self.link.send(
@@ -97,16 +96,15 @@ class Session:
         )
         self._begin(self._stream())
         try:
-            await self._over.wait()
-            return self._end
+            return await self._end
         finally:
-            for task in self._beside:
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*self._beside, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             await self.link.close()
 
     def send_heartbeat(self) -> None:
-        """Also beside other messages, into which it goes: the next one of its own is an interval away from it."""
+        """Send a heartbeat with the waiting messages. The next regular one follows an interval later."""
         self._beat_at = self._clock.monotonic()
         leases = self._leases
         self.link.send(
@@ -115,32 +113,34 @@ class Session:
 
     async def _stream(self) -> None:
         try:
-            await self.link.stream(self._hear)
+            await self.link.stream(self._on_message)
         except LinkLost as lost:
             self._give_up(lost.kind, lost.why)
 
-    def _hear(self, heard: said.Heard) -> None:
-        self._heard_at = self._clock.monotonic()
-        match heard:
-            case said.Welcomed():
-                self._leases.welcomed(heard)
-                self._begin(self._identity.trust(heard.ca_bundle_pem))
-                self._begin(self._beat(heard.heartbeat_interval_ms))
+    def _on_message(self, command: Any) -> None:
+        self._received_at = self._clock.monotonic()
+        match command.WhichOneof("command"):
+            case "welcome":
+                welcome = command.welcome
+                self._leases.on_welcome(welcome)
+                self._begin(self._identity.trust(welcome.ca_bundle_pem.decode("ascii", "replace")))
+                self._begin(self._beat(welcome.heartbeat_interval_ms))
                 self._begin(self._renew_in_time())
-            case said.Challenged(nonce):
-                self._begin(self._attest(nonce))
-            case said.AttestationAnswered(code, message):
-                self._attestation_answered(code, message)
-            case said.AuthoritiesChanged(bundle, renew_now):
-                self._begin(self._identity.trust(bundle))
-                if renew_now:
+            case "challenge":
+                self._begin(self._attest(command.challenge.nonce))
+            case "attestation_answer":
+                self._on_attestation_answer(command.attestation_answer.code, command.attestation_answer.message)
+            case "certificate_news":
+                news = command.certificate_news
+                self._begin(self._identity.trust(news.ca_bundle_pem.decode("ascii", "replace")))
+                if news.renew_now:
                     self._renew_now.set()
-            case said.Dismissed(code):
-                self._tells.say(f"the daemon says goodbye: {code}")
-            case said.Acknowledged():
+            case "goodbye":
+                self._observer.say(f"the daemon says goodbye: {command.goodbye.code[:64]}")
+            case "heartbeat_ack":
                 pass
             case _:
-                self._leases.heard(heard)
+                self._leases.on_message(command)
 
     async def _attest(self, nonce: str) -> None:
         worker_id, egress = self._identity.worker_id, None
@@ -148,20 +148,20 @@ class Session:
             try:
                 egress = await self._egress.binding(worker_id, nonce)
             except PalyraError as error:
-                # Said without it: whether that will do is the fleet's to decide.
-                self._tells.say(f"the egress proxy gave no binding: {error.message}")
-        attestation = attestation_for(self._facts, worker_id, nonce, self._clock.now_ms(), egress)
-        self.link.send(attestation=wire_values.signed(sign_attestation(attestation, self._identity.key())))
+                # The fleet's policy decides whether an attestation without a binding is enough.
+                self._observer.say(f"the egress proxy gave no binding: {error.message}")
+        attestation = make_attestation(self._facts, worker_id, nonce, self._clock.now_ms(), egress)
+        self.link.send(attestation=to_wire(sign_attestation(attestation, self._identity.key())))
 
-    def _attestation_answered(self, code: str, message: str) -> None:
+    def _on_attestation_answer(self, code: str, message: str) -> None:
         if code:
-            self._tells.say(f"the daemon did not accept the attestation: {code}: {message}")
+            self._observer.say(f"the daemon did not accept the attestation: {code}: {message}")
             self._give_up(LossKind.TURNED_AWAY, f"{code}: {message}")
             return
-        if not self._of_use:
-            self._tells.say("connected and attested")
-        self._of_use = True
-        self._leases.attested(self.link)
+        if not self._attested:
+            self._observer.say("connected and attested")
+        self._attested = True
+        self._leases.on_attested(self.link)
 
     async def _beat(self, interval_ms: int) -> None:
         interval = max(interval_ms, limits.SHORTEST_HEARTBEAT_MS) / MS_PER_SECOND
@@ -169,13 +169,13 @@ class Session:
         while True:
             await asyncio.sleep(max(0.0, self._beat_at + interval - self._clock.monotonic()))
             now = self._clock.monotonic()
-            if now - self._heard_at > limits.SILENT_INTERVALS * interval:
+            if now - self._received_at > limits.SILENT_INTERVALS * interval:
                 self._give_up(LossKind.UNREACHABLE, "no heartbeat was answered")
             if now - self._beat_at >= interval:
                 self.send_heartbeat()
 
     async def _renew_in_time(self) -> None:
-        """The link is replaced by one with the new certificate: what runs goes on, and is told of there."""
+        """Renew the certificate, then replace the link. Running leases go on and are reported on the new link."""
         backoff = Backoff()
         while True:
             due = max(0, self._identity.renew_at_ms - self._clock.now_ms()) + backoff.delay_ms(self._draw())
@@ -188,7 +188,7 @@ class Session:
                 csr = await self._identity.request_renewal()
                 await self._identity.take_renewal(await self.link.renew(csr, self._identity.generation))
             except (LinkLost, PalyraError) as error:
-                self._tells.say(f"the certificate could not be renewed: {error}")
+                self._observer.say(f"the certificate could not be renewed: {error}")
                 backoff = backoff.failed()
                 self._renew_now.clear()
                 continue
@@ -197,16 +197,15 @@ class Session:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._ended)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_end)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._beside.discard(task)
+    def _on_task_end(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # A fault of this side ends the connection; the next one begins anew.
+            # A fault on this side ends the connection; the next one starts afresh.
             self._give_up(LossKind.UNREACHABLE, f"{type(error).__name__}: {error}"[:200])
 
     def _give_up(self, kind: LossKind | None, why: str) -> None:
-        if not self._over.is_set():
-            self._end = SessionEnd(kind, why, self._of_use)
-            self._over.set()
+        if not self._end.done():
+            self._end.set_result(SessionEnd(kind, why, self._attested))

@@ -1,4 +1,4 @@
-"""The attestation of this worker, made anew for each challenge from what was measured once."""
+"""The facts of this worker, measured once at its start, and the attestation made of them for each challenge."""
 
 import hashlib
 import os
@@ -29,15 +29,15 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
     artifact_digest_sha256: str = ""
 
 
-def attestation_for(
+def make_attestation(
     facts: WorkerFacts,
     worker_id: str,
     nonce: str,
     now_ms: int,
     egress: tuple[str, SignedStatement] | None,
 ) -> WorkerAttestation:
-    """Without an egress binding it says so: whether that is enough is the fleet's policy."""
-    said = WorkerAttestation(
+    """Make an attestation. The fleet's policy decides whether one without an egress binding is enough."""
+    attestation = WorkerAttestation(
         worker_id=worker_id,
         image_digest_sha256=facts.image_digest_sha256,
         build_digest_sha256=facts.build_digest_sha256,
@@ -50,25 +50,19 @@ def attestation_for(
         expires_ms=now_ms + ATTESTATION_LIFE_MS,
         nonce=nonce,
     )
-    return said if egress is None else said.with_binding(*egress)
+    return attestation if egress is None else attestation.with_binding(*egress)
 
-
-# What this worker is made of, measured from its own files: the build, and the image if somebody says which it is.
-#
-# The digest is over every file of the installed package, its path and its content, so two machines with the same
-# build have the same digest. The owner of a machine can still lie about it; what it catches is an outdated or
-# mixed-up worker.
 
 IMAGE_FILE: Final = Path("/etc/palyra/image.json")
 _DOMAIN: Final = b"palyra.worker.build.v1"
 _LENGTH_BYTES: Final = 8
-# Written by the interpreter as it goes, and nothing that runs is taken from them without their source.
+# The interpreter writes these folders and uses nothing in them without its source.
 _NOT_MEASURED: Final = frozenset(("__pycache__",))
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class MeasuredBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """An empty digest is one that nobody could measure."""
+    """A digest that could not be measured is empty. The owner of a machine can still lie about all of them."""
 
     image_digest_sha256: str = ""
     build_digest_sha256: str = ""
@@ -76,24 +70,22 @@ class MeasuredBuild(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _ImageFile(msgspec.Struct, frozen=True):
-    """The image's build writes more into it than is needed here."""
-
     image_digest_sha256: str = ""
     artifact_digest_sha256: str = ""
 
 
 def package_folder() -> Path:
-    """Where this very program was loaded from."""
+    """Return the folder from which this program was loaded."""
     return Path(__file__).resolve().parents[2]
 
 
 def measure(package: Path | None = None, *, image_file: Path = IMAGE_FILE, image_digest: str = "") -> MeasuredBuild:
-    """Blocking. ``image_digest`` is what the launcher said; the machine's own file comes before it."""
+    """Measure the build and read the image file. Without one, the launcher's ``image_digest`` counts. Blocking."""
     image = _image(image_file)
     chosen = image.image_digest_sha256 or image_digest
     for digest in (chosen, image.artifact_digest_sha256):
         if digest and not _SHA256.fullmatch(digest):
-            raise ImageFileBad(f"{digest[:80]!r} is no SHA-256 in hex")
+            raise ImageFileBad(f"{digest[:80]!r} is not a SHA-256 in hex")
     return MeasuredBuild(
         image_digest_sha256=chosen,
         build_digest_sha256=build_digest(package or package_folder()),
@@ -102,7 +94,7 @@ def measure(package: Path | None = None, *, image_file: Path = IMAGE_FILE, image
 
 
 def build_digest(package: Path) -> str:
-    """Paths and contents in one order, each preceded by its length. A link counts as what it says."""
+    """Digest all paths and contents of the package in sorted order. A link counts by its target's name."""
     digest = hashlib.sha256(_DOMAIN)
     for path in sorted(_files(package), key=lambda path: path.relative_to(package).as_posix().encode()):
         _part(digest, path.relative_to(package).as_posix().encode())

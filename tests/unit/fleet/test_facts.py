@@ -1,4 +1,4 @@
-from palyra.fleet.agent.attesting import WorkerFacts, attestation_for
+from palyra.fleet.agent.facts import WorkerFacts, make_attestation
 from palyra.fleet.domain.attestation import WorkerAttestationExpectation, sign_attestation, validate_attestation
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.signed_statement import SignedStatement
@@ -17,7 +17,7 @@ FACTS = WorkerFacts(
 
 def test_what_is_made_here_passes_there() -> None:
     key = P256Signer.generate()
-    said = attestation_for(FACTS, "W1", "ab", 1_000, None)
+    said = make_attestation(FACTS, "W1", "ab", 1_000, None)
     assert not said.egress_proxy_attested and said.supported_capabilities == ("tier.b", "tier.c")
     expected = WorkerAttestationExpectation(
         worker_id="W1",
@@ -32,5 +32,5 @@ def test_what_is_made_here_passes_there() -> None:
 
 
 def test_a_binding_goes_into_it() -> None:
-    said = attestation_for(FACTS, "W1", "ab", 1_000, ("E1", SignedStatement(b"p", b"s")))
+    said = make_attestation(FACTS, "W1", "ab", 1_000, ("E1", SignedStatement(b"p", b"s")))
     assert said.egress_proxy_attested and (said.egress_id, said.egress_binding) == ("E1", b"p".hex())
