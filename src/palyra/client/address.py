@@ -73,7 +73,7 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usable_token(token: Secret | str | None) -> Secret | None:
-    """Checked here, without showing it: an error further down might print the header it did not like."""
+    """Check the token here, without showing it: a library's error might print the header that holds it."""
     if token is None:
         return None
     secret = token if isinstance(token, Secret) else Secret(token)
@@ -117,9 +117,9 @@ class LocalDaemon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_daemon(state_dir: Path) -> LocalDaemon:
-    """The daemon that wrote its address here, if its process lives and the port is really ours.
+    """Find the daemon that wrote its address here, if its process lives and the port belongs to this user.
 
-    A daemon that died leaves its file behind, and whoever takes the port next must not be sent the owner's token.
+    A daemon that died leaves its file behind. The next process on its port must not get the owner's token.
     """
     raw = _read(state_dir / DAEMON_FILE)
     try:
@@ -137,8 +137,9 @@ def find_daemon(state_dir: Path) -> LocalDaemon:
 
 
 def started_before(state_dir: Path, file: Path) -> bool:
-    """Whether a daemon lives here that began to listen before the file was last changed, or put in its place: a copy
-    that keeps its old time, as `cp -p` and deployments make it, is a change too."""
+    """Return whether the running daemon began to listen before the file was last changed or replaced.
+
+    The inode's change time counts too: `cp -p` and deployments make copies that keep the old modification time."""
     try:
         find_daemon(state_dir)
         status = file.stat()
@@ -148,7 +149,7 @@ def started_before(state_dir: Path, file: Path) -> bool:
 
 
 def listener_uids(port: int, tables: tuple[Path, ...] = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))) -> set[int]:
-    """Who listens on the port, as the kernel tells it; nothing where it does not tell."""
+    """List the users who listen on the port. The set is empty where the kernel has no such table."""
     pattern = re.compile(rf"\s*\d+: [0-9A-F]+:{port:04X} \S+ {_LISTEN_STATE} \S+ \S+ \S+\s+(\d+)\s")
     uids = set()
     for table in tables:

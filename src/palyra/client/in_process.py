@@ -1,7 +1,7 @@
 """The in-process transport: drives an ASGI application without a network.
 
-The command line uses it when no daemon runs, so that every door goes through the same API. The application runs in the
-loop that uses the transport.
+The command line uses it when no daemon runs, so that it goes through the same API. The application runs in the loop
+that uses the transport.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ App: TypeAlias = Callable[
 ]
 HOST = "palyra.internal"
 _MS_PER_SECOND = 1000
-# Chunks an application may be ahead of its reader before it has to wait, as a socket's buffer would make it.
+# An application may be this many chunks ahead of its reader, as with a socket's buffer; then it waits.
 _MAX_CHUNKS_AHEAD = 64
 
 
@@ -50,7 +50,7 @@ class _Exchange:
         self._task = asyncio.create_task(self._serve(app), name=f"asgi {request.method} {request.path}")
 
     async def next_part(self) -> Head | bytes:
-        """The head, then chunks, then empty bytes; a response the application left unfinished is a lost connection."""
+        """Return the head, then chunks, then empty bytes. Raise ConnectionLost if the application ends before that."""
         part = await self._parts.get()
         if part is None:
             raise ConnectionLost("the application ended in the middle of its answer")
@@ -79,7 +79,7 @@ class _Exchange:
         try:
             await app(scope, self._receive, self._send)
         except Exception:
-            # As a server would: the client sees a broken answer, the log has the reason.
+            # The same as in a server: the client sees a broken answer, the log has the reason.
             log.exception("the application broke while answering %s %s", self._request.method, path)
         await self._parts.put(None)
 
@@ -224,7 +224,7 @@ class _Lifespan:
 
 
 async def _end(task: "asyncio.Task[None]") -> None:
-    """Cancels and waits, without mistaking a cancellation of the caller for the task's."""
+    """Cancel and wait. ``asyncio.wait`` keeps a cancellation of the caller apart from the task's own."""
     task.cancel()
     await asyncio.wait([task])
 

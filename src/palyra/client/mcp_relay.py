@@ -1,7 +1,7 @@
-"""Carries what an agent's client says on stdin to a daemon and brings back what the daemon says, as it comes.
+"""Relays the stdin of an agent's MCP client to a daemon, and the daemon's answers to stdout, as they come.
 
-One request over HTTP whose body and answer both stay open. Nothing is looked at on the way: the daemon is the server.
-Threads rather than a loop, and no library of the protocol, so that a client waits for the daemon and not for this.
+Body and answer of one HTTP request both stay open. The relay reads no message: the daemon is the MCP server. It uses
+threads, and no MCP library, because loading asyncio and the library would delay the client.
 """
 
 import os
@@ -21,7 +21,7 @@ PATH: Final = "/mcp/stdio"
 CONNECT_SECONDS: Final = 10.0
 # As much as a pipe holds.
 CHUNK_BYTES: Final = 64 * 1024
-# What a refusal may say before it is cut off.
+# A longer refusal is cut off.
 MAX_REFUSAL_BYTES: Final = 64 * 1024
 
 
@@ -42,7 +42,7 @@ class StdioRelay:
         self._state = threading.Lock()
 
     def run(self) -> None:
-        """Returns when the client has closed its side and everything is answered; raises when the daemon is gone."""
+        """Return when the client has closed its side and has every answer. Raise when the daemon is gone."""
         with self._connected() as connection:
             self._send(connection, self._head())
             feeding = threading.Thread(target=self._feed, args=(connection,), name="stdin", daemon=True)
@@ -85,7 +85,7 @@ class StdioRelay:
                 self._send(connection, h11.Data(data=chunk))
             self._send(connection, h11.EndOfMessage())
         except (OSError, h11.LocalProtocolError):
-            # The daemon has ended the conversation: the other thread sees it too, and says so.
+            # The daemon closed the connection. The other thread sees it too, and raises.
             return
 
     def _drain(self, connection: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""Every endpoint of the API, once: the request it makes and what its answer becomes."""
+"""The endpoints for calls, approvals, tokens, secrets and the daemon's state. Each operation is written once."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -8,10 +8,14 @@ from palyra.client.protocol import (
     BadRequestValue,
     Operation,
     Request,
+    api_path,
     convert_view,
-    convert_views,
+    delete,
+    fetch_view,
+    fetch_views,
     get,
     path_of,
+    post,
     read_answer,
     send_json,
 )
@@ -56,11 +60,11 @@ def call(
     timeout_ms: int | None = None,
     tier: str | None = None,
 ) -> Operation[CallView]:
-    """Asks for one tool call and returns it once it has succeeded.
+    """Make one tool call, and return it once it has succeeded.
 
-    Every other ending is raised: NeedsApprovalError where a person must be asked, ApiError for a denial, a refusal and
-    a call that ran and failed; its ``call`` is the call as it was recorded. ``wait_ms`` lets the server wait that long
-    for a person's approval first. ``arguments_json`` is sent as typed, for the server's strict parser to judge.
+    Raise NeedsApprovalError if a person must approve it, and ApiError for a denial, a refusal or a failed call. The
+    error's ``call`` is the recorded call. ``wait_ms`` lets the server wait that long for a person's approval first.
+    ``arguments_json`` is sent as typed, for the server's strict parser to judge.
     """
     if arguments is not None and arguments_json is not None:
         raise BadRequestValue("give arguments or arguments_json, not both")
@@ -78,53 +82,44 @@ def call(
         "tier": tier,
     }
     patience_ms = (wait_ms or 0) + (MAX_CALL_TIMEOUT_MS if timeout_ms is None else timeout_ms)
-    response = yield send_json("POST", path_of("v1", "tool-calls"), body, patience_ms=patience_ms)
-    return convert_view(read_answer(response), CallView)
+    return fetch_view(post(api_path("tool-calls"), body, patience_ms=patience_ms), CallView)
 
 
 def call_status(call_id: str) -> Operation[CallView]:
-    """The call as it stands now."""
-    response = yield get(path_of("v1", "tool-calls", call_id))
-    return convert_view(read_answer(response), CallView)
+    """Return the call in its present state."""
+    return fetch_view(get(api_path("tool-calls", call_id)), CallView)
 
 
 def cancel(call_id: str) -> Operation[CallView]:
-    """Asks a running call to stop, with everything it started."""
-    response = yield Request(method="DELETE", path=path_of("v1", "tool-calls", call_id))
-    return convert_view(read_answer(response), CallView)
+    """Stop a running call, with everything it started."""
+    return fetch_view(delete(api_path("tool-calls", call_id)), CallView)
 
 
 def tools() -> Operation[tuple[ToolView, ...]]:
-    response = yield get(path_of("v1", "tools"))
-    return convert_views(read_answer(response), "tools", ToolView)
+    return fetch_views(get(api_path("tools")), "tools", ToolView)
 
 
 def tool(name: str) -> Operation[ToolView]:
-    response = yield get(path_of("v1", "tools", name))
-    return convert_view(read_answer(response), ToolView)
+    return fetch_view(get(api_path("tools", name)), ToolView)
 
 
 def start_run(budget: Mapping[str, int] | None = None, *, principal: str | None = None) -> Operation[RunView]:
-    """A run of its own, with a budget that later calls with its ``run_id`` share."""
+    """Start a run with a budget that later calls with its ``run_id`` share."""
     body = {"budget": None if budget is None else dict(budget), "principal": principal}
-    response = yield send_json("POST", path_of("v1", "runs"), body)
-    return convert_view(read_answer(response), RunView)
+    return fetch_view(post(api_path("runs"), body), RunView)
 
 
 def run(run_id: str) -> Operation[RunView]:
-    response = yield get(path_of("v1", "runs", run_id))
-    return convert_view(read_answer(response), RunView)
+    return fetch_view(get(api_path("runs", run_id)), RunView)
 
 
 def approvals(state: str | None = "pending") -> Operation[tuple[ApprovalView, ...]]:
-    """The approvals in one state, or all with ``state=None``."""
-    response = yield get(path_of("v1", "approvals", query={"state": state}))
-    return convert_views(read_answer(response), "approvals", ApprovalView)
+    """List the approvals in one state, or all with ``state=None``."""
+    return fetch_views(get(api_path("approvals", query={"state": state})), "approvals", ApprovalView)
 
 
 def approval(approval_id: str) -> Operation[ApprovalView]:
-    response = yield get(path_of("v1", "approvals", approval_id))
-    return convert_view(read_answer(response), ApprovalView)
+    return fetch_view(get(api_path("approvals", approval_id)), ApprovalView)
 
 
 def approve(
@@ -137,7 +132,7 @@ def approve(
     argument_digest: str | None = None,
     decided_as: str | None = None,
 ) -> Operation[ApprovalView]:
-    """Says yes. With ``argument_digest`` (of what was shown) a request that changed meanwhile is not approved."""
+    """Approve. With ``argument_digest`` (of the arguments shown), a request that changed meanwhile is refused."""
     body = {
         "decision": "approve",
         "scope": scope,
@@ -147,21 +142,18 @@ def approve(
         "argument_digest": argument_digest,
         "as": decided_as,
     }
-    response = yield send_json("POST", path_of("v1", "approvals", approval_id, "decision"), body)
-    return convert_view(read_answer(response), ApprovalView)
+    return fetch_view(post(api_path("approvals", approval_id, "decision"), body), ApprovalView)
 
 
 def deny(approval_id: str, *, reason: str | None = None, decided_as: str | None = None) -> Operation[ApprovalView]:
     body = {"decision": "deny", "reason": reason, "as": decided_as}
-    response = yield send_json("POST", path_of("v1", "approvals", approval_id, "decision"), body)
-    return convert_view(read_answer(response), ApprovalView)
+    return fetch_view(post(api_path("approvals", approval_id, "decision"), body), ApprovalView)
 
 
 def withdraw(approval_id: str, *, reason: str | None = None, decided_as: str | None = None) -> Operation[ApprovalView]:
-    """Takes back a request that waits, or a yes that still stands."""
+    """Withdraw a request that waits, or an approval that still holds."""
     body = {"decision": "withdraw", "reason": reason, "as": decided_as}
-    response = yield send_json("POST", path_of("v1", "approvals", approval_id, "decision"), body)
-    return convert_view(read_answer(response), ApprovalView)
+    return fetch_view(post(api_path("approvals", approval_id, "decision"), body), ApprovalView)
 
 
 def create_token(
@@ -172,7 +164,7 @@ def create_token(
     label: str | None = None,
     run_id: str | None = None,
 ) -> Operation[NewToken]:
-    """A token for one principal; with ``run_id``, one that works in that run only."""
+    """Make a token for one principal; with ``run_id``, one that works in that run only."""
     body = {
         "principal": principal,
         "scopes": scopes,
@@ -180,7 +172,7 @@ def create_token(
         "label": label,
         "run_id": run_id,
     }
-    response = yield send_json("POST", path_of("v1", "tokens"), body)
+    response = yield post(api_path("tokens"), body)
     data = read_answer(response)
     if not isinstance(data, dict) or not isinstance(data.get("token"), str):
         raise BadAnswer("the server made a token and did not show it")
@@ -189,44 +181,38 @@ def create_token(
 
 
 def tokens() -> Operation[tuple[TokenView, ...]]:
-    response = yield get(path_of("v1", "tokens"))
-    return convert_views(read_answer(response), "tokens", TokenView)
+    return fetch_views(get(api_path("tokens")), "tokens", TokenView)
 
 
 def revoke_token(token_id: str) -> Operation[TokenView]:
-    response = yield Request(method="DELETE", path=path_of("v1", "tokens", token_id))
-    return convert_view(read_answer(response), TokenView)
+    return fetch_view(delete(api_path("tokens", token_id)), TokenView)
 
 
 def put_secret(ref: str, value: Secret) -> Operation[SecretView]:
-    """Stores a new version of a secret, which is in force from then on."""
-    response = yield send_json("PUT", path_of("v1", "vault", "secrets", ref), {"value": value.reveal()})
-    return convert_view(read_answer(response), SecretView)
+    """Store a new version of a secret, which is in force from then on."""
+    return fetch_view(send_json("PUT", api_path("vault", "secrets", ref), {"value": value.reveal()}), SecretView)
 
 
 def secrets(scope: str | None = None, *, after: str | None = None) -> Operation[SecretsView]:
-    """One page of the secrets there are, without their values."""
-    response = yield get(path_of("v1", "vault", "secrets", query={"scope": scope, "after": after}))
-    return convert_view(read_answer(response), SecretsView)
+    """List one page of the secrets, without their values."""
+    return fetch_view(get(api_path("vault", "secrets", query={"scope": scope, "after": after})), SecretsView)
 
 
 def delete_secret(ref: str) -> Operation[SecretView]:
-    """Destroys every version of a secret."""
-    response = yield Request(method="DELETE", path=path_of("v1", "vault", "secrets", ref))
-    return convert_view(read_answer(response), SecretView)
+    """Destroy every version of a secret."""
+    return fetch_view(delete(api_path("vault", "secrets", ref)), SecretView)
 
 
 def rotate_vault(to: str | None = None) -> Operation[RotationView]:
-    """Puts all secrets under a new key, kept in the place ``to`` names or the configured one."""
+    """Rewrap all secrets with a new key, kept in the place that ``to`` names or in the configured one."""
     body = {"to": to}
-    response = yield send_json("POST", path_of("v1", "vault", "rotate"), body, patience_ms=ROTATION_PATIENCE_MS)
-    return convert_view(read_answer(response), RotationView)
+    return fetch_view(post(api_path("vault", "rotate"), body, patience_ms=ROTATION_PATIENCE_MS), RotationView)
 
 
 def reveal_secret(ref: str, *, confirm: str, version: int | None = None) -> Operation[Secret]:
-    """A secret's value, where a policy lets this operator see it. ``confirm`` is the name as a person typed it."""
+    """Return a secret's value, if policy lets this operator see it. ``confirm`` is the name as a person typed it."""
     body = {"ref": ref, "confirm": confirm, "version": version}
-    response = yield send_json("POST", path_of("v1", "vault", "reveal"), body)
+    response = yield post(api_path("vault", "reveal"), body)
     data = read_answer(response)
     if not isinstance(data, dict) or not isinstance(data.get("value"), str):
         raise BadAnswer("the server revealed a secret and did not show it")
@@ -234,17 +220,16 @@ def reveal_secret(ref: str, *, confirm: str, version: int | None = None) -> Oper
 
 
 def status() -> Operation[StatusView]:
-    response = yield get(path_of("v1", "status"))
-    return convert_view(read_answer(response), StatusView)
+    return fetch_view(get(api_path("status")), StatusView)
 
 
 def health() -> Operation[None]:
-    """Returns when the daemon lives; raises otherwise."""
+    """Return if the daemon lives; raise otherwise."""
     yield from _probe("healthz")
 
 
 def ready() -> Operation[None]:
-    """Returns when the daemon takes calls; raises otherwise."""
+    """Return if the daemon takes calls; raise otherwise."""
     yield from _probe("readyz")
 
 
@@ -255,7 +240,7 @@ def _probe(path: str) -> Operation[None]:
 
 
 def metrics() -> Operation[str]:
-    """The daemon's metrics, in Prometheus' text format."""
+    """Return the daemon's metrics in the text format of Prometheus."""
     response = yield Request(method="GET", path=path_of("metrics"), headers=(("accept", "text/plain"),))
     if response.status != 200:
         read_answer(response)

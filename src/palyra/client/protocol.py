@@ -1,7 +1,7 @@
-"""The HTTP API as values: requests out, responses in, and what each response means.
+"""The HTTP API as values: requests out, responses in, and the meaning of each response.
 
-An operation is a generator that yields a Request, is sent the Response, and returns a typed result. It does no I/O, so
-the blocking, the asyncio and the in-process client are the same code driven by different transports.
+An operation is a generator that yields a Request, receives the Response, and returns a typed result. It does no I/O, so
+the blocking, the asyncio and the in-process client are the same code with different transports.
 """
 
 from collections.abc import Generator, Mapping
@@ -23,9 +23,9 @@ _MAX_QUOTED_CHARS = 200
 
 
 class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client accepts from a server, however broken or hostile."""
+    """The bounds of what a client accepts from a server, even a hostile one."""
 
-    # A result of 1 MiB may swell sixfold when escaped; beyond that it is no answer of this API.
+    # A result of 1 MiB may grow sixfold when escaped. This API never sends more.
     max_response_bytes: int = 8 * MIB
     max_header_bytes: int = 64 * KIB
     # One event carries one journal payload.
@@ -66,7 +66,7 @@ class ResponseTooLarge(LimitExceeded):
 
 class BadAnswer(Failed):
     code = "client.bad_answer"
-    hint = "whatever answers there does not speak this version of Palyra's API"
+    hint = "the server at this address does not speak this version of Palyra's API"
 
 
 class BadRequestValue(InvalidInput):
@@ -75,7 +75,7 @@ class BadRequestValue(InvalidInput):
 
 
 class ApiError(RemoteError):
-    """A failure the server reported. ``data`` is what it said besides: of a call that ended badly, its CallView."""
+    """A failure the server reported. ``data`` is the rest of its answer: for a call that failed, its CallView."""
 
     data: Any = None
 
@@ -93,7 +93,7 @@ class ApiError(RemoteError):
 
 
 class NeedsApprovalError(ApiError, NeedsApproval):
-    """Policy wants a person's yes first. Show ``approval_id`` to one, then make the same call again."""
+    """A person must approve first. Show ``approval_id`` to one, then make the same call again."""
 
     @property
     def approval_id(self) -> str:
@@ -101,7 +101,7 @@ class NeedsApprovalError(ApiError, NeedsApproval):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """``patience_ms`` is how much longer than usual an honest answer may take: a call runs, a person thinks."""
+    """``patience_ms`` is how much longer than usual an answer may take, since a call runs or a person thinks."""
 
     method: str
     path: str
@@ -138,7 +138,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AsyncByteStream(Protocol):
-    """An answer read as it comes. ``chunk`` returns bytes, empty at a clean end."""
+    """An answer, read as it comes. ``chunk`` returns bytes, which are empty at a clean end."""
 
     status: int
     headers: Headers
@@ -168,7 +168,7 @@ def header_of(headers: Headers, name: str) -> str | None:
 
 
 def path_of(*segments: str, query: Mapping[str, str | None] | None = None) -> str:
-    """Every segment quoted, so that an id from outside stays one segment of the path."""
+    """Join the segments, each quoted, so that an id from outside stays one segment of the path."""
     for segment in segments:
         if segment in ("", ".", ".."):
             raise BadRequestValue(f"{segment!r} cannot be part of an address")
@@ -180,12 +180,24 @@ def path_of(*segments: str, query: Mapping[str, str | None] | None = None) -> st
     return f"{path}?{urlencode(given)}" if given else path
 
 
+def api_path(*segments: str, query: Mapping[str, str | None] | None = None) -> str:
+    return path_of("v1", *segments, query=query)
+
+
 def get(path: str) -> Request:
     return Request(method="GET", path=path, headers=(("accept", "application/json"),))
 
 
+def post(path: str, body: Mapping[str, Any], *, patience_ms: int = 0) -> Request:
+    return send_json("POST", path, body, patience_ms=patience_ms)
+
+
+def delete(path: str) -> Request:
+    return Request(method="DELETE", path=path)
+
+
 def send_json(method: str, path: str, body: Mapping[str, Any], *, patience_ms: int = 0) -> Request:
-    """Fields that are None are left away."""
+    """Encode the body without its fields that are None."""
     given = {name: value for name, value in body.items() if value is not None}
     try:
         encoded = msgspec.json.encode(given)
@@ -197,7 +209,7 @@ def send_json(method: str, path: str, body: Mapping[str, Any], *, patience_ms: i
 
 
 def read_answer(response: Response) -> Any:
-    """The ``data`` of a success. A failure is raised with the code, hint and exit code the server gave it."""
+    """Return the ``data`` of a success. Raise a failure with the server's code, hint and exit code."""
     try:
         document = msgspec.json.decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -223,7 +235,7 @@ def remote_error(error: dict[str, Any], response: Response, data: Any = None) ->
         http_status=response.status,
     )
     details = error.get("details")
-    # Set rather than passed: a remote detail may have any name, also one of a parameter.
+    # Set, not passed: a remote detail may have the name of a parameter.
     raised.details = details if isinstance(details, dict) else {}
     raised.data = data
     return raised
@@ -245,7 +257,7 @@ def _exit_code(response: Response) -> ExitCode:
 
 
 def convert_view(data: Any, view: type[T]) -> T:
-    """A typed view of an object, with the whole object kept in its ``document``: newer servers may say more."""
+    """Convert an object to a typed view. Its ``document`` keeps the whole object: newer servers may send more."""
     if not isinstance(data, dict):
         raise BadAnswer(f"the server's answer is not the object of a {view.__name__}")
     try:
@@ -255,8 +267,16 @@ def convert_view(data: Any, view: type[T]) -> T:
 
 
 def convert_views(data: Any, key: str, view: type[T]) -> tuple[T, ...]:
-    """A list, bare or as the one member ``key`` of an object."""
+    """Convert a list, bare or as the member ``key`` of an object."""
     items = data.get(key) if isinstance(data, dict) else data
     if not isinstance(items, list):
         raise BadAnswer(f"the server's answer holds no list of {key}")
     return tuple(convert_view(item, view) for item in items)
+
+
+def fetch_view(request: Request, view: type[T]) -> Operation[T]:
+    return convert_view(read_answer((yield request)), view)
+
+
+def fetch_views(request: Request, key: str, view: type[T]) -> Operation[tuple[T, ...]]:
+    return convert_views(read_answer((yield request)), key, view)

@@ -1,21 +1,33 @@
 """Sends requests over HTTP/1.1 with httpcore2, under the rules of this client.
 
 httpcore2 is the lower half of httpx2: it keeps no cookies, follows no redirects, reads no proxy from the environment
-and decodes nothing. What it does not have is here: caps on the bytes of an answer, one deadline for the whole of it,
-and one retry, of a GET that a kept connection lost before any answer.
+and decodes nothing. This module adds caps on the bytes of an answer, one deadline for the whole answer, and one retry
+of a GET that a kept connection lost before any answer.
 """
 
 import asyncio
 import contextlib
+import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 import httpcore2
 
 from palyra.client.address import ServerAddress
-from palyra.client.http_messages import head_of, named_errors, new_request, read_answer
-from palyra.client.protocol import ClientLimits, ClientTimeout, ConnectionLost, Headers, Request, Response
+from palyra.client.events import Head
+from palyra.client.protocol import (
+    BadAnswer,
+    ClientLimits,
+    ClientTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    Headers,
+    Request,
+    Response,
+    ResponseTooLarge,
+    header_of,
+)
 
 _MS_PER_SECOND: Final = 1000
 _DIALS: Final = "connection.connect_tcp.started"
@@ -39,7 +51,7 @@ class AsyncTransport:
         self._pool = self._new_pool(limits.max_connections)
 
     async def open(self) -> None:
-        """Nothing to do: requests connect."""
+        """Do nothing: requests connect."""
 
     async def exchange(self, request: Request) -> Response:
         async with _deadline(self._timeout + request.patience_ms / _MS_PER_SECOND):
@@ -82,7 +94,7 @@ class AsyncTransport:
     async def _send(
         self, pool: httpcore2.AsyncConnectionPool, request: Request, dials: list[str]
     ) -> httpcore2.Response:
-        """The answer's head. ``dials`` gets an entry for a connection that had to be made."""
+        """Return the answer's head. ``dials`` gets an entry for each connection that had to be made."""
 
         async def note(event: str, _info: Any) -> None:
             if event == _DIALS:
@@ -125,3 +137,72 @@ async def _deadline(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         raise ClientTimeout(f"no answer within {seconds:g} seconds") from error
+
+
+# How the messages of httpcore2 and h11 begin if the peer closed the connection. Others are about malformed answers.
+_CLOSED: Final = ("Server disconnected", "peer closed connection")
+_DIALLING: Final = "Connect call failed"
+
+
+def new_request(request: Request, address: ServerAddress, extensions: dict[str, Any]) -> httpcore2.Request:
+    return httpcore2.Request(
+        request.method,
+        httpcore2.URL(
+            scheme=b"https" if address.tls else b"http",
+            host=address.host.encode("ascii"),
+            port=address.port,
+            target=(address.prefix + request.path).encode("ascii"),
+        ),
+        headers=request.wire_headers(address.host_header),
+        content=request.body,
+        extensions=extensions,
+    )
+
+
+def head_of(answer: httpcore2.Response, limits: ClientLimits) -> Head:
+    if sum(len(name) + len(value) for name, value in answer.headers) > limits.max_header_bytes:
+        raise BadAnswer(f"the head of the answer is larger than {limits.max_header_bytes} bytes")
+    headers = tuple((name.decode("ascii").lower(), value.decode("latin-1")) for name, value in answer.headers)
+    if (header_of(headers, "content-encoding") or "identity").lower() != "identity":
+        raise BadAnswer("the server compressed an answer that was asked for as it is")
+    return Head(answer.status, headers)
+
+
+async def read_answer(answer: httpcore2.Response, limits: ClientLimits) -> Response:
+    head, body, most = head_of(answer, limits), bytearray(), limits.max_response_bytes
+    async for chunk in answer.aiter_stream():
+        body += chunk
+        if len(body) > most:
+            raise ResponseTooLarge(f"the answer is larger than {most} bytes", limit=most)
+    return Response(status=head.status, headers=head.headers, body=bytes(body))
+
+
+@contextlib.contextmanager
+def named_errors(host: str) -> Iterator[None]:
+    """Raise errors of httpcore2 as those of the client."""
+    try:
+        yield
+    except httpcore2.ConnectError as error:
+        raise ConnectFailed(f"cannot connect to {host}: {_reason(error)}") from error
+    except httpcore2.RemoteProtocolError as error:
+        if str(error).startswith(_CLOSED):
+            raise ConnectionLost("the server closed the connection before its answer was whole") from error
+        raise BadAnswer(f"the server does not speak HTTP/1.1: {error}") from error
+    except httpcore2.NetworkError as error:
+        raise ConnectionLost(f"the connection broke: {_reason(error)}") from error
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error, its cause, and so on to the first."""
+    yield error
+    while (deeper := error.__cause__ or error.__context__) is not None:
+        error = deeper.exceptions[0] if isinstance(deeper, BaseExceptionGroup) else deeper
+        yield error
+
+
+def _reason(error: BaseException) -> str:
+    """Return the system's own message; asyncio puts the address in its place."""
+    *_, cause = causes(error)
+    said = str(getattr(cause, "strerror", None) or cause)
+    number = getattr(cause, "errno", None)
+    return os.strerror(number) if number and said.startswith(_DIALLING) else said

@@ -1,6 +1,6 @@
-"""What the API's answers look like to a program.
+"""The API's answers as values.
 
-Each view names the fields this version knows and keeps everything the server said in ``document``.
+Each view names the fields this version knows and keeps the server's whole object in ``document``.
 """
 
 from typing import Any
@@ -73,8 +73,9 @@ class RunView(View, frozen=True, kw_only=True):
 
 
 class ApprovalView(View, frozen=True, kw_only=True):
-    """``touches`` is what the call would reach; ``meaning`` what a yes would let happen, in words; ``outdated`` why it
-    covers nothing now, where that is so."""
+    """``touches`` lists what the call would access; ``meaning`` says in words what an approval permits.
+
+    ``outdated`` is the reason if the approval no longer covers anything."""
 
     id: str
     state: str
@@ -133,7 +134,7 @@ class SecretView(View, frozen=True, kw_only=True):
 
 
 class SecretsView(View, frozen=True, kw_only=True):
-    """One page; ``next`` is what to give as ``after`` for the next one. ``vault`` tells of the key and its rotation."""
+    """One page; give ``next`` as ``after`` for the next one. ``vault`` describes the key and its rotation."""
 
     secrets: tuple[dict[str, Any], ...]
     next: str | None = None
@@ -157,7 +158,7 @@ class IdentityView(View, frozen=True, kw_only=True):
 
 
 class PairingCodeView(View, frozen=True, kw_only=True):
-    """``nameplate`` is the part of the code that is no secret. ``addresses`` comes with a new code."""
+    """``nameplate`` is the public part of the code. ``addresses`` comes with a new code."""
 
     id: str
     nameplate: str = ""
@@ -178,8 +179,9 @@ class NewPairingCode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairingView(View, frozen=True, kw_only=True):
-    """``comparison_code`` is to be compared with the one that the device shows; ``refused_claims`` counts other keys
-    that proved the same code."""
+    """A person compares ``comparison_code`` with the one that the device shows.
+
+    ``refused_claims`` counts other keys that proved the same code."""
 
     id: str
     state: str = ""
@@ -200,7 +202,7 @@ class PairingView(View, frozen=True, kw_only=True):
 
 
 class SkillView(View, frozen=True, kw_only=True):
-    """One skill with its versions, the newest first; ``history`` only where one skill was asked for."""
+    """One skill with its versions, newest first. ``history`` comes with a single skill only."""
 
     skill_id: str
     publisher: str = ""
@@ -212,8 +214,9 @@ class SkillView(View, frozen=True, kw_only=True):
 
 
 class SkillVersionView(View, frozen=True, kw_only=True):
-    """One version. What a review needs (``difference``, ``findings``, ``capabilities``, ``gets_less``) where the server
-    told it."""
+    """One version of a skill.
+
+    The fields of a review (``difference``, ``findings``, ``capabilities``, ``gets_less``) may be empty."""
 
     skill_id: str
     version: str
@@ -230,7 +233,7 @@ class SkillVersionView(View, frozen=True, kw_only=True):
 
 
 class ErasedDataView(View, frozen=True, kw_only=True):
-    """What a skill had stored."""
+    """The amount of data that a skill had stored."""
 
     values: int
     bytes: int
@@ -244,7 +247,7 @@ class PublisherKeyView(View, frozen=True, kw_only=True):
 
 
 class PublishersView(View, frozen=True, kw_only=True):
-    """``unreadable`` are keys whose record somebody has broken: they count for nothing until they are cleared."""
+    """``unreadable`` lists keys with a damaged record. They do not count until they are cleared."""
 
     keys: tuple[dict[str, Any], ...] = ()
     unreadable: tuple[dict[str, Any], ...] = ()
@@ -252,7 +255,7 @@ class PublishersView(View, frozen=True, kw_only=True):
 
 
 class NodeView(View, frozen=True, kw_only=True):
-    """``state`` is online, offline or revoked; ``requests`` are there where one device was asked for."""
+    """``state`` is online, offline or revoked. ``requests`` comes with a single device only."""
 
     device_id: str
     name: str = ""
@@ -270,7 +273,7 @@ class NodeView(View, frozen=True, kw_only=True):
 
 
 class WorkerView(View, frozen=True, kw_only=True):
-    """``leases`` are there where one worker was asked for."""
+    """``leases`` comes with a single worker only."""
 
     worker_id: str
     name: str = ""
@@ -289,7 +292,7 @@ class WorkerView(View, frozen=True, kw_only=True):
 
 
 class LeaseView(View, frozen=True, kw_only=True):
-    """``output`` is the end of what the call has printed, while it runs."""
+    """``output`` is the end of the call's output, while it runs."""
 
     lease_id: str
     worker_id: str = ""
@@ -309,7 +312,7 @@ class LeaseView(View, frozen=True, kw_only=True):
 
 
 class McpServerView(View, frozen=True, kw_only=True):
-    """A server behind Palyra; ``refused`` are tools of it that cannot be offered, each with the reason."""
+    """An upstream MCP server. ``refused`` maps tools that cannot be offered to the reason."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -321,7 +324,7 @@ class McpServerView(View, frozen=True, kw_only=True):
 
 
 class BrowserSessionView(View, frozen=True, kw_only=True):
-    """Of a session that was closed only ``closed``, ``saved`` and ``problem_code`` are told."""
+    """A closed session has only ``closed``, ``saved`` and ``problem_code``."""
 
     session_id: str
     principal: str = ""
@@ -363,7 +366,7 @@ class BrowserProfileView(View, frozen=True, kw_only=True):
 
 
 class AcceptedProfilesView(View, frozen=True, kw_only=True):
-    """Numbers of changes: the last that was heard of, the last of the older copy, and what it has now."""
+    """Numbers of changes: the last known one, the last of the older copy, and the present one."""
 
     last_known: int = msgspec.field(default=0, name="heard")
     found: int = 0

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from fakes.tiny_api import TinyApi
-from palyra.client.blocking import BlockingTransport
 from palyra.client.client import Client
 from palyra.client.in_process import AsyncAsgiTransport, StartupFailed
 from palyra.client.protocol import DEFAULT_LIMITS, BadAnswer, ConnectionLost, get
@@ -20,9 +19,9 @@ def test_the_lifespan_spans_the_client() -> None:
 
 
 def test_closing_twice_is_fine_and_leaves_no_thread() -> None:
-    transport = BlockingTransport(AsyncAsgiTransport(TinyApi().app, timeout=5, limits=DEFAULT_LIMITS))
-    transport.close()
-    transport.close()
+    client = Client.in_process(TinyApi().app)
+    client.close()
+    client.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "palyra-client"]
 
 
@@ -31,15 +30,15 @@ async def test_a_thread_that_runs_a_loop_may_use_and_close_it() -> None:
         client.health()
 
 
-def test_an_application_without_lifespan_serves_too() -> None:
+async def test_an_application_without_lifespan_serves_too() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         assert scope["type"] == "http"
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"hi"})
 
-    transport = BlockingTransport(AsyncAsgiTransport(app, timeout=5, limits=DEFAULT_LIMITS))
-    assert transport.exchange(get("/x")).body == b"hi"
-    transport.close()
+    transport = AsyncAsgiTransport(app, timeout=5, limits=DEFAULT_LIMITS)
+    assert (await transport.exchange(get("/x"))).body == b"hi"
+    await transport.close()
 
 
 def test_a_failed_startup_is_said_and_cleaned_up() -> None:

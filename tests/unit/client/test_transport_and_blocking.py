@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from fakes.loopback import ScriptedServer, read_request, respond
 from palyra.client.address import ServerAddress
-from palyra.client.blocking import BlockingTransport
+from palyra.client.blocking import LoopThread
 from palyra.client.protocol import (
     BadAnswer,
     ClientLimits,
@@ -72,11 +72,11 @@ class Wire:
         address = ServerAddress.parse(f"{scheme}://127.0.0.1:{port}")
         options = {"timeout": 20.0, "limits": ClientLimits(), **options}
         if self.kind == "blocking":
-            blocking = BlockingTransport(AsyncTransport(address, **options))
+            loop, transport = LoopThread(), AsyncTransport(address, **options)
             try:
-                return [blocking.exchange(request) for request in requests]
+                return [loop.run(transport.exchange(request)) for request in requests]
             finally:
-                blocking.close()
+                loop.close(transport.close())
         return asyncio.run(self._send_async(address, options, requests))
 
     async def _send_async(
@@ -262,8 +262,8 @@ def test_an_address_with_a_prefix_is_kept_before_every_path() -> None:
 
     with ScriptedServer([serve]) as server:
         address = ServerAddress.parse(f"http://127.0.0.1:{server.port}/base")
-        transport = BlockingTransport(AsyncTransport(address, timeout=20, limits=ClientLimits()))
-        transport.exchange(send_json("POST", "/v1/x", {"a": 1}))
-        transport.close()
+        loop, transport = LoopThread(), AsyncTransport(address, timeout=20, limits=ClientLimits())
+        loop.run(transport.exchange(send_json("POST", "/v1/x", {"a": 1})))
+        loop.close(transport.close())
         assert heads[0].startswith(b"POST /base/v1/x HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n" % server.port)
         assert heads[0].endswith(b'\r\n\r\n{"a":1}')

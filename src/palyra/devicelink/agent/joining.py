@@ -15,8 +15,8 @@ import httpcore2
 import msgspec
 
 from palyra.client import address as client_address
-from palyra.client.http_messages import causes, named_errors, new_request, read_answer
 from palyra.client.protocol import ClientLimits, ConnectFailed, ConnectionLost, Request, Response
+from palyra.client.transport import causes, named_errors, new_request, read_answer
 from palyra.clock import MS_PER_SECOND
 from palyra.devicelink.agent.backoff import Backoff
 from palyra.devicelink.agent.device_folder import AlreadyPaired, DeviceFileBad, DeviceRecord, NotPaired, PairingFolder

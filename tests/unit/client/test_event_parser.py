@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palyra.client.events import EventParser, ServerEvent, event_data
 from palyra.client.protocol import BadAnswer, ResponseTooLarge
-from palyra.client.sse import EventParser, ServerEvent, event_data
 
 STREAM = (
     b'\xef\xbb\xbf: comment\r\n\r\nevent: call.started\nid: 1\ndata: {"a":\ndata:1}\n\n'
