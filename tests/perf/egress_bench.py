@@ -73,7 +73,6 @@ def run() -> list[dict[str, Any]]:
 
         alone = ours("palyra")
         alone_socks = Proxy("palyra", alone.port, "socks")
-        cores = ours("palyra, a process for each core", "connect", "--processes", str(os.cpu_count() or 1))
         tinyproxy = everything.enter_context(_tinyproxy(folder))
         dante = everything.enter_context(_dante(folder))
         mitmproxy = everything.enter_context(_mitmproxy(folder))
@@ -94,7 +93,6 @@ def run() -> list[dict[str, Any]]:
                 alone,
                 [(tinyproxy, bars.EGRESS_MANY_TINYPROXY), (mitmproxy, bars.EGRESS_MANY_MITMPROXY)],
             ),
-            *_rates(load, MANY, EACH_OF_MANY, cores, [(tinyproxy, None)]),
             *_rates(load, MANY, EACH_OF_MANY, alone_socks, [(dante, bars.EGRESS_MANY_DANTE)]),
             _crowded(load, alone),
         ]
@@ -113,8 +111,6 @@ def _rates(load: Load, clients: int, each: int, ours: Proxy, peers: list[tuple[P
     proxies = [ours, *(peer for peer, _ in peers)]
     figures = _alternately(lambda proxy: load.connections(proxy, clients, each), proxies, RATE_ROUNDS)
     what = f"egress, {clients} client{'s' if clients > 1 else ''}, {ours.speaks}"
-    if ours.name != "palyra":
-        what += ", a process for each core"
     rows = []
     for peer, bar in peers:
         mine, theirs = figures[ours], figures[peer]

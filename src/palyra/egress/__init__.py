@@ -1,1 +1,1 @@
-"""Where tools may go on the network, judged in one place."""
+"""Judge every connection that a tool makes, in one place."""

@@ -1,4 +1,4 @@
-"""Every bound of the egress judge and its resolver, with its reason."""
+"""Bounds of egress: judge, resolver, protocol machines, proxy and HTTP client, each with its reason."""
 
 from typing import Final
 
@@ -6,11 +6,9 @@ import msgspec
 
 from palyra.limits import KIB, MIB
 
-# Bounds of credential injection, each with its reason.
-
-# A shorter secret cannot be told from ordinary text in a response, so it is not injected at all.
+# A shorter secret also occurs by chance in ordinary responses, so it is not injected at all.
 MIN_SECRET_BYTES = 6
-# Spellings shorter than this would blot out innocent text.
+# Shorter encodings would blot out innocent text.
 MIN_SCANNED_BYTES = 6
 # A header value that servers still accept; a larger secret is no header.
 MAX_SECRET_BYTES = 8 * 1024
@@ -22,7 +20,7 @@ CERTIFICATE_BACKDATE_MINUTES = 60
 MAX_BOUND_HOSTS = 256
 # Read at most this much from a side at once.
 CHUNK_BYTES = 256 * 1024
-# A client that says nothing between two requests is let go.
+# A connection is closed when its client is silent this long between two requests.
 KEEP_ALIVE_SECONDS = 60.0
 # Time for a TLS handshake on either side.
 TLS_HANDSHAKE_SECONDS = 10.0
@@ -50,7 +48,7 @@ MAX_TUNNELS: Final = 4_096
 MAX_IDLE_SECONDS: Final = 3_600.0
 MAX_STATIC_ADDRESSES: Final = 32
 
-# Answers of one name beyond this are no honest answer; each one is judged.
+# No honest name has more addresses than this; each one is judged.
 MAX_ANSWERS: Final = 64
 # A lookup holds a thread until the system gives up: this many at once, the next ones wait, the rest are refused.
 RESOLVER_THREADS: Final = 8
@@ -71,7 +69,7 @@ MAX_HEADER_NAME_CHARS: Final = 128
 MAX_PATH_PREFIX_CHARS: Final = 1_024
 
 
-# Every bound of the egress machines, with its reason: what a stranger may make us hold or parse.
+# What a stranger may make the protocol machines hold or parse.
 
 # HTTP heads. The head of a browser with many cookies has a few KiB; servers of note stop at 8 to 16.
 MAX_HEAD_BYTES: Final = 32 * KIB
@@ -94,8 +92,8 @@ MAX_CHUNK_BYTES: Final = 2**31 - 1
 MAX_CHUNK_LINE_BYTES: Final = 128
 MAX_TRAILER_BYTES: Final = 8 * KIB
 
-# What a client may send before it may: the next requests, the first bytes of a tunnel. A proxy that stops reading
-# when told so never comes near it.
+# Bytes that a client may send before an answer: its next requests, the first bytes of a tunnel. The proxy stops
+# reading before an answer, so honest traffic stays far below.
 MAX_EARLY_BYTES: Final = 256 * KIB
 
 # A ClientHello with post-quantum shares and an encrypted inner hello has 2 to 4 KiB; a record holds 16.
@@ -117,11 +115,8 @@ DNS_UDP_BYTES: Final = 1_232
 MAX_SYNTHETIC_NAMES: Final = 4_096
 
 
-# The bounds of the egress proxy, each with its reason. The first group are the operator's to change.
-
-
 class ProxyLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one proxy process gives away at most, and for how long."""
+    """Limits of one proxy process, which the operator may change."""
 
     # Every tunnel holds two descriptors; beyond this the tunnel that was silent longest makes room.
     max_tunnels: int = 12_000
@@ -151,29 +146,22 @@ EVENTS_PER_TURN: Final = 256
 ACCEPTS_PER_TURN: Final = 32
 # Waiting connections of a listener that the proxy makes itself.
 LISTEN_BACKLOG: Final = 1024
-# A connection to the proxy port on which nothing was said waits in the kernel this long before we see it.
+# A connection to the proxy port waits in the kernel for its first byte this long before the proxy sees it.
 DEFER_ACCEPT_SECONDS: Final = 5
 # Between programs of one machine nothing is congested. The default of some machines paces what it sends, and halves
 # what a loopback can carry; this one does not, and every Linux has it and lets everybody use it.
 LOOPBACK_CONGESTION: Final = b"reno"
 # When the process has no descriptor left a listener rests this long instead of spinning.
 ACCEPT_PAUSE_SECONDS: Final = 0.1
-# Descriptors for everything that is no tunnel: listeners, files, the resolver's sockets.
+# Descriptors for everything but tunnels: listeners, files, the resolver's sockets.
 SPARE_DESCRIPTORS: Final = 512
-# What is asked for at the start: two for each tunnel and the spare ones.
+# Descriptors requested at the start: two for each tunnel and the spare ones.
 WANTED_DESCRIPTORS: Final = 2 * 12_000 + SPARE_DESCRIPTORS
-# Addresses of one name tried in turn before the caller is told that none answers.
+# Addresses of one name tried in turn before the connection fails.
 MAX_DIALLED_ADDRESSES: Final = 4
-# Processes that serve one address: more than any machine has cores for.
-MAX_PROCESSES: Final = 64
-# A process takes its next portion of a shared budget when less than this is left to it, and the portion is a part of
-# what is left to all, between these: near the end no process sits on much of it.
-MIN_LEASE_BYTES: Final = 4 * KIB
-MAX_LEASE_BYTES: Final = 16 * MIB
-SHARES_OF_THE_REST: Final = 64
 # Refusals that a usage report carries; the rest are counted.
 MAX_REFUSALS_KEPT: Final = 64
-# Refusals that one grant tells the observer about; a program that asks for ever fills no journal.
+# Refusals of one grant that are reported; a program that asks for ever fills no journal.
 MAX_REFUSALS_REPORTED: Final = 1_000
 # Bytes and time that a refused client gets to read why, while its own last words are thrown away.
 FAREWELL_BYTES: Final = 64 * KIB
@@ -186,20 +174,17 @@ MAX_UPSTREAM_HEAD_BYTES: Final = 16 * KIB
 MAX_REQUESTS_PER_CONNECTION: Final = 10_000
 
 
-# Bounds of http.fetch, each with its reason.
-
 MAX_REQUEST_HEADERS = 64
 # What common servers still take as one header.
 MAX_HEADER_VALUE_CHARS = 8 * KIB
 # All request headers together, after secrets were filled in: the smallest total that common servers refuse is above it.
 MAX_REQUEST_HEAD_BYTES = 32 * KIB
 
-# The redirects of one call; a longer chain has no honest use and each hop is judged and dialled anew.
+# The redirects of one call; a longer chain has no honest use. Each hop is judged and dialled again.
 MAX_REDIRECTS = 5
 # Informational answers (100, 103) before the real one.
 MAX_INFORMATIONAL = 8
 
-# The response.
 # One page's text; an agent asks for more when it needs more.
 DEFAULT_MAX_BYTES = 256 * KIB
 MAX_MAX_BYTES = 8 * MIB
@@ -221,7 +206,6 @@ MAX_SHOWN_HEADERS = 32
 MAX_SHOWN_HEADER_CHARS = 1 * KIB
 MAX_SHOWN_URL_CHARS = 2 * KIB
 
-# Readable text.
 # Time grows with length and with the number of tags; together these keep the worst page near a second.
 MAX_HTML_CHARS = 1 * MIB
 MAX_HTML_TOKENS = 200_000
@@ -236,5 +220,5 @@ MAX_TABLE_COLUMNS = 32
 # Threads that turn bytes into text; the work is short and holds the interpreter's lock.
 RENDER_THREADS = 2
 
-# What the wire carries beside content and request, for each hop: a TLS handshake with a long chain, and two heads.
+# Bytes on the wire beside content and request, for each hop: a TLS handshake with a long chain, and two heads.
 HOP_OVERHEAD_BYTES = 64 * KIB

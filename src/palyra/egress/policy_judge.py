@@ -1,7 +1,7 @@
-"""The judge of the way out with policy behind it: the host list first, then the decision ``egress.connect``.
+"""Egress judge that asks policy: the host list first, then the decision ``egress.connect``.
 
-The list is the operator's ceiling. A policy narrows it for one principal, tool or run, and is asked again for every
-connection, so that a change of policy holds from the next one on.
+The list is the operator's ceiling. A policy narrows it for one principal, tool or run. Policy decides each connection,
+so that a change of policy holds from the next one on.
 """
 
 from collections import Counter
@@ -31,8 +31,8 @@ EGRESS_CONNECT = "egress.connect"
 class CallOfGrant(msgspec.Struct, frozen=True, kw_only=True):
     """The call behind a grant, as policies see it.
 
-    ``hosts`` and ``secrets`` are what the call's own arguments name and who approved it was shown. To policy an
-    approval reaches these and nothing else, however much further the call can get.
+    ``hosts`` and ``secrets`` are those that the call's own arguments name: the approver saw them. An approval covers
+    these and nothing else, even where the call may reach more.
     """
 
     principal: Principal
@@ -48,7 +48,7 @@ class CallOfGrant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrantsInUse:
-    """Which call each grant belongs to, for as long as it runs."""
+    """The call of each grant, while the call runs."""
 
     def __init__(self) -> None:
         self._calls: dict[str, CallOfGrant] = {}
@@ -70,7 +70,7 @@ class GrantsInUse:
             ) from None
 
     def count_use(self, grant: EgressGrant, target: Target) -> None:
-        """Every use of a secret is an entry in the journal, be it allowed or not: one call fills it only so far."""
+        """Bound the journal entries of one call: each use of a secret is one, allowed or not."""
         if self._uses[grant.grant_id] >= MAX_CREDENTIAL_USES_PER_CALL:
             raise CredentialNotAllowed(
                 f"this call has asked for credentials {MAX_CREDENTIAL_USES_PER_CALL} times already",
@@ -159,4 +159,4 @@ class GrantedSecrets:
         except (Denied, NeedsApproval) as error:
             raise CredentialNotAllowed(error.message, **where) from error
         except PalyraError as error:
-            raise CredentialMissing(f"{secret_ref} cannot be had: {error.message}", **where) from error
+            raise CredentialMissing(f"{secret_ref} is not available: {error.message}", **where) from error

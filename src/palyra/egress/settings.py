@@ -1,6 +1,6 @@
-"""The tree of settings: sections, keys, defaults, bounds, and one line on each.
+"""Settings of egress: keys, defaults, bounds, and one line on each.
 
-The types are the single source: validation, ``palyra config show`` and the reference page are all read from them.
+Validation, ``palyra config show`` and the reference page all read these types.
 """
 
 from typing import Annotated, Final
@@ -40,7 +40,7 @@ class EgressSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = {}
     bindings: Annotated[
         tuple[CredentialBindingPlan, ...],
-        describe("Secrets of the vault that are added to requests on their way out, and the requests each is for."),
+        describe("Secrets of the vault that the proxy adds to requests, and the requests each is for."),
     ] = ()
     max_tunnels: Annotated[
         int, Meta(ge=1, le=egress.MAX_TUNNELS), describe("Connections one call may have open at once.")

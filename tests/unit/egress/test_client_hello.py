@@ -176,8 +176,8 @@ def test_what_could_be_read_in_two_ways_is_refused(hello: bytes) -> None:
     ("raw", "why"),
     [
         (b"\x80\x2e\x01\x03\x01", "SSLv2"),
-        (b"\x17\x03\x03\x00\x05hello", "no handshake"),
-        (b"GET / HTTP/1.1", "no handshake"),
+        (b"\x17\x03\x03\x00\x05hello", "not a handshake"),
+        (b"GET / HTTP/1.1", "not a handshake"),
         (b"\x16\x02\x00\x00\x05", "unknown version"),
         (b"\x16\xfe\xfd\x00\x05", "unknown version"),
         (b"\x16\x03\x01\x00\x00", "empty"),
@@ -186,8 +186,8 @@ def test_what_could_be_read_in_two_ways_is_refused(hello: bytes) -> None:
         (records(b"\x00"), "begin with a ClientHello"),
         (records(b"\x01" + (MAX_CLIENT_HELLO_BYTES).to_bytes(3, "big")), "longer than"),
         (records(message(body(NAME)) + b"\x01"), "more than a ClientHello"),
-        (records(message(body(NAME))[:9]) + b"\x17\x03\x03\x00\x05hello", "no handshake"),
-        (records(message(body(NAME))[:9]) + b"\x15\x03\x03\x00\x02\x01\x00", "no handshake"),
+        (records(message(body(NAME))[:9]) + b"\x17\x03\x03\x00\x05hello", "not a handshake"),
+        (records(message(body(NAME))[:9]) + b"\x15\x03\x03\x00\x02\x01\x00", "not a handshake"),
     ],
 )
 def test_what_is_no_hello_is_refused_however_it_comes(raw: bytes, why: str) -> None:

@@ -13,32 +13,23 @@ from palyra.egress.protocols.socks5 import (
     Reject,
     Reply,
     ReplyCode,
-    Socks5Credentials,
     Socks5Event,
     Socks5Server,
     Socks5State,
 )
 from palyra.egress.protocols.state_machine import MachineMisused, step
-from palyra.secret import Secret
 
 HELLO = b"\x05\x01\x00"
 CHOSEN = Reply(b"\x05\x00")
 ASK = b"\x05\x01\x00\x03\x0bexample.com\x01\xbb"
 REQUESTED = Connect("example.com", 443)
-PASSWORD_HELLO = b"\x05\x02\x00\x02"
-LOGIN = b"\x01\x03bot\x06s3cret"
-
-
-def with_password() -> Socks5Server:
-    return Socks5Server(Socks5Credentials("bot", Secret("s3cret")))
 
 
 def at(state: Socks5State) -> Socks5Server:
     """A server brought to a state by a conversation."""
-    machine = with_password() if state is Socks5State.PASSWORD else Socks5Server()
+    machine = Socks5Server()
     steps: dict[Socks5State, tuple[Callable[[], object], ...]] = {
         Socks5State.GREETING: (),
-        Socks5State.PASSWORD: (lambda: machine.receive(PASSWORD_HELLO),),
         Socks5State.REQUEST: (lambda: machine.receive(HELLO),),
         Socks5State.WAITING: (lambda: machine.receive(HELLO + ASK),),
         Socks5State.OPEN: (lambda: machine.receive(HELLO + ASK), machine.accepted),
@@ -61,7 +52,7 @@ def test_every_pair_is_handled_or_refused(state: Socks5State, event: Socks5Event
 
 @pytest.mark.parametrize("state", list(Socks5State))
 def test_every_state_takes_any_bytes_and_only_a_waiting_one_an_answer(state: Socks5State) -> None:
-    for data in (b"", b"\x00", b"\x05", b"\xff" * 600, HELLO, ASK, LOGIN):
+    for data in (b"", b"\x00", b"\x05", b"\xff" * 600, HELLO, ASK):
         assert all(isinstance(said, Reply | Connect | Reject) for said in at(state).receive(data))
     for answer in (Socks5Server.accepted, lambda machine: machine.refused(ReplyCode.FAILURE)):
         if state is Socks5State.WAITING:
@@ -129,29 +120,6 @@ def test_a_client_that_offers_no_way_in_is_told(offer: bytes) -> None:
     assert isinstance(said, Reject) and said.data == b"\x05\xff"
 
 
-def test_a_password_is_asked_for_and_checked() -> None:
-    book = Playbook(with_password()) >> PASSWORD_HELLO << Reply(b"\x05\x02") >> LOGIN << Reply(b"\x01\x00")
-    book >> ASK << REQUESTED >> silence
-
-
-@pytest.mark.parametrize(
-    "login",
-    [b"\x01\x03bot\x06S3cret", b"\x01\x03bob\x06s3cret", b"\x01\x00\x00", b"\x01\x03bot\x00", b"\x05\x03bot\x06s3cret"],
-)
-def test_a_wrong_password_ends_it(login: bytes) -> None:
-    book = Playbook(with_password()) >> PASSWORD_HELLO << Reply(b"\x05\x02") >> login << Reject
-    book >> ASK >> silence
-
-
-def test_without_offering_a_password_there_is_no_way_round_it() -> None:
-    Playbook(with_password()) >> HELLO << Reject >> ASK >> silence
-
-
-def test_a_bound_address_is_told() -> None:
-    assert at(Socks5State.WAITING).accepted(("127.0.0.1", 80)) == b"\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x50"
-    assert at(Socks5State.WAITING).accepted(("::1", 80))[:4] == b"\x05\x00\x00\x04"
-
-
 def test_early_bytes_are_bounded() -> None:
     (
         Playbook(Socks5Server())
@@ -165,18 +133,16 @@ def test_early_bytes_are_bounded() -> None:
     )
 
 
-SAMPLES = (HELLO + ASK + b"early", PASSWORD_HELLO + LOGIN + ASK, HELLO + b"\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50")
+SAMPLES = (HELLO + ASK + b"early", HELLO + b"\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50")
 
 
-@pytest.mark.parametrize("make", [Socks5Server, with_password])
 @given(data=mutated(SAMPLES), cuts=cut_anyhow())
-def test_any_pieces_give_the_same_commands(make: Callable[[], Socks5Server], data: bytes, cuts: list[int]) -> None:
-    machine, other = make(), make()
+def test_any_pieces_give_the_same_commands(data: bytes, cuts: list[int]) -> None:
+    machine, other = Socks5Server(), Socks5Server()
     assert transcript(machine, pieces_of(data, cuts)) == transcript(other, [data])
     assert (machine.state, machine.rest) == (other.state, other.rest)
 
 
 @given(st.binary(max_size=600))
 def test_any_bytes_are_answered_with_commands(data: bytes) -> None:
-    for make in (Socks5Server, with_password):
-        assert transcript(make(), each_byte(data)) == transcript(make(), [data])
+    assert transcript(Socks5Server(), each_byte(data)) == transcript(Socks5Server(), [data])

@@ -1,4 +1,8 @@
-"""The secrets of every request of one call, taken out of whatever comes back to it."""
+"""HTTP client of http.fetch and of skills: one connection for each hop, through the connector only.
+
+It uses no proxy of the environment and keeps nothing between calls. A hop that the judge or the rules for redirects
+refuse is not made.
+"""
 
 import contextlib
 import ssl
@@ -32,7 +36,7 @@ from palyra.errors import Failed, PalyraError
 
 
 class Redactions:
-    """Is itself a ``Redaction``. A call without credentials has none and changes nothing."""
+    """The ``Redaction`` of all requests of one call. Without credentials it changes nothing."""
 
     def __init__(self) -> None:
         self._each: list[Redaction] = []
@@ -64,12 +68,6 @@ class Redactions:
         return self.whole(raw) != raw
 
 
-# What a fetch brings back: a few facts about the answer, and its content marked as what it is, a stranger's words.
-#
-# The content stands in one field and its label beside it. Nothing of the answer is put anywhere else unless it is
-# short, on one line and without hidden characters.
-
-
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The last response of a call, as the client read it. ``content`` is unpacked and may be cut."""
 
@@ -86,11 +84,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def header(self, name: str) -> str:
         return next((value for key, value in self.headers if key.lower() == name), "")
 
-
-# Makes the requests of one fetch: one connection for each hop, through the connector, and never by another way.
-#
-# No proxy of the environment is used, nothing is kept between calls, and a hop that the judge or the rules for
-# redirects refuse is not made.
 
 _SWITCHING_PROTOCOLS = 101
 _FIRST_FINAL_STATUS = 200
@@ -134,7 +127,7 @@ class FetchTlsStream(TlsStream):
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
-    """One hop that was made, for the receipt."""
+    """One hop of the call, for the receipt."""
 
     authority: str
     address: str
@@ -150,7 +143,7 @@ class FetchClient:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """Made when it is first needed: reading the system's authorities takes a while."""
+        """Make the context at first use: reading the system's authorities takes a while."""
         if self._context is None:
             self._context = client_context(self._ca_file)
         return self._context
@@ -160,7 +153,7 @@ class FetchClient:
 
 
 class Fetch:
-    """One call's requests. After ``run``, or when it was broken off, ``answer`` is what there is."""
+    """Requests of one call. After ``run``, finished or broken off, ``answer`` is the answer so far."""
 
     def __init__(self, client: FetchClient, access: FetchAccess, request: FetchRequest) -> None:
         self._client = client
@@ -204,9 +197,9 @@ class Fetch:
             self._hop = following
 
     async def _exchange(self, hop: Hop) -> Hop | None:
-        """The next hop, or None when the answer was read."""
+        """Make one request. Return the next hop, or None after the last answer."""
         async with self._connected(hop) as stream:
-            # The secret is asked for when the other side has proved who it is, and not before.
+            # Reveal the secret only after the server has proved its identity.
             headers = hop.headers
             if hop.with_credentials:
                 target = hop.address.target
@@ -304,7 +297,7 @@ class Fetch:
                 return
 
     def note_redactions(self) -> None:
-        """Tells the observer what the result was spared, once it is made."""
+        """Report the secrets that the finished result was cleaned of."""
         refs = [ref for each in self.reached for ref in each.secrets]
         if refs and (times := self.redactions.times):
             self._client.observer.happened(
@@ -316,5 +309,5 @@ class Fetch:
 
 
 def keeps_what_came(error: PalyraError) -> bool:
-    """Whether a part of the answer is worth showing with this error."""
+    """Return whether a part of the answer is worth showing with this error."""
     return isinstance(error, EgressRefused | ConnectionBroken)

@@ -1,4 +1,4 @@
-"""What a call of http.fetch asks for, parsed once."""
+"""Requests of http.fetch: its parsed arguments, its redirects, and the interfaces it needs."""
 
 import base64
 import binascii
@@ -18,42 +18,38 @@ from palyra.egress.protocols.http1_request import BadUrl, WebAddress
 from palyra.egress.tls import Connection
 from palyra.errors import Denied, InvalidInput, LimitExceeded
 
-# What a fetch needs from others: a judged connection, and credentials put on a request.
-#
-# The egress concept gives all of them; the daemon joins the two.
-
 
 class Connector(Protocol):
     async def connect(self, grant: EgressGrant, target: Target, meter: Meter) -> tuple[Connection, str]:
-        """A connection and the address it ends at. ``meter`` counts what it carries and ends it when that is spent.
+        """Return a connection and the address it ends at, or raise an ``EgressRefused`` leaf.
 
-        Judges the target, resolves it once, judges every address, dials one of them and confirms the peer. Raises an
-        ``EgressRefused`` leaf. Cancelling it leaves no socket open.
+        Judge the target, resolve it once, judge every address, dial one of them and confirm the peer. ``meter`` counts
+        the bytes and ends the connection when they are spent. Cancelling leaves no socket open.
         """
         ...
 
 
 class Redaction(Protocol):
-    """Takes the secrets of one request out of what comes back."""
+    """Remover of the secrets of one request from its answer."""
 
     @property
     def times(self) -> int: ...
 
     def whole(self, data: bytes) -> bytes:
-        """The same bytes with every spelling of a secret in them overwritten."""
+        """Overwrite every encoding of a secret in the bytes."""
         ...
 
     def name(self, name: bytes) -> bytes:
-        """The same for a header's name, in whatever case its letters are."""
+        """Overwrite secrets in a header's name, in any case of its letters."""
         ...
 
     def broken_off(self, data: bytes) -> bytes:
-        """The same for bytes whose end is missing: what may be the beginning of a secret is overwritten too."""
+        """Overwrite secrets in bytes whose end is missing, and a beginning of a secret at their end."""
         ...
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """Headers with credentials in them: for the wire and for nothing else."""
+    """Headers with credentials, for the wire only."""
 
     headers: Headers
     redaction: Redaction
@@ -63,15 +59,15 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
 class Credentials(Protocol):
     async def prepare(self, grant: EgressGrant, target: Target, method: str, path: str, headers: Headers) -> Prepared:
-        """The headers to send: placeholders filled, bound headers set, the caller's own copies of those dropped.
+        """Fill placeholders, set bound headers, and drop the caller's own copies of those.
 
-        Raises ``CredentialNotAllowed`` or ``CredentialMissing``.
+        Raise ``CredentialNotAllowed`` or ``CredentialMissing``.
         """
         ...
 
 
 class FetchAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call is given to work with: where it may go, the door there, and whose secrets it may carry."""
+    """Grant, connector and credentials of one call."""
 
     grant: EgressGrant
     connector: Connector
@@ -79,7 +75,7 @@ class FetchAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-# Servers answer these with "length required" unless the length is said, be it nothing.
+# Servers answer these with "length required" unless the length is stated, even if it is 0.
 _SENDS_A_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
 _NO_BODY: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 _MARK: Final = "{{vault:"
@@ -111,7 +107,7 @@ class ContentFormat(StrEnum):
 
 
 class FetchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """``body`` None is no body at all; ``placeholders`` are the secrets that header values name."""
+    """``body`` None is no body at all; ``placeholders`` are the references of secrets in header values."""
 
     address: WebAddress
     method: str = "GET"
@@ -125,7 +121,7 @@ class FetchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, arguments: Mapping[str, Any]) -> Self:
-        """``arguments`` have passed the tool's schema; what a schema cannot say is checked here."""
+        """Parse arguments that passed the tool's schema; check here what a schema cannot express."""
         url = arguments["url"]
         if _MARK in url or _MARK.encode() in _unquoted(url):
             raise MisplacedPlaceholder("the address has a vault placeholder in it")
@@ -190,11 +186,9 @@ def _unquoted(url: str) -> bytes:
     return unquote_to_bytes(url.encode("utf-8", "surrogatepass"))
 
 
-# Where an answer sends the request next, and what may go along.
-#
-# A redirect is the server's wish, not the caller's: it leads only where the judge lets any request go, never from
-# https down to http, never in a circle, and to another host it takes nothing along that was meant for the first: no
-# credentials, no cookies, no header but a harmless few, and no body.
+# A redirect is the server's wish. It leads only where the judge allows, never from https to http, never
+# in a circle. To another host it takes nothing that was meant for the first: no credentials, no cookies, no body, and
+# only a few harmless headers.
 
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 _KEEPS_METHOD: Final = frozenset((307, 308))
@@ -211,7 +205,7 @@ class TooManyRedirects(LimitExceeded):
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
-    """A redirect that was followed, for the result."""
+    """One redirect that was followed, for the result."""
 
     status: int
     source: str
@@ -245,7 +239,7 @@ def is_redirect(status: int) -> bool:
 
 
 def next_hop(hop: Hop, status: int, location: str, mode: RedirectMode) -> Hop:
-    """The request to make after a redirect. Raises ``RedirectRefused``, ``TooManyRedirects`` or an egress refusal."""
+    """Return the request after a redirect, or raise ``RedirectRefused``, ``TooManyRedirects`` or an egress refusal."""
     if mode is not RedirectMode.FOLLOW:
         raise refused(hop, status, location, "the call says to follow none")
     try:

@@ -1,4 +1,4 @@
-"""Whether an address may be dialled, and which range forbids it."""
+"""Judge whether an address may be dialled, and name the range that forbids it."""
 
 import ipaddress
 from functools import lru_cache
@@ -9,11 +9,11 @@ import msgspec
 from palyra.egress.domain.refusal import AddressForbidden, render
 from palyra.egress.limits import REMEMBERED_VERDICTS
 
-# Every range of addresses that is not the public internet, as data, with the reason for each row.
+# Every range of addresses that is not the public internet, with the reason for each row.
 #
 # Written from the IANA registries of special-purpose addresses (IPv4 and IPv6), of IPv6 address space and of multicast,
 # and from what clouds document about their metadata services. It is a table of our own because the standard library's
-# ``is_global`` answers another question: it says yes to NAT64, 6to4, IPv4-compatible addresses and multicast.
+# ``is_global`` answers another question: it accepts NAT64, 6to4, IPv4-compatible addresses and multicast.
 #
 # Where rows overlap the longest prefix decides. All rows are refused, also those that the registry calls globally
 # reachable: nobody serves tools from them, and some reach into the local network.
@@ -186,7 +186,7 @@ _LOW_32: Final = 0xFFFF_FFFF
 
 @lru_cache(maxsize=REMEMBERED_VERDICTS)
 def parse_address(address: str) -> Address:
-    """An address from its text, as resolvers and sockets give it. A zone or any other addition is refused."""
+    """Parse an address as resolvers and sockets give it. Refuse a zone or any other addition."""
     try:
         if "%" in address:
             raise ValueError
@@ -200,7 +200,7 @@ def parse_address(address: str) -> Address:
 
 
 def address_text(address: Address) -> str:
-    """The one spelling of an address. Versions of Python spell an IPv4 address inside an IPv6 one in different ways."""
+    """Write an address in one spelling: Python versions spell an IPv4 address inside an IPv6 one differently."""
     inside = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(address) if inside is None else f"::ffff:{int(inside) >> 16:x}:{int(inside) & 0xFFFF:x}"
 
@@ -212,7 +212,7 @@ def canonical_address(address: str) -> str:
 
 @lru_cache(maxsize=REMEMBERED_VERDICTS)
 def range_of(address: str) -> SpecialRange | None:
-    """The special range that an address lies in, by itself or by the IPv4 address inside it; None if it is public."""
+    """Return the special range of an address, or of the IPv4 address inside it; None if it is public."""
     parsed = parse_address(address)
     if isinstance(parsed, ipaddress.IPv4Address):
         return _lookup(IPV4, int(parsed))
@@ -221,17 +221,17 @@ def range_of(address: str) -> SpecialRange | None:
 
 @lru_cache(maxsize=REMEMBERED_VERDICTS)
 def embedded_ipv4(address: str) -> tuple[str, ...]:
-    """The IPv4 addresses inside an IPv6 address that is made around them; nothing for any other."""
+    """Return the IPv4 addresses inside an IPv6 address that wraps them; empty for any other."""
     parsed = parse_address(address)
     wrapping = _wrapping_of(parsed) if isinstance(parsed, ipaddress.IPv6Address) else None
     return () if wrapping is None else tuple(map(str, _unwrap(wrapping, int(parsed))))
 
 
 def judge_address(address: str, *, allow_private: bool, own: frozenset[str]) -> None:
-    """Raises ``AddressForbidden`` for an address that must not be dialled.
+    """Raise ``AddressForbidden`` for an address that must not be dialled.
 
-    ``allow_private`` opens private networks and this machine, and nothing else. ``own`` are this machine's addresses,
-    each in its canonical text.
+    ``allow_private`` opens private networks and this machine, and nothing else. ``own`` are this machine's addresses
+    in canonical text.
     """
     found = range_of(address) or _own_range(address, own)
     if found is None or (found.openable and allow_private):

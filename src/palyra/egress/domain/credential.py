@@ -1,4 +1,4 @@
-"""Which secret goes with which requests, and placeholders that stand for secrets in headers.
+"""Bindings of secrets to requests, and placeholders for secrets in headers.
 
 A binding says where a secret may go: to these hosts, by these methods, beneath this path. The proxy adds it; the tool
 never holds it.
@@ -54,7 +54,7 @@ class CredentialBindingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     prefix: str = ""
 
     def check(self) -> None:
-        """Raises ``BadBinding`` or ``BadHostRule`` for what could never work or never be safe."""
+        """Raise ``BadBinding`` or ``BadHostRule`` if the binding could never work or never be safe."""
         name = self.header_name
         if not _TOKEN.fullmatch(name) or len(name) > MAX_HEADER_NAME_CHARS or name.lower() in _NOT_FOR_SECRETS:
             raise BadBinding(f"{render(name)!r} is no header that may carry a secret")
@@ -78,14 +78,14 @@ class CredentialBindingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_un
             raise BadBinding(f"the prefix of {self.secret_ref} is no header text")
 
     def names(self, target: Target) -> bool:
-        """Whether the target is one of the hosts, whatever the request."""
+        """Return whether the target is one of the hosts."""
         return find_rule(parse_rules(self.hosts), target.host, target.port) is not None
 
     def covers(self, target: Target, method: str, path: str) -> bool:
-        """Whether this request gets the secret. ``path`` is as on the request line; a query in it plays no part.
+        """Return whether this request gets the secret. ``path`` is that of the request line; its query is ignored.
 
-        A path that servers could read as another one is refused with ``CredentialNotAllowed`` when the binding holds
-        for a part of the host only: whether it is inside cannot be told.
+        Where the binding covers only a part of the host, a path that servers could read as another one raises
+        ``CredentialNotAllowed``: nobody knows whether it is inside.
         """
         if not self.names(target) or (self.methods and method not in self.methods):
             return False
@@ -105,12 +105,12 @@ class CredentialBindingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
 
 def find_placeholders(header_value: str) -> tuple[str, ...]:
-    """The secret references that stand in a header value as ``{{vault:scope/key}}``, each once, in their order."""
+    """Return the references written as ``{{vault:scope/key}}`` in a header value, each once, in order."""
     return tuple(dict.fromkeys(_PLACEHOLDER.findall(header_value)))
 
 
 def fill_placeholders(value: str, values: Mapping[str, str]) -> str:
-    """The header value with each placeholder replaced. What a secret contains is never looked at for placeholders."""
+    """Replace each placeholder of a header value. A placeholder inside a secret is not replaced."""
 
     def secret(found: re.Match[str]) -> str:
         text = values.get(found.group(1))
@@ -122,25 +122,22 @@ def fill_placeholders(value: str, values: Mapping[str, str]) -> str:
 
 
 def header_text(text: str, secret_ref: str) -> str:
-    """A secret's text, which must fit a header: an end of line in it would begin another header."""
+    """Return the text if a header can hold it: an end of line in it would begin another header."""
     if not _HEADER_TEXT.fullmatch(text):
         raise CredentialNotAllowed(f"the secret {render(secret_ref)} has characters that no header may hold")
     return text
 
 
-# Which credential bindings may apply to hosts that are allowed.
-
-
 def bindings_for(
     bindings: tuple[CredentialBindingPlan, ...], rules: tuple[HostRule, ...]
 ) -> tuple[CredentialBindingPlan, ...]:
-    return tuple(each for each in bindings if _concerns(each, rules))
+    """Return the bindings that may apply to some host that the rules allow."""
 
+    def applies(binding: CredentialBindingPlan) -> bool:
+        return any(
+            bound.host == rule.host or bound.names(rule.host) or rule.names(bound.host)
+            for bound in parse_rules(binding.hosts)
+            for rule in rules
+        )
 
-def _concerns(binding: CredentialBindingPlan, rules: tuple[HostRule, ...]) -> bool:
-    """Whether a binding may apply to some host that the rules allow."""
-    return any(
-        bound.host == rule.host or bound.names(rule.host) or rule.names(bound.host)
-        for bound in parse_rules(binding.hosts)
-        for rule in rules
-    )
+    return tuple(filter(applies, bindings))

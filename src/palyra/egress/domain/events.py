@@ -1,4 +1,7 @@
-"""What happened at the way out: values for the journal, the receipt and the metrics. None of them holds a secret."""
+"""Events of egress, for the journal, the receipt and the metrics, and the interfaces egress needs from others.
+
+No event holds a secret.
+"""
 
 from typing import Literal, Protocol, Self
 
@@ -9,7 +12,7 @@ from palyra.egress.domain.refusal import EgressRefused, Refusal
 from palyra.egress.domain.target import Target
 from palyra.secret import Secret
 
-# The way a program asked: the two proxy protocols, plain HTTP through the proxy, the synthetic addresses and names of
+# How a program asked: the two proxy protocols, plain HTTP through the proxy, the synthetic addresses and names of
 # the sandbox's own network, or the fetch tool.
 Face = Literal["socks5", "connect", "http", "transparent", "dns", "fetch"]
 
@@ -62,22 +65,19 @@ class ResponseRedacted(msgspec.Struct, frozen=True, kw_only=True, tag="egress.re
 EgressEvent = Connected | Refused | Closed | CredentialUsed | ResponseRedacted
 
 
-# What the way out needs from others: names resolved, secrets revealed, events taken.
-
-
 class Resolver(Protocol):
     async def resolve(self, host: str) -> tuple[str, ...]:
-        """Every address of a canonical name. Raises ``NameUnresolved``; judges nothing."""
+        """Return every address of a canonical name, unjudged. Raise ``NameUnresolved``."""
         ...
 
 
 class SecretSource(Protocol):
     async def reveal(self, grant: EgressGrant, secret_ref: str, target: Target) -> Secret:
-        """The secret, once policy has allowed its use here and the use is recorded; raises otherwise."""
+        """Return the secret once policy has allowed its use here and the use is recorded; raise otherwise."""
         ...
 
 
 class EgressObserver(Protocol):
     def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
-        """Takes one event. Never blocks and never raises."""
+        """Take one event without blocking and without raising."""
         ...

@@ -1,4 +1,4 @@
-"""What one call may reach: a value that the daemon makes from settings, policy and the call, and others only read."""
+"""Grant of one call: its hosts and bounds. The daemon makes it from settings, policy and the call."""
 
 import msgspec
 
@@ -11,11 +11,11 @@ from palyra.egress.limits import DEFAULT_MAX_CALL_BYTES, DEFAULT_MAX_TUNNELS
 class EgressGrant(msgspec.Struct, frozen=True, kw_only=True):
     """The hosts of one call, with its bounds.
 
-    ``private_targets`` open nothing by themselves: a host that ``rules`` allow and that stands here too may have
-    addresses on private networks or on this machine.
+    A host that ``rules`` allow may have addresses on private networks, or on this machine, only if it is also in
+    ``private_targets``. These open nothing by themselves.
 
-    ``any_public_host`` is no rule and stands in no list: besides what ``rules`` allow, every host at the ports of the
-    web, as long as all its addresses are public. Only browser sessions are given it, and only where it was asked for.
+    ``any_public_host`` also allows every host at the ports of the web, as long as all its addresses are public. Only
+    browser sessions get it, and only where it was asked for.
     """
 
     grant_id: str
@@ -31,22 +31,20 @@ class EgressGrant(msgspec.Struct, frozen=True, kw_only=True):
     max_tunnels: int = DEFAULT_MAX_TUNNELS
 
     def exact_names(self) -> tuple[str, ...]:
-        """The names, not addresses, that rules give in full, each once and in their order."""
+        """Return the names that rules give in full, without addresses, each once and in order."""
         return tuple(dict.fromkeys(rule.host for rule in self.rules if not rule.below and not rule.is_address))
 
     def ports(self) -> tuple[int, ...]:
-        """Every port that some rule opens, in ascending order."""
+        """Return every port that some rule opens, in ascending order."""
         return tuple(sorted({port for rule in self.rules for port in rule.ports}))
 
 
-# Counting the bytes of one call and of each of its tunnels against the call's budget.
-#
-# Counted is what crosses the proxy's outer side, in both directions together: heads and TLS records too, the client's
-# conversation with the proxy not.
-
-
 class ByteBudget:
-    """What all tunnels of one grant may move together."""
+    """Bytes that all tunnels of one grant may move together.
+
+    Counted are the bytes between proxy and target, both ways, heads and TLS records too. The client's conversation
+    with the proxy is not counted.
+    """
 
     __slots__ = ("down", "limit", "up")
 
@@ -56,21 +54,12 @@ class ByteBudget:
         self.down = 0
 
     @property
-    def granted(self) -> int:
-        """What a refusal names."""
-        return self.limit
-
-    def extend(self, count: int) -> int:
-        """What is left, after an attempt to have ``count`` of it: a budget that is nobody else's does not grow."""
-        return self.limit - self.up - self.down
-
-    @property
     def spent(self) -> int:
         return self.up + self.down
 
 
 class Meter:
-    """The count of one tunnel. ``left`` is asked before every read, so that no more than the budget is ever taken."""
+    """Count of one tunnel. Readers ask ``left`` before every read, so that no tunnel reads past the budget."""
 
     __slots__ = ("_budget", "down", "up")
 
@@ -92,15 +81,14 @@ class Meter:
         self._budget.down += count
 
     def spend_up(self, count: int) -> None:
-        """Counts bytes that are about to go out; refuses them when they do not fit."""
+        """Count bytes that are about to be sent; refuse them when they do not fit."""
         if not self.covers(count):
             raise self.exceeded()
         self.count_up(count)
 
     def covers(self, count: int) -> bool:
-        return count <= self.left() or count <= self._budget.extend(count)
+        return count <= self.left()
 
     def exceeded(self) -> ByteBudgetSpent:
-        return ByteBudgetSpent(
-            f"the call's {self._budget.granted} bytes of network traffic are spent", limit=self._budget.granted
-        )
+        limit = self._budget.limit
+        return ByteBudgetSpent(f"the call's {limit} bytes of network traffic are spent", limit=limit)

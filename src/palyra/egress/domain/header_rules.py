@@ -1,4 +1,4 @@
-"""Which headers a caller may set on a request, and which survive a change of host.
+"""Headers that a caller may set on a request, and those that survive a change of host.
 
 A header that frames the message or names another host, path or method than was judged is ours alone: an agent that
 could set it would be asking for something else than was approved.
@@ -37,11 +37,11 @@ class BadHeader(InvalidInput):
 
 class ForbiddenHeader(InvalidInput):
     code = "fetch.forbidden_header"
-    hint = "leave it away: Palyra sets what frames a request and names its host, path and method"
+    hint = "omit it: Palyra sets what frames a request and names its host, path and method"
 
 
 def accept_headers(given: Mapping[str, Any]) -> Headers:
-    """The caller's headers, or the reason why one of them is not sent."""
+    """Return the caller's headers; raise the reason why one of them is not sent."""
     if len(given) > MAX_REQUEST_HEADERS:
         raise BadHeader(f"{len(given)} headers are given and {MAX_REQUEST_HEADERS} may be")
     seen: set[str] = set()
@@ -64,7 +64,7 @@ def accept_headers(given: Mapping[str, Any]) -> Headers:
 
 
 def folded_name(name: str) -> str:
-    """One spelling for names that gateways treat as one: case, and underscores for hyphens."""
+    """Fold names that gateways treat as one: case, and underscores for hyphens."""
     return name.lower().replace("_", "-")
 
 

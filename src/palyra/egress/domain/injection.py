@@ -1,8 +1,8 @@
-"""What becomes of a request's headers when its host has credential bindings. Values in, values out.
+"""Set the headers of a request whose host has credential bindings, and remove the secrets from its answer.
 
-The tool never holds the secret: it sends its request without one, or with a placeholder, and the header is set here.
-Its own copy of a bound header is dropped, in any spelling: a tool that could choose the credential could send what it
-read with our permission to an account of its own at the same host.
+The tool never holds the secret: it sends its request without one, or with a placeholder, and the proxy sets the
+header. The tool's own copy of a bound header is dropped, in any spelling: a tool that could choose the credential could
+send what it read to an account of its own at the same host.
 """
 
 import base64
@@ -32,7 +32,7 @@ UNSCANNABLE: Final = frozenset({"accept-encoding", "range", "if-range", "te", "u
 
 
 class Injection(msgspec.Struct, frozen=True, kw_only=True):
-    """One header to set. ``written`` is the caller's own text with placeholders in it, or nothing."""
+    """One header to set. ``written`` is the caller's own text with placeholders in it, or empty."""
 
     header_name: str
     secret_ref: str
@@ -42,7 +42,7 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InjectionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """``kept`` are the caller's headers that go on as they are; ``dropped`` names those that do not."""
+    """``kept`` are the caller's headers that are sent unchanged; ``dropped`` names those that are not sent."""
 
     kept: Headers
     dropped: tuple[str, ...] = ()
@@ -50,12 +50,12 @@ class InjectionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bound_to(grant: EgressGrant, target: Target) -> tuple[CredentialBindingPlan, ...]:
-    """The bindings of this host, whatever the method and path."""
+    """Return the bindings of this host, for any method and path."""
     return tuple(binding for binding in grant.bindings if binding.names(target))
 
 
 def plan_injection(grant: EgressGrant, target: Target, method: str, path: str, headers: Headers) -> InjectionPlan:
-    """Raises ``CredentialNotAllowed`` for a placeholder that no binding allows here."""
+    """Choose the headers to keep, drop and set. Raise ``CredentialNotAllowed`` for a placeholder without a binding."""
     bindings = bound_to(grant, target)
     covering = {folded_name(one.header_name): one for one in reversed(bindings) if one.covers(target, method, path)}
     for binding in covering.values():
@@ -96,7 +96,7 @@ def plan_injection(grant: EgressGrant, target: Target, method: str, path: str, h
 
 
 def _refuse_in_clear(binding: CredentialBindingPlan, target: Target) -> None:
-    """Without TLS everybody on the way reads the secret: only a binding that names the port has asked for that."""
+    """Refuse to send a secret without TLS, where everybody on the way reads it, unless the binding names the port."""
     if target.scheme == "https":
         return
     rule = find_rule(parse_rules(binding.hosts), target.host, target.port)
@@ -109,7 +109,7 @@ def _refuse_in_clear(binding: CredentialBindingPlan, target: Target) -> None:
 
 
 def inject(plan: InjectionPlan, values: Mapping[str, Secret]) -> Headers:
-    """The headers to send. A binding that is not required and has no value leaves its header out."""
+    """Return the headers to send. An optional binding without a value adds no header."""
     added = []
     for one in plan.injections:
         if one.secret_ref in values:
@@ -121,7 +121,7 @@ def inject(plan: InjectionPlan, values: Mapping[str, Secret]) -> Headers:
 
 
 def secret_patterns(plan: InjectionPlan, values: Mapping[str, Secret]) -> tuple[bytes, ...]:
-    """What must not come back."""
+    """Return every encoding of the secrets that must not occur in the answer."""
     found: dict[bytes, None] = {}
     for one in plan.injections:
         if one.secret_ref in values:
@@ -130,7 +130,7 @@ def secret_patterns(plan: InjectionPlan, values: Mapping[str, Secret]) -> tuple[
 
 
 def refuse_unfit(secret_ref: str, value: str) -> None:
-    """A secret that is no header value, or that could not be told from ordinary text in a reply."""
+    """Refuse a secret that no header can hold, or that also occurs by chance in ordinary text."""
     size = len(value.encode())
     if not value.isascii() or not value.isprintable():
         raise CredentialNotAllowed(f"{secret_ref} has characters that no header can carry")
@@ -140,13 +140,10 @@ def refuse_unfit(secret_ref: str, value: str) -> None:
         )
 
 
-# The secrets that a request's plan asks for, each decided and recorded by whoever holds them, and asked for once.
-
-
 async def reveal_all(
     secrets: SecretSource, grant: EgressGrant, plan: InjectionPlan, target: Target
 ) -> dict[str, Secret]:
-    """By their references. One that is missing is fatal only where its binding, or the caller's own text, needs it."""
+    """Reveal each secret of the plan once, by its reference. A missing optional secret is left out."""
     values: dict[str, Secret] = {}
     missing: set[str] = set()
     for one in plan.injections:
@@ -162,19 +159,17 @@ async def reveal_all(
     return values
 
 
-# Keeps an injected secret out of what comes back.
-#
 # A server may reflect what it was sent: an echo endpoint, an error page, a redirect that repeats the request. The scan
-# looks for the value as it is and in the spellings that servers give it without meaning harm, and overwrites each with
-# as many asterisks, so that lengths announced before still hold. A server that *wants* to give the secret away has it
-# already and can hide it in a thousand ways; binding secrets to hosts is the answer to that, not this.
+# looks for the plain value and for the encodings that servers use without meaning harm. It overwrites each with as many
+# asterisks, so that lengths announced before still hold. A server that *wants* to give the secret away can hide it in
+# a thousand ways; the defence against that is binding secrets to hosts.
 
 _FILLER: Final = b"*"
 
 
 def list_encodings(value: str) -> tuple[bytes, ...]:
-    """The value as servers write it: plain, in a URL, in JSON, in HTML, in hex and inside a base64 text."""
-    # Whoever writes the header chooses how it says Basic, so a value that could be such a pair is always taken for one.
+    """Encode the value as servers write it: plain, in a URL, in JSON, in HTML, in hex and inside base64."""
+    # The author of a header may write Basic in many ways, so a value that could be such a pair counts as one.
     plain = [value, *_basic_parts(value)]
     found: set[bytes] = set()
     for text in plain:
@@ -199,7 +194,7 @@ def list_encodings(value: str) -> tuple[bytes, ...]:
 
 
 def _basic_parts(value: str) -> list[str]:
-    """What a Basic credential says once decoded, and its password alone."""
+    """Return the decoded pair of a Basic credential, and its password alone."""
     try:
         pair = base64.b64decode(value, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
@@ -212,7 +207,7 @@ def _lower_escapes(quoted: str) -> str:
 
 
 def _inside_base64(raw: bytes) -> set[bytes]:
-    """The part of a base64 text that depends on the value alone, for each of its three alignments."""
+    """Return the base64 that depends on the value alone, for each of its three alignments."""
     found: set[bytes] = set()
     for before in range(3):
         padded = bytes(before) + raw
@@ -223,9 +218,9 @@ def _inside_base64(raw: bytes) -> set[bytes]:
 
 
 class ResponseScan:
-    """Reads a stream in pieces and gives it back without the secrets. ``times`` counts what was overwritten.
+    """Scanner that overwrites secrets in a stream of pieces. ``times`` counts the overwritten ones.
 
-    The last bytes are held back only while they may be the beginning of a secret, so a live stream is not delayed.
+    It holds the last bytes back only while they may begin a secret, so a live stream is not delayed.
     """
 
     def __init__(self, patterns: tuple[bytes, ...]) -> None:
@@ -254,11 +249,11 @@ class ResponseScan:
         return rest
 
     def whole(self, data: bytes) -> bytes:
-        """For a text that is there in full, such as a header's value."""
+        """Overwrite secrets in a complete text, such as a header's value."""
         return self._overwritten(data, data, seen=0)
 
     def name(self, name: bytes) -> bytes:
-        """For a header's name, whose case servers and proxies change as they like."""
+        """Overwrite secrets in a header's name, whose case servers and proxies change freely."""
         return self._overwritten(name.lower(), name, seen=0, patterns=self._lower_patterns)
 
     @cached_property
@@ -266,14 +261,14 @@ class ResponseScan:
         return tuple({pattern.lower() for pattern in self._patterns})
 
     def broken_off(self, data: bytes) -> bytes:
-        """For a text whose end is missing: without what may be the beginning of a secret either."""
+        """Overwrite secrets in a text whose end is missing, and a beginning of a secret at its end."""
         sure = len(data) - self._undecided(data)
         return self.whole(data)[:sure] + _FILLER * (len(data) - sure)
 
     def _overwritten(self, text: bytes, clean: bytes, *, seen: int, patterns: tuple[bytes, ...] | None = None) -> bytes:
-        """``clean`` without what ``text`` has of secrets. What ends within ``seen`` bytes was counted before.
+        """Overwrite in ``clean`` the secrets found in ``text``. Those within ``seen`` bytes are counted already.
 
-        Secrets may overlap, or one begin with another whole one: each is looked for in the text as it came.
+        Secrets may overlap, or one may begin with another: each is searched for in the original text.
         """
         spans: list[tuple[int, int]] = []
         for pattern in self._patterns if patterns is None else patterns:
@@ -292,7 +287,7 @@ class ResponseScan:
         return bytes(changed)
 
     def _undecided(self, text: bytes) -> int:
-        """How many of the last bytes could be the beginning of a secret."""
+        """Return how many of the last bytes could begin a secret."""
         start = max(0, len(text) - self._longest + 1)
         tail = text[start:]
         most = 0

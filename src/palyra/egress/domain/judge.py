@@ -1,7 +1,7 @@
-"""The one judge of the way out, for the sandbox, the fetch tool, skills, workers and the browser.
+"""Judge of egress, one for the sandbox, the fetch tool, skills, workers and the browser.
 
-It decides in values: whether a grant allows a target, whether every address of it may be dialled, and whether the
-connection ended where it was allowed to. Whoever resolves and dials asks here and does what the answer says.
+It decides whether a grant allows a target, whether each of its addresses may be dialled, and whether the connection
+ended at one of them. It does no I/O: the code that resolves and dials calls it.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from palyra.egress.limits import WEB_PORTS
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
-    """The only addresses that may be dialled for a target: resolved once, each one judged, in canonical text."""
+    """The only addresses that may be dialled for a target: resolved once, each judged, in canonical text."""
 
     target: Target
     addresses: tuple[str, ...]
@@ -40,9 +40,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """``undecided`` means that nothing spoke against the target and its addresses were not looked at.
+    """``undecided``: the target is allowed, and its addresses were not judged.
 
-    ``code`` and ``reason`` are those of the refusal that traffic to this target would meet.
+    ``code`` and ``reason`` are those of the refusal that traffic to this target would get.
     """
 
     verdict: Literal["allowed", "refused", "undecided"]
@@ -52,15 +52,15 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EgressProxyPolicyService:
-    """``own_addresses`` gives this machine's addresses, in canonical text, as they are now."""
+    """``own_addresses`` returns this machine's present addresses, in canonical text."""
 
     def __init__(self, own_addresses: Callable[[], frozenset[str]]) -> None:
         self._own_addresses = own_addresses
 
     def judge_target(self, grant: EgressGrant, target: Target) -> HostRule:
-        """The rule that allows the target; raises a leaf of ``EgressRefused`` if there is none.
+        """Return the rule that allows the target, or raise a leaf of ``EgressRefused``.
 
-        Where any public host is allowed, it is one for this very target.
+        Where any public host is allowed, the rule is made for this target alone.
         """
         rule = _rule_for(grant, target)
         if rule is None:
@@ -70,7 +70,7 @@ class EgressProxyPolicyService:
         return rule
 
     def judge_answers(self, grant: EgressGrant, target: Target, answers: Sequence[str]) -> Pin:
-        """The addresses to dial. One forbidden answer refuses them all: an honest name has no such company."""
+        """Return the addresses to dial. One forbidden address refuses all: no honest name has one among others."""
         if not answers:
             raise NameUnresolved(f"{target.host} has no address", host=target.host, port=target.port)
         for answer in answers:
@@ -80,7 +80,7 @@ class EgressProxyPolicyService:
         return Pin(target=target, addresses=tuple(dict.fromkeys(map(canonical_address, answers))))
 
     def confirm_peer(self, pin: Pin, peer_address: str) -> None:
-        """Raises ``PeerChanged`` unless the connection ended at one of the judged addresses."""
+        """Raise ``PeerChanged`` unless the connection ended at one of the judged addresses."""
         try:
             if canonical_address(peer_address) in pin.addresses:
                 return
@@ -94,7 +94,7 @@ class EgressProxyPolicyService:
         )
 
     def explain(self, grant: EgressGrant, target: Target, answers: Sequence[str] | None) -> Explanation:
-        """The same verdict with the way to it. ``answers`` None leaves a name's addresses out."""
+        """Judge as traffic would be, and return each step. ``answers`` None skips a name's addresses."""
         steps = [Step(name="target", outcome="passed", detail=_described(target))]
         refusals: list[EgressRefused] = []
         rule = _rule_for(grant, target)
@@ -156,7 +156,7 @@ def _rule_for(grant: EgressGrant, target: Target) -> HostRule | None:
 
 
 def _is_private_target(grant: EgressGrant, target: Target) -> bool:
-    """Only for what a rule names: that any public host is allowed opens no private address."""
+    """Return whether a rule names this private target: ``any_public_host`` opens no private address."""
     private = grant.private_targets
     if not private or find_rule(private, target.host, target.port) is None:
         return False

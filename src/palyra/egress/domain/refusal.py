@@ -1,7 +1,7 @@
-"""Why traffic was refused: one branch of the error tree, one leaf per reason, and the value that the journal keeps.
+"""Refusals of egress: one leaf of the error tree per reason, and the value that the journal keeps.
 
-A leaf is raised with ``host`` and ``port`` where they are known. ``violation`` marks the refusals that an honest,
-working program does not cause: they are counted per call, and on a worker they lead to quarantine.
+A leaf is raised with ``host`` and ``port`` where they are known. ``violation`` marks refusals that an honest, working
+program does not cause: they are counted per call, and on a worker they lead to quarantine.
 """
 
 from typing import ClassVar
@@ -22,7 +22,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render(text: str) -> str:
-    """A stranger's text, cut to what a refusal shows."""
+    """Cut a stranger's text to the length that a refusal shows."""
     return text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + "…"
 
 

@@ -1,7 +1,7 @@
 """Rules that allow hosts: ``HOST``, ``HOST:PORT``, ``*.example.com``, ``*.example.com:PORT``, an address.
 
 A rule without a port opens the ports of the web, 80 and 443, and no other. A star stands for one or more whole labels
-beneath a name of at least two, and not for the name itself. An empty list allows nothing.
+beneath a name of at least two, but not for the name itself. An empty list allows nothing.
 """
 
 import re
@@ -49,7 +49,6 @@ class HostRule(msgspec.Struct, frozen=True):
         return cls(host=host, port=port, below=below)
 
     def __str__(self) -> str:
-        """The rule as it would be written; parsing it gives the same rule."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return ("*." if self.below else "") + host + ("" if self.port is None else f":{self.port}")
 
@@ -62,32 +61,28 @@ class HostRule(msgspec.Struct, frozen=True):
         return is_address(self.host)
 
     def names(self, host: str) -> bool:
-        """Whether a canonical host is one of this rule's, whatever the port."""
+        """Return whether a canonical host is one of this rule's, for any port."""
         if self.below:
             return host.endswith("." + self.host) and not is_address(host)
         return host == self.host
 
     def covers(self, host: str, port: int | None) -> bool:
-        """``host`` is canonical. A port that nobody said is not held against the rule."""
+        """Return whether the rule allows a canonical host at a port; port None matches every rule."""
         return self.names(host) and (port is None or port == self.port or (self.port is None and port in WEB_PORTS))
 
 
 @lru_cache(maxsize=REMEMBERED_VERDICTS)
 def parse_rules(texts: tuple[str, ...]) -> tuple[HostRule, ...]:
-    """Each text as a rule, in the same order; raises ``BadHostRule`` for the first that is none."""
+    """Parse each text, in order; raise ``BadHostRule`` for the first that is not a rule."""
     return tuple(map(HostRule.parse, texts))
 
 
 def find_rule(rules: Iterable[HostRule], host: str, port: int | None) -> HostRule | None:
-    """The first rule that covers a canonical host and a port."""
-    for rule in rules:
-        if rule.covers(host, port):
-            return rule
-    return None
+    return next((rule for rule in rules if rule.covers(host, port)), None)
 
 
 def common(first: HostRule, second: HostRule) -> HostRule | None:
-    """What both rules allow; None when that is nothing. Of two names with stars one is beneath the other, or none."""
+    """Intersect two rules; None if they share nothing. Two starred names do so only if one holds the other."""
     ports = tuple(port for port in first.ports if port in second.ports)
     if not ports:
         return None
@@ -98,7 +93,7 @@ def common(first: HostRule, second: HostRule) -> HostRule | None:
 
 
 def is_within(rule: HostRule, ceiling: Iterable[HostRule]) -> bool:
-    """Whether everything that a rule allows is allowed by the ceiling too, each port by some rule of it."""
+    """Return whether the ceiling allows everything that a rule allows, each port by some rule of it."""
     holding = [other for other in ceiling if _holds(other, rule)]
     return all(any(port in other.ports for other in holding) for port in rule.ports)
 

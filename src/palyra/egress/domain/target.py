@@ -1,4 +1,9 @@
-"""Where traffic wants to go, in the one spelling that is judged, resolved, dialled and recorded."""
+"""Targets of traffic, in the one spelling that is judged, resolved, dialled and recorded.
+
+Programs read a strange name in different ways: one folds full-width digits, one reads ``127.1`` as loopback, one drops
+a zero-width space. A program that checks one reading and dials another is fooled. So what every program reads alike
+(case, one trailing dot, plain IDNA) is folded, and everything else is refused, not guessed.
+"""
 
 import ipaddress
 import re
@@ -12,12 +17,6 @@ from palyra.egress.domain.address import address_text
 from palyra.egress.domain.refusal import OddTarget, SchemeNotAllowed, render
 from palyra.egress.limits import MAX_HOST_CHARS, MAX_LABEL_CHARS, MAX_PORT, MAX_URL_CHARS, REMEMBERED_VERDICTS
 
-# The one spelling of a host.
-#
-# Programs read a strange name in different ways: one folds full-width digits, one reads ``127.1`` as loopback, one
-# drops a zero-width space. Whoever checks one reading and dials another is fooled. So what every program reads alike
-# (case, one trailing dot, plain IDNA) is folded, and everything else is refused, not guessed.
-
 _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?")
 # A last label that is a number makes resolvers read the whole name as an IPv4 address.
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -30,7 +29,7 @@ _JOINERS: Final = "\u200c\u200d"
 
 @lru_cache(maxsize=REMEMBERED_VERDICTS)
 def canonical_host(raw: str) -> str:
-    """A name in lower-case ASCII without its trailing dot, or an address in its canonical text, without brackets."""
+    """Return a name in lower-case ASCII without its trailing dot, or an address in canonical text without brackets."""
     # A name in non-ASCII letters is shorter than its ASCII form, so that this bound holds for both.
     if len(raw) > MAX_HOST_CHARS + len("[]"):
         raise _odd(raw, "is longer than any host name")
@@ -55,7 +54,7 @@ def canonical_host(raw: str) -> str:
 
 @lru_cache(maxsize=REMEMBERED_VERDICTS)
 def is_address(host: str) -> bool:
-    """Whether a canonical host is an address. No canonical name ends in a number or holds a colon."""
+    """Return whether a canonical host is an address. No canonical name ends in a number or holds a colon."""
     return ":" in host or host.rpartition(".")[2].isdigit()
 
 
@@ -103,12 +102,12 @@ def _to_ascii(raw: str, name: str) -> str:
 
 
 def _check_encoded_label(raw: str, label: str) -> None:
-    """An ``xn--`` label must stand for exactly one non-ASCII label; a counterfeit is shown as something it is not."""
+    """Refuse an ``xn--`` label that does not stand for one non-ASCII label: it would be displayed as another."""
     try:
         plain = label.removeprefix(_ACE).encode("ascii").decode("punycode")
         again = plain.encode("punycode").decode("ascii")
     except (UnicodeError, ValueError, OverflowError):
-        raise _odd(raw, "has a label that is no IDNA") from None
+        raise _odd(raw, "has a label that is not IDNA") from None
     if (
         plain.isascii()
         or _ACE + again != label
@@ -116,7 +115,7 @@ def _check_encoded_label(raw: str, label: str) -> None:
         or plain.lower() != plain
         or any(unicodedata.category(character)[0] in "CZ" for character in plain if character not in _JOINERS)
     ):
-        raise _odd(raw, "has a label that is no IDNA")
+        raise _odd(raw, "has a label that is not IDNA")
 
 
 def _odd(raw: str, why: str) -> OddTarget:
@@ -138,7 +137,7 @@ _NEVER_IN_AN_AUTHORITY: Final = re.compile(r"[@%/?#\\<>\"'`{}|^,;&=+$!*()~\s\x00
 class Target(msgspec.Struct, frozen=True):
     """A scheme (http, https, or tcp for anything else), a canonical host and a port.
 
-    Whichever way one is made, its host is canonical afterwards: building one from an odd or uncanonical host raises.
+    Its host is always canonical: building one from an odd or uncanonical host raises.
     """
 
     scheme: str
@@ -155,12 +154,12 @@ class Target(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, host: str, port: int, *, scheme: str) -> Self:
-        """From parts that a protocol kept apart, as SOCKS does; an IPv6 address may come with or without brackets."""
+        """Build from the parts of a protocol such as SOCKS. An IPv6 address may have brackets."""
         return cls(scheme, canonical_host(host), port)
 
     @classmethod
     def from_authority(cls, raw: str, *, scheme: str, default_port: int | None = None) -> Self:
-        """``host``, ``host:port`` or ``[v6]:port``. Without a default, or the scheme's own, the port must be there."""
+        """Parse ``host``, ``host:port`` or ``[v6]:port``. Without a default for the scheme a port is required."""
         odd = _NEVER_IN_AN_AUTHORITY.search(raw)
         if odd is not None:
             raise OddTarget(f"{render(raw)!r} has {odd.group()!r} where a host should be", host=render(raw))
@@ -180,7 +179,7 @@ class Target(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_url(cls, raw: str) -> Self:
-        """The target of an http or https URL. Nothing is stripped, decoded or repaired."""
+        """Parse the target of an http or https URL. Nothing is stripped, decoded or repaired."""
         if len(raw) > MAX_URL_CHARS:
             raise OddTarget(f"the URL is longer than {MAX_URL_CHARS} characters")
         odd = _NEVER_IN_A_URL.search(raw)

@@ -1,5 +1,7 @@
-"""Each allowed name gets an address of its own in 127.0.0.0/8, all of which is local inside a sandbox's network
-namespace: a connection to that address says exactly which name was wanted.
+"""DNS of a sandbox: each allowed name gets its own address in 127.0.0.0/8, every other name gets NXDOMAIN.
+
+All of 127.0.0.0/8 is local inside a sandbox's network namespace, so a connection to such an address names its host.
+No question is passed on, so nothing leaves by DNS. One fixed shape of question needs no library; any other is refused.
 """
 
 import re
@@ -26,7 +28,7 @@ class TooManyNames(LimitExceeded):
 
 
 class SyntheticNames:
-    """Names are canonical: lower case, ASCII, without a final dot. An address, once given, keeps its name."""
+    """Addresses of canonical names: lower case, ASCII, without a final dot. An address keeps its name."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._addresses: dict[str, str] = {}
@@ -39,7 +41,7 @@ class SyntheticNames:
         return len(self._names)
 
     def assign(self, name: str) -> str | None:
-        """The name's address, a new one where it has none yet; None when there are too many names."""
+        """Return the name's address, making one at its first use; None when there are too many names."""
         known = self._addresses.get(name)
         if known is not None or len(self._names) >= MAX_SYNTHETIC_NAMES:
             return known
@@ -59,16 +61,10 @@ class SyntheticNames:
         return tuple(self._names)
 
 
-# The DNS of a sandbox: answers an allowed name with its synthetic address and every other with NXDOMAIN.
-#
-# No question is ever passed on, so nothing leaves by DNS. By hand: one question of a fixed shape needs no library,
-# and what is not of that shape is refused instead of understood.
-
-
 class DnsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """``reply`` is empty where no answer is given at all; ``refused_name`` is the name asked for in vain, as text.
+    """``reply`` is empty if the query gets no answer. ``refused_name`` is the refused name as text.
 
-    With ``is_full`` it is an allowed name, and no address is left for it.
+    With ``is_full`` that name is allowed, but no address is left for it.
     """
 
     reply: bytes
@@ -116,7 +112,7 @@ _plain: Final = re.compile(rb"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?").fullmatch
 
 
 def answer(query: bytes, names: SyntheticNames, allowed: Callable[[str], bool]) -> DnsAnswer:
-    """``allowed`` is asked with the name in lower case and without a final dot."""
+    """Answer one query. ``allowed`` gets the name in lower case and without a final dot."""
     if len(query) < _HEADER.size:
         return DnsAnswer(reply=b"")
     identity, flags, questions, answers, authorities, additional = _HEADER.unpack_from(query)
@@ -143,7 +139,7 @@ def answer(query: bytes, names: SyntheticNames, allowed: Callable[[str], bool]) 
 
 
 class _Head:
-    """What of the query an answer repeats. The question goes back byte for byte: some mix its case and compare."""
+    """Fields of the query that the answer repeats. It repeats the question exactly: some mix its case and compare."""
 
     def __init__(self, identity: int, flags: int) -> None:
         self._identity = identity
@@ -178,7 +174,7 @@ def _decide(head: _Head, question: _Question, names: SyntheticNames, allowed: Ca
 
 
 def _question(query: bytes) -> _Question | None:
-    """None for a name with a compression pointer, too long, or cut off: in a question none of it is honest."""
+    """Parse the question; None for a name with a compression pointer, too long or cut off, which no client sends."""
     labels = []
     at = _HEADER.size
     while True:
@@ -200,7 +196,7 @@ def _question(query: bytes) -> _Question | None:
 
 
 def _edns_version(query: bytes, at: int) -> int | None:
-    """The version of the one OPT record that ends the query; None for anything else there."""
+    """Return the version of the one OPT record that ends the query; None for anything else."""
     if len(query) < at + _OPT.size:
         return None
     root, kind, _, extended, version, _, length = _OPT.unpack_from(query, at)
@@ -210,9 +206,9 @@ def _edns_version(query: bytes, at: int) -> int | None:
 
 
 def _canonical(labels: tuple[bytes, ...]) -> str | None:
-    """The name in one spelling; None where a label is not of letters, digits, hyphens and underscores.
+    """Fold the name; None if a label has other characters than letters, digits, hyphens and underscores.
 
-    A label may hold any byte, a dot too: `example.com` as one label must not pass for two.
+    A label may hold any byte, even a dot: `example.com` as one label must not pass for two.
     """
     lowered = [label.lower() for label in labels]
     if not lowered or not all(map(_plain, lowered)):
@@ -221,7 +217,7 @@ def _canonical(labels: tuple[bytes, ...]) -> str | None:
 
 
 def _render_labels(labels: tuple[bytes, ...]) -> str:
-    """Any name as text: bytes that are no plain characters become `\\DDD`, as in zone files."""
+    """Write any name as text: bytes other than plain characters become `\\DDD`, as in zone files."""
     return (
         ".".join(
             "".join(chr(byte) if 0x21 <= byte <= 0x7E and byte not in b".\\" else f"\\{byte:03d}" for byte in label)
@@ -232,13 +228,13 @@ def _render_labels(labels: tuple[bytes, ...]) -> str:
 
 
 class DnsStream:
-    """DNS over TCP: each message after its length in two bytes."""
+    """DNS over TCP, where two bytes before each message give its length."""
 
     def __init__(self) -> None:
         self._held = bytearray()
 
     def receive(self, data: bytes) -> list[bytes]:
-        """The whole queries so far. Raises ``MalformedTraffic`` for one that is empty or too long."""
+        """Return the complete queries. Raise ``MalformedTraffic`` for one that is empty or too long."""
         self._held += data
         queries = []
         while len(self._held) >= 2:
@@ -253,5 +249,4 @@ class DnsStream:
 
 
 def frame(reply: bytes) -> bytes:
-    """A reply as DNS over TCP sends it."""
     return len(reply).to_bytes(2, "big") + reply

@@ -1,6 +1,7 @@
-"""Where a body ends. The bytes go on as they came, so what is let through is what the next program reads: chunk
-sizes of plain hexadecimal digits, exact line ends, no trailers in requests (a trailer could carry what was stripped
-from the head).
+"""Framing of HTTP/1 bodies, read strictly: the bytes are passed on unchanged, and the next program must agree.
+
+Chunk sizes are plain hexadecimal digits and line ends exact. Requests have no trailers: a trailer could carry what was
+stripped from the head.
 """
 
 import re
@@ -57,8 +58,8 @@ TRANSITIONS: Final[dict[tuple[BodyState, BodyEvent], BodyState]] = {
 }
 _LINES: Final = frozenset({_S.CHUNK_SIZE, _S.CHUNK_END, _S.TRAILERS})
 
-# What each kind of line may begin with. Bytes go on as they come, so a line is judged by every beginning of it: the
-# next program never gets the start of something that was refused.
+# Each beginning of a line must match, because bytes are passed on as they come: the next program never gets the start
+# of a refused line.
 _EXTENSIONS: Final = rb"(?:;%b+(?:=%b+)?)*" % (TOKEN, TOKEN)
 _LINE_STARTS: Final = {
     _S.CHUNK_SIZE: re.compile(
@@ -68,9 +69,9 @@ _LINE_STARTS: Final = {
     _S.TRAILERS: re.compile(rb"(?:%b+(?::[\t\x20-\x7e\x80-\xff]*(?:\r\n?)?)?|\r\n?)" % TOKEN).fullmatch,
 }
 _FAULTS: Final = {
-    _S.CHUNK_SIZE: "a chunk size that is no plain hexadecimal number on a line of its own",
+    _S.CHUNK_SIZE: "a chunk size that is not a plain hexadecimal number on a line of its own",
     _S.CHUNK_END: "a chunk that is longer than its size",
-    _S.TRAILERS: "a trailer that is no header line",
+    _S.TRAILERS: "a trailer that is not a header line",
 }
 _plain_size: Final = re.compile(rb"([0-9A-Fa-f]{1,%d}+)\r\n" % (MAX_CHUNK_SIZE_DIGITS - 1)).match
 # A trailer must not say what only a head may: how long, for whom, by whose right.
@@ -109,10 +110,10 @@ class Decoded(NamedTuple):
 
 
 class BodyReader:
-    """Follows one body through the bytes of a connection and says which of them belong to it.
+    """Reader that finds the end of one body in the bytes of a connection.
 
-    ``receive`` only counts, for a relay that hands the bytes on; ``decode`` also gives what the body says. Use one of
-    the two for the whole body. Bytes beyond ``consumed`` belong to whatever comes next.
+    ``receive`` only counts, for a relay that passes the bytes on; ``decode`` also returns the payload. Use one of the
+    two for the whole body. Bytes beyond ``consumed`` belong to the next message.
     """
 
     def __init__(self, kind: BodyKind, length: int = 0, *, trailers: bool = False) -> None:
@@ -145,7 +146,7 @@ class BodyReader:
         return Decoded(b"".join(payload), consumed, self.state is BodyState.FINISHED)
 
     def closed(self) -> None:
-        """The peer will send no more. Raises ``MalformedTraffic`` where a body is cut short."""
+        """End the body with the peer's stream. Raise ``MalformedTraffic`` if that cuts it short."""
         self.state = step(TRANSITIONS, self.state, BodyEvent.CLOSED)
         if self.state is BodyState.REFUSED:
             raise MalformedTraffic("a body that ends too early")
@@ -174,7 +175,7 @@ class BodyReader:
         return at
 
     def _whole_chunks(self, data: bytes, at: int, payload: list[bytes] | None) -> int:
-        """Goes once round the table for each plain chunk that is all there: a flood of tiny ones must not cost much."""
+        """Skip complete plain chunks without the table: a flood of tiny ones must not cost much."""
         if self.state is not BodyState.CHUNK_SIZE or self._line:
             return at
         while (found := _plain_size(data, at)) is not None:
@@ -188,7 +189,7 @@ class BodyReader:
         return at
 
     def _take_line(self, data: bytes, at: int) -> int:
-        """Reads one line, or the part of it that is there."""
+        """Read one line, or the part of it that has come."""
         end = data.find(b"\n", at) + 1 or len(data)
         line = data[at:end]
         if self._line:
@@ -237,7 +238,7 @@ class BodyReader:
 
 
 def body_of_request(head: RequestHead) -> BodyReader:
-    """A request that says nothing of a body has none."""
+    """Return the reader of a request's body. A request without framing headers has no body."""
     if head.chunked:
         return BodyReader(BodyKind.CHUNKED)
     if head.content_length:
@@ -246,9 +247,9 @@ def body_of_request(head: RequestHead) -> BodyReader:
 
 
 def body_of_response(head: ResponseHead, request_method: str) -> BodyReader:
-    """Some answers have no body whatever their head says; one that says nothing lasts until the connection ends.
+    """Return the reader of an answer's body. Without framing headers it lasts until the connection ends.
 
-    Raises ``MalformedTraffic`` for an answer without a body whose head announces one to those who do not know.
+    Some statuses have no body: raise ``MalformedTraffic`` for one of them whose head announces a body.
     """
     if head.status < 200 or head.status == 204:
         if head.chunked or head.content_length:

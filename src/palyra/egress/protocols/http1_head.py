@@ -1,7 +1,7 @@
 """Heads of HTTP/1 requests and responses, read so strictly that no other program can read them differently.
 
-By hand, because h11 takes 7.6 us for a CONNECT head where this takes 3, and accepts bare LF, folded lines, repeated
-lengths and lengths beside chunks: a check strict enough to stand before it would already be this parser.
+Written by hand for strictness: h11 0.16 accepts bare LF, folded lines, repeated lengths, and lengths beside chunks. A
+check strict enough to stand before it would already be this parser. h11 takes 7.6 us for a CONNECT head, this takes 3.
 
 A head that is refused is refused for its first fault, wherever the network cut it into pieces.
 """
@@ -55,7 +55,7 @@ _WATCHED: Final = _FRAMING | _LOOKALIKES
 
 
 class RequestHead(msgspec.Struct, frozen=True, kw_only=True):
-    """A request up to its body. ``raw`` are its bytes; names keep their spelling, ``version`` is 1.0 or 1.1."""
+    """A request up to its body. ``raw`` are its bytes; names keep their case, ``version`` is 1.0 or 1.1."""
 
     method: str
     target: str
@@ -84,12 +84,12 @@ class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def values_of(headers: Headers, name: str) -> tuple[str, ...]:
-    """All values of a header, in order; ``name`` is lower case."""
+    """Return all values of a header, in order; ``name`` is lower case."""
     return tuple(value for spelled, value in headers if spelled.lower() == name)
 
 
 def parse_request_head(raw: bytes) -> RequestHead:
-    """``raw`` ends with the empty line. Raises ``MalformedTraffic``."""
+    """Parse a head that ends with the empty line. Raise ``MalformedTraffic``."""
     found = _request_head(raw)
     if found is None or len(raw) > MAX_HEAD_BYTES:
         raise MalformedTraffic(_first_fault(raw, _request_fault))
@@ -110,7 +110,7 @@ def parse_request_head(raw: bytes) -> RequestHead:
 
 
 def parse_response_head(raw: bytes) -> ResponseHead:
-    """``raw`` ends with the empty line. Raises ``MalformedTraffic``."""
+    """Parse a head that ends with the empty line. Raise ``MalformedTraffic``."""
     found = _response_head(raw)
     if found is None or len(raw) > MAX_HEAD_BYTES:
         raise MalformedTraffic(_first_fault(raw, _status_fault))
@@ -173,12 +173,12 @@ def _framing(watched: dict[str, str], minor: bytes) -> tuple[int | None, bool]:
     if length is None:
         return None, coding is not None
     if _content_length(length) is None:
-        raise MalformedTraffic("a content length that is no plain number")
+        raise MalformedTraffic("a content length that is not a plain number")
     return int(length), False
 
 
 def field_fault(line: bytes) -> str | None:
-    """What is wrong with one header or trailer line, without its end."""
+    """Return the fault of one header line, given without its end; None if it is sound."""
     if _field_line(line):
         return None
     if line[:1] in (b" ", b"\t"):
@@ -212,7 +212,7 @@ def _status_fault(line: bytes) -> str | None:
 
 
 class _Lines:
-    """Looks for the first fault, line by line, in a head that may still grow."""
+    """Search for the first fault, line by line, in a head that may still grow."""
 
     def __init__(self, start_fault: Callable[[bytes], str | None]) -> None:
         self._start_fault = start_fault
@@ -256,7 +256,7 @@ Head = TypeVar("Head", bound=RequestHead | ResponseHead)
 
 
 class HeadBuffer(Generic[Head]):
-    """Collects one head after the other; ``rest`` is what came after the last one. A refusal is its end."""
+    """Buffer of one head after the other; ``rest`` are the bytes after the last one. A refusal ends it."""
 
     def __init__(self, parse: Callable[[bytes], Head], start_fault: Callable[[bytes], str | None]) -> None:
         self._parse = parse
@@ -266,7 +266,7 @@ class HeadBuffer(Generic[Head]):
         self.rest = b""
 
     def receive(self, data: bytes) -> Head | None:
-        """The head, once it is whole. Raises ``MalformedTraffic`` as soon as it cannot become one."""
+        """Return the head once it is whole. Raise ``MalformedTraffic`` as soon as it cannot become one."""
         held = self._held
         searched = 0
         if held:
@@ -299,10 +299,10 @@ def response_buffer() -> HeadBuffer[ResponseHead]:
     return HeadBuffer(parse_response_head, _status_fault)
 
 
-# What of a head concerns only the next connection, and does not go on beyond it.
+# Hop-by-hop headers concern only one connection and are not passed on.
 #
-# A client may name further headers in ``Connection`` and so have them removed. Those that a server decides by are not
-# removed at a stranger's word: such a head is refused.
+# A client may name further headers in ``Connection`` to have them removed. A head that so removes a header by which
+# servers decide is refused.
 
 _HOP_BY_HOP: Final = frozenset(
     {
@@ -322,7 +322,7 @@ WEBSOCKET: Final = "websocket"
 
 
 class Hops(msgspec.Struct, frozen=True):
-    """A head's headers in two: ``kept`` go on, and ``options`` and ``upgrade`` were for us."""
+    """A head's headers, split: ``kept`` are passed on, ``options`` and ``upgrade`` are for the proxy."""
 
     kept: Headers
     options: frozenset[str]
@@ -330,7 +330,7 @@ class Hops(msgspec.Struct, frozen=True):
 
 
 def separate(headers: Headers) -> Hops:
-    """Raises ``MalformedTraffic``."""
+    """Split off the hop-by-hop headers. Raise ``MalformedTraffic``."""
     kept = []
     options: set[str] = set()
     upgrade = ""
@@ -354,17 +354,17 @@ def separate(headers: Headers) -> Hops:
 def _options(value: str) -> frozenset[str]:
     options = frozenset([option.strip(" \t") for option in value.lower().split(",")])
     if not all(map(_option, options)):
-        raise MalformedTraffic("a connection option that is no plain word")
+        raise MalformedTraffic("a connection option that is not a plain word")
     return options
 
 
 def stays_open(version: str, options: frozenset[str]) -> bool:
-    """HTTP/1.0 connections are closed after one exchange, whatever they ask for: their framing was never settled."""
+    """Return whether another exchange may follow: not in HTTP/1.0, whose framing was never settled."""
     return version == "1.1" and "close" not in options
 
 
 def asks_for_websocket(head: RequestHead, hops: Hops) -> bool:
-    """Raises ``MalformedTraffic`` for a WebSocket request that could be read as something else too."""
+    """Return whether this asks for a WebSocket. Raise ``MalformedTraffic`` if it could be read as something else."""
     if "upgrade" not in hops.options or hops.upgrade != WEBSOCKET:
         return False
     if head.method != "GET" or head.version != "1.1" or head.chunked or head.content_length:
@@ -377,7 +377,7 @@ def upgrade_headers() -> Headers:
 
 
 def relayed_response(head: ResponseHead, *, keep_alive: bool) -> bytes:
-    """The head for our client. ``keep_alive`` says whether our connection to it outlives this answer."""
+    """Render the head for the client. ``keep_alive``: its connection outlives this answer."""
     kept = separate(head.headers).kept
     if head.status == 101:
         kept += upgrade_headers()

@@ -1,8 +1,8 @@
-"""The HTTP face of the proxy: CONNECT, absolute-form requests, and, behind a synthetic address or our own TLS,
-origin-form requests. Bytes in, commands out; every request of a kept-alive connection is reported anew.
+"""HTTP server of the proxy: CONNECT, absolute-form requests, and origin-form ones.
 
-The machine takes no second request before it is told that the first is answered: answers then cannot be mixed up,
-and a request that was allowed never carries another behind it.
+Origin-form requests come to a synthetic address or through the proxy's own TLS. Bytes in, commands out: each request of
+a kept-alive connection is a command. The machine takes no second request before ``next_request`` says that the first
+is answered. So answers cannot be mixed up, and no request hides behind an allowed one.
 """
 
 import re
@@ -75,15 +75,15 @@ TRANSITIONS: Final[dict[tuple[ProxyState, ProxyEvent], ProxyState]] = {
 
 
 class Tunnel(msgspec.Struct, frozen=True):
-    """CONNECT. Bytes that came with it are in the machine's ``rest``."""
+    """A CONNECT request. Bytes that came with it are in the machine's ``rest``."""
 
     authority: str
 
 
 class Forward(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to pass on: ``head`` is in origin-form and without what was for us; ``head.raw`` are its bytes.
+    """A request to pass on. ``head`` is in origin-form, without hop-by-hop headers; ``head.raw`` are its bytes.
 
-    ``keep_alive`` is whether the client will send another; ``upgrade`` whether it asks for a WebSocket.
+    ``keep_alive``: the client may send another request. ``upgrade``: it asks for a WebSocket.
     """
 
     head: RequestHead
@@ -99,11 +99,11 @@ class RequestBody(msgspec.Struct, frozen=True):
 
 
 class RequestEnded(msgspec.Struct, frozen=True):
-    """The request is whole: stop reading until it is answered, then call ``next_request``."""
+    """End of the request: stop reading until it is answered, then call ``next_request``."""
 
 
 class Reject(msgspec.Struct, frozen=True):
-    """Send ``reply`` and close. ``leaf`` is the refusal that the journal gets."""
+    """Order to send ``reply`` and close. The journal records ``leaf``."""
 
     status: int
     body: bytes
@@ -131,7 +131,7 @@ _absolute: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?]*)(.*)").fullm
 
 
 def error_reply(status: int, body: bytes) -> bytes:
-    """A whole answer that ends the connection."""
+    """Render a whole answer that ends the connection."""
     headers = (("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))))
     head = render_response(status, _REASONS.get(status, "Refused"), "1.1", (*headers, ("Connection", "close")))
     return head + body
@@ -142,9 +142,9 @@ def refusal_body(leaf: type[EgressRefused], why: str) -> bytes:
 
 
 class HttpProxyServer:
-    """One client connection. ``origin`` is the scheme where requests are in origin-form, and ``None`` for a proxy.
+    """Machine of one client connection. ``origin`` is the scheme of origin-form requests, or None for a proxy.
 
-    ``rest`` holds what came after a CONNECT, or with a WebSocket request before its answer.
+    ``rest`` holds the bytes after a CONNECT, or after a WebSocket request before its answer.
     """
 
     def __init__(self, *, origin: Literal["http", "https"] | None = None) -> None:
@@ -177,20 +177,20 @@ class HttpProxyServer:
         return said
 
     def next_request(self) -> list[ProxyCommand]:
-        """The answer is sent. Reads on in what the client sent meanwhile."""
+        """Note that the answer is sent, and read on in what the client sent meanwhile."""
         self._step(ProxyEvent.ANSWERED)
         held, self._held = self._held, bytearray()
         return self.receive(bytes(held))
 
     def upgraded(self) -> bytes:
-        """The server switched to WebSocket: everything is the tunnel's now. Gives what the client sent meanwhile."""
+        """Note the switch to WebSocket: all further bytes are the tunnel's. Return those the client sent meanwhile."""
         if not self._upgrade:
             raise MachineMisused("the request did not ask for another protocol")
         self._step(ProxyEvent.UPGRADED)
         return self.rest
 
     def refused(self, status: int, refusal: EgressRefused) -> bytes:
-        """The answer of the judge to what was asked; the connection ends with it."""
+        """Return the answer for a refused request; it ends the connection."""
         self._step(ProxyEvent.REFUSED)
         return error_reply(status, refusal_body(type(refusal), refusal.message))
 
@@ -232,7 +232,7 @@ class HttpProxyServer:
 
     def _tunnel(self, head: RequestHead) -> Tunnel:
         if self._origin is not None:
-            raise MalformedTraffic("CONNECT to a server that is no proxy")
+            raise MalformedTraffic("CONNECT to a server that is not a proxy")
         if head.chunked or head.content_length is not None:
             raise MalformedTraffic("CONNECT with a body")
         separate(head.headers)

@@ -1,4 +1,4 @@
-"""Requests of the HTTP client: an address on the web in the one spelling that is judged, sent and shown."""
+"""Requests of the HTTP client: one spelling of a web address, to judge, send and print, and the request's bytes."""
 
 import re
 from typing import Final, Self
@@ -26,14 +26,14 @@ class BadUrl(InvalidInput):
 
 
 class WebAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """``path`` is what goes on the request line: path and query, never a fragment."""
+    """``path`` is the target of the request line: path and query, never a fragment."""
 
     target: Target
     path: str
 
     @classmethod
     def parse(cls, raw: str) -> Self:
-        """Raises BadUrl, or the egress refusal of a host, port or scheme that is not plain."""
+        """Parse a URL. Raise BadUrl, or the egress refusal of a host, port or scheme that is not plain."""
         if len(raw) > MAX_URL_CHARS:
             raise BadUrl(f"the address has {len(raw)} characters and may have {MAX_URL_CHARS}")
         if found := _NEVER.search(raw):
@@ -53,7 +53,7 @@ class WebAddress(msgspec.Struct, frozen=True, kw_only=True):
         return cls(target=target, path=path)
 
     def join(self, location: str) -> "WebAddress":
-        """Where a ``Location`` header of this address's answer leads. What it says is judged like any address."""
+        """Resolve a ``Location`` header of this address's answer. The result is judged like any address."""
         if len(location) > MAX_URL_CHARS or _NEVER.search(location):
             raise BadUrl("the answer's Location is no address")
         try:
@@ -64,7 +64,7 @@ class WebAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def host_header(self) -> str:
-        """Host and port as a Host header names them: without a port that the scheme implies."""
+        """Return host and port for a Host header: without a port that the scheme implies."""
         target = self.target
         if target.port == _DEFAULT_PORTS.get(target.scheme):
             return target.authority.rpartition(":")[0]
@@ -85,8 +85,6 @@ def _escaped(found: "re.Match[str]") -> str:
         raise BadUrl("the address has half a character in it") from error
 
 
-# One request as the bytes of HTTP/1.1. Every part was checked before; this refuses to write what would not be one.
-
 USER_AGENT: Final = "palyra-fetch/1"
 ACCEPT_ENCODING: Final = "gzip, deflate"
 _LINE: Final = re.compile(r"[\x20-\x7e\t]*")
@@ -98,7 +96,7 @@ class RequestTooLarge(LimitExceeded):
 
 
 def write_request(address: WebAddress, method: str, headers: Headers, body: bytes | None) -> bytes:
-    """``headers`` are the caller's and the injected ones. The connection serves this request alone."""
+    """Render one request, whose connection serves it alone. Every part was checked before; check the lines again."""
     given = {folded_name(name) for name, _ in headers}
     lines = [f"{method} {address.path} HTTP/1.1", f"Host: {address.host_header}"]
     if "user-agent" not in given:

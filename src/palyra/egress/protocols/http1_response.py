@@ -1,6 +1,6 @@
-"""Follows the answer to one request, so that the relay knows where it ends and whether the connection is still clean.
+"""Reader of the answer to one request: it finds its end, and whether the connection is still clean.
 
-Bytes after the answer's end are an answer nobody asked for: the next request must not be given them.
+Bytes after that end answer no request: the next request must not get them.
 """
 
 from typing import Final
@@ -56,7 +56,7 @@ TRANSITIONS: Final[dict[tuple[ResponseState, ResponseEvent], ResponseState]] = {
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The head of an answer, as the server sent it. ``interim`` is one that another follows."""
+    """Head of an answer, as the server sent it. ``interim``: another follows."""
 
     head: ResponseHead
     interim: bool = False
@@ -69,11 +69,11 @@ class AnswerBody(msgspec.Struct, frozen=True):
 
 
 class AnswerEnded(msgspec.Struct, frozen=True):
-    """The answer is whole."""
+    """End of the answer."""
 
 
 class Switched(msgspec.Struct, frozen=True):
-    """The server changed to the protocol that was asked for; from here on, and in ``rest``, are its bytes."""
+    """Switch to the requested protocol. All further bytes, and ``rest``, are of that protocol."""
 
     head: ResponseHead
 
@@ -82,7 +82,7 @@ ResponseCommand = Answer | AnswerBody | AnswerEnded | Switched
 
 
 class ResponseReader:
-    """One answer. ``upgrade`` says that the request asked for a WebSocket. ``body`` is there once the head is."""
+    """Machine of one answer. ``upgrade``: the request asked for a WebSocket. ``body`` is set with the head."""
 
     def __init__(self, request_method: str, *, upgrade: bool = False) -> None:
         self.state = ResponseState.HEAD
@@ -96,11 +96,11 @@ class ResponseReader:
 
     @property
     def reusable(self) -> bool:
-        """Whether the connection may carry another request."""
+        """Return whether the connection may carry another request."""
         return self.state is ResponseState.ENDED and self._stays_open
 
     def receive(self, data: bytes) -> list[ResponseCommand]:
-        """Raises ``MalformedTraffic``; what was told before stays told."""
+        """Read bytes into commands. Raise ``MalformedTraffic``; commands returned before stay valid."""
         said: list[ResponseCommand] = []
         try:
             while data:
@@ -118,7 +118,7 @@ class ResponseReader:
         return said
 
     def closed(self) -> list[ResponseCommand]:
-        """The server will send no more. Raises ``MalformedTraffic`` where that cuts the answer short."""
+        """End the server's stream. Raise ``MalformedTraffic`` if that cuts the answer short."""
         if self.state is ResponseState.BODY and self.body is not None and self.body.kind is BodyKind.UNTIL_CLOSE:
             self.body.closed()
             self._step(ResponseEvent.WHOLE)

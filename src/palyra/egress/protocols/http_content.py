@@ -1,4 +1,4 @@
-"""What kind of content came, and its bytes made text, with a bound on everything a stranger could make grow."""
+"""Media types, charsets and content encodings of answers, with a bound on everything a stranger could make grow."""
 
 import codecs
 import re
@@ -20,9 +20,9 @@ _TEXT_TYPES: Final = frozenset(
      "application/x-www-form-urlencoded", "application/rtf", "image/svg+xml")
 )  # fmt: skip
 _HTML_TYPES: Final = frozenset(("text/html", "application/xhtml+xml"))
-# What text never has; the rest of the control characters are taken out later.
+# Bytes that text never has; other control characters are removed later.
 _BINARY_BYTES: Final = bytes({*range(0x09), *range(0x0E, 0x1B), *range(0x1C, 0x20)})
-# The labels of the web and the codec each means. Whatever is not here (UTF-7 above all) is read as UTF-8.
+# Charset labels of the web and their codecs. Any other label (UTF-7 above all) is read as UTF-8.
 _CODECS: Final = {
     "utf-8": "utf-8", "utf8": "utf-8", "unicode-1-1-utf-8": "utf-8",
     "us-ascii": "cp1252", "ascii": "cp1252", "iso-8859-1": "cp1252", "latin1": "cp1252", "windows-1252": "cp1252",
@@ -54,7 +54,7 @@ class DecompressionBomb(LimitExceeded):
 
 
 class MediaType(msgspec.Struct, frozen=True, kw_only=True):
-    """``essence`` is ``type/subtype`` in lower case, or nothing where the server said nothing usable."""
+    """``essence`` is ``type/subtype`` in lower case, or empty if the server sent no usable one."""
 
     essence: str = ""
     charset: str = ""
@@ -74,7 +74,7 @@ class MediaType(msgspec.Struct, frozen=True, kw_only=True):
         return self.essence in _HTML_TYPES
 
     def is_text(self, beginning: bytes) -> bool:
-        """Whether to show it as text. What the bytes are decides over what the server calls them."""
+        """Return whether to show the content as text. Its bytes overrule the type that the server states."""
         if _looks_binary(beginning):
             return False
         if not self.essence or self.essence == "application/octet-stream":
@@ -87,14 +87,14 @@ class MediaType(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def looks_like_html(media: MediaType, beginning: bytes) -> bool:
-    """A server that says nothing about an HTML page still sends one."""
+    """Return whether this is HTML, by its type or, if the server states no type, by its beginning."""
     if media.essence:
         return media.is_html
     return re.match(rb"\s{0,64}(?:<!doctype html|<html)", beginning[:SNIFF_BYTES], re.IGNORECASE) is not None
 
 
 def decode_text(data: bytes, media: MediaType, *, html: bool) -> tuple[str, str]:
-    """The text and the name of the charset it was read in. Bytes that are none become U+FFFD."""
+    """Return the text and the name of its charset. Bytes that are not text become U+FFFD."""
     for mark, codec in _MARKS:
         if data.startswith(mark):
             return data[len(mark) :].decode(codec, "replace"), codec
@@ -125,13 +125,13 @@ def _looks_binary(beginning: bytes) -> bool:
 
 
 class ContentDecoder:
-    """Takes the body as it comes and keeps the first ``limit`` bytes of what it stands for.
+    """Decoder that keeps the first ``limit`` bytes of the unpacked body.
 
-    ``full`` says that more came than is kept: nothing further needs to be read.
+    ``full``: more came than is kept, so nothing further needs to be read.
     """
 
     def __init__(self, encoding: str, limit: int, *, keep_unknown: bool = False) -> None:
-        """Raises UnknownEncoding for what cannot be undone, unless it is to be kept as it comes."""
+        """Raise UnknownEncoding for an encoding that cannot be undone, unless it is kept packed."""
         names = [name for part in encoding.split(",") if (name := part.strip().lower()) and name != "identity"]
         known = len(names) == 1 and names[0] in _UNPACKERS
         if names and not known and not keep_unknown:
@@ -150,7 +150,7 @@ class ContentDecoder:
 
     @property
     def unfinished(self) -> bool:
-        """Whether compressed content broke off before its own end."""
+        """Return whether compressed content broke off before its own end."""
         return self._unpack is not None and self._came > 0 and not self._unpack.ended
 
     def receive(self, data: bytes) -> None:
@@ -172,7 +172,7 @@ class ContentDecoder:
 
 
 class _Unpacker:
-    """One zlib stream after another, never more than asked for at a time."""
+    """Unpacker of one zlib stream after another, with a bound on each result."""
 
     def __init__(self, fresh: "Callable[[], zlib._Decompress]", members: int) -> None:
         self._fresh = fresh
@@ -208,7 +208,7 @@ class _Unpacker:
 
 
 class _Deflate(_Unpacker):
-    """``deflate`` means zlib's format; some servers send the bare stream, which the first two bytes tell."""
+    """``deflate`` means zlib's format; some servers send the bare stream, which the first two bytes show."""
 
     def __init__(self) -> None:
         super().__init__(zlib.decompressobj, 1)

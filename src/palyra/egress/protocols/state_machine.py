@@ -1,6 +1,6 @@
-"""What the protocol machines share: states and events that are keys of one table, and the two ways to be wrong.
+"""Base of the protocol machines: states and events are the keys of one transition table.
 
-A peer that misbehaves is an event in the table. A caller of ours that misuses a machine is a fault of the program.
+A peer that misbehaves is an event in the table. A caller that misuses a machine is a fault of the program.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ Event = TypeVar("Event", bound=MachineEvent)
 
 class MachineMisused(Failed):
     code = "egress.machine_misused"
-    hint = "this is a fault in Palyra: a protocol machine was told something that its state does not allow"
+    hint = "this is a fault in Palyra: a protocol machine got an event that its state does not allow"
 
 
 def step(table: Mapping[tuple[State, Event], State], state: State, event: Event) -> State:

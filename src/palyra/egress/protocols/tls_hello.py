@@ -1,7 +1,7 @@
-"""Reads the server name and the protocols from a TLS ClientHello without taking part in the handshake.
+"""Parser of a TLS ClientHello for its server name and protocols, without taking part in the handshake.
 
-A hello may come in many TCP segments and in several records. It is read once, by the letter: a hello that two
-programs could read differently (two names, a repeated extension, bytes left over) is refused.
+A hello may come in many TCP segments and in several records. A hello that two programs could read differently (two
+names, a repeated extension, bytes left over) is refused.
 """
 
 import re
@@ -48,8 +48,10 @@ _name: Final = re.compile(rb"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*").ful
 
 
 class ClientHello(msgspec.Struct, frozen=True, kw_only=True):
-    """``server_name`` is in lower case. ``encrypted`` says that there is an inner hello with a name we cannot see;
-    most browsers send one that means nothing, so the outer name is what counts."""
+    """``server_name`` is in lower case. ``encrypted``: there is an inner hello, whose name is unreadable.
+
+    The outer name counts, because most browsers send an inner hello that means nothing.
+    """
 
     server_name: str | None = None
     alpn: tuple[str, ...] = ()
@@ -57,7 +59,7 @@ class ClientHello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientHelloPeek:
-    """Collects one hello. ``seen`` are all bytes so far, to be passed on unchanged."""
+    """Buffer of one hello. ``seen`` are all bytes so far, to be passed on unchanged."""
 
     def __init__(self) -> None:
         self.state = HelloState.READING
@@ -71,7 +73,7 @@ class ClientHelloPeek:
         return bytes(self._seen)
 
     def receive(self, data: bytes) -> ClientHello | None:
-        """The hello once it is whole. Raises ``MalformedTraffic`` as soon as it cannot become one."""
+        """Return the hello once it is whole. Raise ``MalformedTraffic`` as soon as it cannot become one."""
         if self.state is not HelloState.READING:
             raise MachineMisused("a hello that was read or refused is not read again")
         self._seen += data
@@ -88,12 +90,12 @@ class ClientHelloPeek:
         return hello
 
     def _take_record(self) -> bool:
-        """Moves the next whole record's content into the message."""
+        """Move the next whole record's content into the message."""
         if self._whole():
             return False
         header = bytes(self._seen[self._at : self._at + _RECORD_HEADER])
         if header[:1] not in (b"", b"\x16"):
-            raise MalformedTraffic("an SSLv2 hello" if header[0] & 0x80 else "a TLS record that is no handshake")
+            raise MalformedTraffic("an SSLv2 hello" if header[0] & 0x80 else "a TLS record that is not a handshake")
         if header[1:2] not in (b"", b"\x03"):
             raise MalformedTraffic("a TLS record of an unknown version")
         if len(header) < _RECORD_HEADER:
@@ -129,7 +131,7 @@ class ClientHelloPeek:
 
 
 class _Fields:
-    """Length-prefixed fields, read in order and never past their end."""
+    """Reader of length-prefixed fields, in order and never past their end."""
 
     __slots__ = ("_at", "_data")
 
@@ -160,7 +162,7 @@ class _Fields:
 
 
 def parse_client_hello(body: bytes) -> ClientHello:
-    """``body`` is the handshake message without its header. Raises ``MalformedTraffic``."""
+    """Parse the handshake message without its header. Raise ``MalformedTraffic``."""
     fields = _Fields(body)
     if fields.number(2) >> 8 != 3:
         raise MalformedTraffic("a ClientHello of an unknown version")
@@ -185,7 +187,7 @@ def parse_client_hello(body: bytes) -> ClientHello:
 
 
 def _extensions(raw: bytes) -> dict[int, bytes]:
-    """As ``_Fields`` would read them, without a call for each number: a hello has twenty extensions."""
+    """Read extensions as ``_Fields`` would, without a call for each number: a hello has twenty of them."""
     found: dict[int, bytes] = {}
     at, size = 0, len(raw)
     while at < size:
@@ -207,7 +209,7 @@ def _server_name(raw: bytes) -> str:
     names = _Fields(outer.counted(2))
     outer.end()
     if names.number(1) != _HOST_NAME:
-        raise MalformedTraffic("a server name that is no host name")
+        raise MalformedTraffic("a server name that is not a host name")
     name = names.counted(2)
     if names.left:
         raise MalformedTraffic("a ClientHello with more than one server name")

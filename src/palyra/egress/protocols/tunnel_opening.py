@@ -1,7 +1,7 @@
-"""What a client may say first inside a tunnel, judged before a byte of it goes out.
+"""Check of a client's first bytes inside a tunnel, before a byte of them is sent on.
 
-A tunnel was opened for one host; TLS inside it must ask for that host by name, and plain HTTP must name it in every
-request. So a name that is allowed cannot be used to reach another one on a shared server.
+A tunnel is opened for one host; TLS inside it must name that host, and plain HTTP must name it in every request. So an
+allowed name cannot be used to reach another one on a shared server.
 """
 
 import re
@@ -14,10 +14,8 @@ from palyra.egress.limits import MAX_FIRST_LINE_BYTES
 from palyra.egress.protocols.http1_head import TOKEN
 from palyra.egress.protocols.tls_hello import ClientHello, ClientHelloPeek
 
-# Tells from a client's first bytes whether it speaks TLS or HTTP, so that the right check is made on them.
-#
-# It errs on the side of the check: whatever a lenient server could still read as HTTP or TLS (an invented method, a
-# leading empty line, HTTP/2, an SSLv2 hello) is called that, and the strict parser then refuses it.
+# In doubt the bytes count as HTTP or TLS, and the strict parser then refuses them: a lenient server may still read an
+# invented method, a leading empty line, HTTP/2 or an SSLv2 hello.
 
 Kind = Literal["tls", "http", "other", "more"]
 
@@ -33,7 +31,7 @@ _sslv2_start: Final = re.compile(rb"[\x80-\xff](?:[\x00-\xff]\x01?)?").fullmatch
 
 
 def classify(first: bytes) -> Kind:
-    """``more`` while the bytes so far could still be several things; any other answer is final."""
+    """Return the protocol of a client's first bytes: ``more`` while it is open, any other answer is final."""
     if not first:
         return "more"
     lead = first[0]
@@ -61,7 +59,7 @@ HTTP_PORT = 80
 
 
 def scheme_of(port: int) -> str:
-    """What a tunnel to this port is judged as."""
+    """Return the scheme by which a tunnel to this port is judged."""
     return {TLS_PORT: "https", HTTP_PORT: "http"}.get(port, "tcp")
 
 
@@ -73,7 +71,7 @@ class Opening(Enum):
 
 
 class TunnelOpening:
-    """Takes the client's first bytes until their kind is known and, for TLS, the server name is the right one."""
+    """Buffer of the client's first bytes until their protocol is known and, for TLS, the server name is checked."""
 
     __slots__ = ("_peek", "_target", "held", "hello", "kind")
 
@@ -85,7 +83,7 @@ class TunnelOpening:
         self.hello: ClientHello | None = None
 
     def receive(self, data: bytes) -> Opening:
-        """The kind, once it is certain; ``held`` has everything received so far. Raises what refuses the opening."""
+        """Return the kind once it is certain, or raise a refusal. ``held`` has everything received so far."""
         self.held += data
         if self._peek is None:
             found = classify(self.held)
@@ -103,8 +101,7 @@ class TunnelOpening:
         return self.kind
 
     def end(self) -> Opening:
-        """The client has nothing more to say. Half an opening of the web is none; elsewhere words without an end of
-        line are a protocol of their own."""
+        """End the client's stream. Half an opening of the web is refused; elsewhere it is another protocol."""
         if self.held and self.kind is Opening.UNKNOWN:
             if self._peek is not None or self._target.port in (TLS_PORT, HTTP_PORT):
                 raise self._refused(MalformedTraffic, "the client ended in the middle of its first words")
@@ -112,16 +109,16 @@ class TunnelOpening:
         return self.kind
 
     def server_spoke(self) -> Opening:
-        """The server said something before the client's words were whole: no server of the web does."""
+        """Note that the server sent first, which no server of the web does."""
         if self._peek is None and self._target.port not in (TLS_PORT, HTTP_PORT):
             self.kind = Opening.OTHER
         return self.kind
 
     def _plain(self, kind: Opening) -> Opening:
         if self._target.port == TLS_PORT:
-            raise self._refused(MalformedTraffic, f"port {TLS_PORT} is for TLS, and this is none")
+            raise self._refused(MalformedTraffic, f"port {TLS_PORT} is for TLS, and these bytes are not TLS")
         if self._target.port == HTTP_PORT and kind is not Opening.HTTP:
-            raise self._refused(MalformedTraffic, f"port {HTTP_PORT} is for HTTP, and this is none")
+            raise self._refused(MalformedTraffic, f"port {HTTP_PORT} is for HTTP, and these bytes are not HTTP")
         self.kind = kind
         return kind
 

@@ -1,6 +1,7 @@
-"""The sandbox's only DNS server: questions for allowed names get their synthetic addresses, all others nothing.
+"""Protocols by which a client names its target: SOCKS5, CONNECT, plain HTTP, synthetic addresses; and their DNS.
 
-No question ever leaves this machine, so names cannot carry data out.
+The DNS server is the sandbox's only one: allowed names get their synthetic addresses, all others nothing. No question
+leaves this machine, so names cannot carry data out.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from palyra.egress.protocols.tunnel_opening import HTTP_PORT, TLS_PORT, Opening,
 from palyra.egress.proxy.http_forward import HttpConversation
 from palyra.egress.proxy.tunnel import Tunnel
 
-# A question in, the answer out; refused names are told to the door on the way.
+# Answers a question and reports refused names to the listener.
 Answer = Callable[[bytes], DnsAnswer]
 
 
@@ -51,7 +52,7 @@ class DnsListener:
 
 
 async def serve_dns_tcp(tunnel: Tunnel, answer: Answer) -> None:
-    """Questions one after the other until the client ends; each has its time."""
+    """Answer one question after the other until the client ends; each has its own deadline."""
     stream = DnsStream()
     while data := await tunnel.client.read():
         for question in stream.receive(data):
@@ -59,13 +60,11 @@ async def serve_dns_tcp(tunnel: Tunnel, answer: Answer) -> None:
             tunnel.expect_handshake()
 
 
-# The faces of the proxy: how a client says where it wants to go. What follows is the same for all of them.
-
 _SOCKS_VERSION: Final = 5
 
 
 async def serve_proxy(tunnel: Tunnel) -> None:
-    """The proxy port: SOCKS5, CONNECT and plain HTTP, told apart by the first byte."""
+    """Serve the proxy port: the first byte distinguishes SOCKS5 from CONNECT and plain HTTP."""
     first = await tunnel.client.read()
     if not first:
         return
@@ -78,7 +77,7 @@ async def serve_proxy(tunnel: Tunnel) -> None:
 
 
 async def serve_transparent(tunnel: Tunnel, name_at: Callable[[str], str | None]) -> None:
-    """A connection to a synthetic address, which stands for exactly one name."""
+    """Serve a connection to a synthetic address, which stands for exactly one name."""
     address, port = tunnel.client.sock.getsockname()[:2]
     name = name_at(address)
     if name is None:
@@ -86,7 +85,7 @@ async def serve_transparent(tunnel: Tunnel, name_at: Callable[[str], str | None]
     target = Target.of(name, port, scheme=scheme_of(port))
     await tunnel.admit(target)
     if port in (TLS_PORT, HTTP_PORT):
-        # Here the client speaks first: nothing is dialled for one that says the wrong thing, or nothing.
+        # On these ports the client sends first: nothing is dialled if it sends nothing, or another protocol.
         opening = await tunnel.read_opening()
         if opening is Opening.UNKNOWN:
             return
@@ -115,9 +114,9 @@ async def _serve_socks(tunnel: Tunnel, first: bytes) -> None:
         data = await tunnel.client.read()
 
 
-async def _open_socks(tunnel: Tunnel, machine: Socks5Server, asked: Connect) -> None:
+async def _open_socks(tunnel: Tunnel, machine: Socks5Server, command: Connect) -> None:
     try:
-        target = Target.of(asked.host, asked.port, scheme=scheme_of(asked.port))
+        target = Target.of(command.host, command.port, scheme=scheme_of(command.port))
         await _open(tunnel, target)
     except EgressRefused as refused:
         unreachable = isinstance(refused, Unreachable | NameUnresolved)
@@ -132,12 +131,12 @@ async def _open_socks(tunnel: Tunnel, machine: Socks5Server, asked: Connect) -> 
 async def _serve_http(tunnel: Tunnel) -> None:
     tunnel.face = "http"
     conversation = HttpConversation(tunnel, fixed=None)
-    asked = await conversation.run()
-    if asked is None:
+    request = await conversation.run()
+    if request is None:
         return
     tunnel.face = "connect"
     try:
-        target = connect_target(asked.authority)
+        target = connect_target(request.authority)
         await _open(tunnel, target)
     except EgressRefused as refused:
         raise await conversation.refuse(refused) from None
@@ -146,20 +145,20 @@ async def _serve_http(tunnel: Tunnel) -> None:
 
 
 def connect_target(authority: str) -> Target:
-    """The target of a tunnel, in the scheme of its port. Raises what refuses its spelling."""
+    """Parse the target of a tunnel, in the scheme of its port."""
     target = Target.from_authority(authority, scheme="tcp")
     return Target(scheme_of(target.port), target.host, target.port)
 
 
 async def _open(tunnel: Tunnel, target: Target) -> None:
-    """Judges the target and dials it, unless somebody else reads its traffic and dials when it has to."""
+    """Judge the target and dial it. A termination dials by itself when it has to."""
     await tunnel.admit(target)
     if not tunnel.terminated():
         await tunnel.connect()
 
 
 async def _carry(tunnel: Tunnel, target: Target) -> None:
-    """The traffic of a tunnel whose client knows that it stands."""
+    """Carry the traffic of a tunnel after the client got its positive answer."""
     if tunnel.terminated():
         opening = await tunnel.read_opening()
         if opening in (Opening.TLS, Opening.HTTP):

@@ -1,4 +1,4 @@
-"""Reaching a judged target: resolve once, judge every answer, dial exactly a judged address, look at the peer again."""
+"""Dialler of a judged target: resolve once, judge every answer, dial a judged address, check the peer again."""
 
 import asyncio
 import base64
@@ -22,11 +22,6 @@ from palyra.egress.proxy.socket_stream import Readiness, SocketStream, readiness
 from palyra.errors import InvalidInput
 from palyra.secret import Secret
 
-# An operator's own proxy between us and the world.
-#
-# Targets are judged here all the same. What is sent on is the judged address, so that the upstream proxy cannot be
-# led to another one; only an operator whose network has no DNS of its own lets names through (``send_names``).
-
 _KINDS: Final = {"http": ("connect", False), "socks5": ("socks5", False), "socks5h": ("socks5", True)}
 
 
@@ -36,7 +31,11 @@ class BadUpstream(InvalidInput):
 
 
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the operator's proxy is and how it is spoken to. ``credentials`` are ``user:password``."""
+    """The operator's own proxy. ``credentials`` are ``user:password``.
+
+    Targets are judged before it all the same. It gets the judged address, so that it cannot be led to another one. Only
+    on a network without DNS does it get names (``send_names``).
+    """
 
     kind: Literal["connect", "socks5"]
     host: str
@@ -48,7 +47,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     def parse(cls, raw: str, *, credentials: Secret | None = None) -> Self:
         found = re.fullmatch(r"([a-z0-9]+)://([^/@]+?)/?", raw)
         if found is None or found.group(1) not in _KINDS:
-            raise BadUpstream(f"{raw!r} is no upstream proxy")
+            raise BadUpstream(f"{raw!r} is not an upstream proxy")
         where = Target.from_authority(found.group(2), scheme="tcp")
         kind, send_names = _KINDS[found.group(1)]
         return cls(
@@ -59,8 +58,6 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
             credentials=credentials,
         )
 
-
-# Asking an operator's proxy for a connection: CONNECT or SOCKS5, from the client's side.
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?\r\n")
 _HEAD_END: Final = b"\r\n\r\n"
@@ -77,7 +74,7 @@ _SOCKS_WORDS: Final = {
 
 
 async def ask_upstream(stream: SocketStream, upstream: Upstream, host: str, target: Target) -> None:
-    """Makes the upstream proxy connect to ``host`` at the target's port; what follows on the stream is the server's."""
+    """Ask the upstream proxy to connect to ``host`` at the target's port. Further bytes are the server's."""
     if upstream.kind == "connect":
         await _connect(stream, upstream, host, target)
     else:
@@ -165,7 +162,7 @@ _NON_BLOCKING: Final = int(socket.SOCK_STREAM) | int(socket.SOCK_NONBLOCK)
 
 
 class Dialler:
-    """The one way out of this process. With ``upstream`` every connection goes through the operator's own proxy."""
+    """Maker of every connection. With ``upstream`` each goes through the operator's own proxy."""
 
     def __init__(
         self,
@@ -183,17 +180,17 @@ class Dialler:
         self._readiness: Readiness | None = None
 
     async def pin(self, grant: EgressGrant, target: Target) -> Pin:
-        """Judges the target and everything it resolves to. Raises what refuses it."""
+        """Judge the target and every address it resolves to, or raise a refusal."""
         self._service.judge_target(grant, target)
         if target.is_address:
             return self._service.judge_answers(grant, target, (target.host,))
         if self._upstream is not None and self._upstream.send_names:
-            # The operator's proxy resolves and judges addresses; the name was ours to judge.
+            # The operator's proxy resolves and judges addresses; the name is judged here.
             return Pin(target=target, addresses=())
         return self._service.judge_answers(grant, target, await self._resolver.resolve(target.host))
 
     def dial(self, pin: Pin, meter: Meter) -> Coroutine[Any, Any, tuple[SocketStream, str]]:
-        """A connection to the first address of the pin that answers, and that address."""
+        """Connect to the first address of the pin that answers; return the stream and the address."""
         if self._upstream is not None:
             return self._dial_upstream(self._upstream, pin, meter)
         return self._dial_first(pin, pin.addresses, pin.target.port, meter)
@@ -223,10 +220,10 @@ class Dialler:
 
     @staticmethod
     def _begin(sock: socket.socket, address: str, port: int) -> bool:
-        """Whether the connection stands already; False while it is under way."""
+        """Return whether the connection stands already; False while it is under way."""
         outcome = sock.connect_ex((address, port))
         if outcome == errno.EINPROGRESS:
-            # On this machine, and near it, the answer is there before we could wait for it.
+            # On this machine, and near it, the answer comes before a wait could begin.
             outcome = sock.connect_ex((address, port))
         if outcome in (errno.EALREADY, errno.EINPROGRESS):
             return False
@@ -272,7 +269,7 @@ class Dialler:
         except BaseException:
             stream.close()
             raise
-        # What the server said before we began to count belongs to the call too.
+        # Bytes that the server sent before the meter was set belong to the call too.
         early = stream.take_kept()
         meter.count_down(len(early))
         stream.unread(early)
@@ -280,7 +277,7 @@ class Dialler:
         return stream, address
 
     async def _reach_upstream(self, upstream: Upstream, pin: Pin) -> tuple[str, SocketStream]:
-        """The operator named this host: it is resolved and dialled, not judged."""
+        """Resolve and dial the upstream proxy without judging it: the operator named it."""
         try:
             addresses = await self._resolver.resolve(upstream.host)
         except NameUnresolved as error:

@@ -1,4 +1,4 @@
-"""HTTP requests of one client connection, one after the other: each judged or compared with its target, then relayed.
+"""Relay of HTTP requests of one client connection, each judged or compared with the connection's target.
 
 Request and answer are framed exactly, so a second request can neither hide behind the first nor get its answer. The
 connection to the server is kept for the next request to the same target, and dropped for any other.
@@ -133,7 +133,7 @@ class HttpConversation(ClientConversation):
         self._answer_begun = False
 
     async def run(self) -> TunnelRequest | None:
-        """Relays requests until the client ends, or asks for a tunnel instead."""
+        """Relay requests until the client ends, or asks for a tunnel instead."""
         for _ in range(MAX_REQUESTS_PER_CONNECTION):
             command = await self.next_command()
             if command is None:
@@ -149,7 +149,7 @@ class HttpConversation(ClientConversation):
         return None
 
     async def refuse(self, refused: EgressRefused) -> EgressRefused:
-        """Tells the client, as HTTP, what the journal is told."""
+        """Send the client the refusal as an HTTP answer, and record it."""
         if not self._answer_begun:
             await self._tunnel.farewell(self._machine.refused(status_of(refused), refused), refused)
         return refused
@@ -161,7 +161,7 @@ class HttpConversation(ClientConversation):
         return refused
 
     async def _exchange(self, forward: Forward) -> bool:
-        """One request and its answer. Says whether the connection may carry another."""
+        """Relay one request and its answer. Return whether the connection may carry another."""
         tunnel = self._tunnel
         try:
             await self._admit(Target.from_url(forward.target_url))
@@ -190,14 +190,14 @@ class HttpConversation(ClientConversation):
                 host=target.host,
                 port=target.port,
             )
-        # The same target was judged when it was admitted, and a change of policy has cut it since or let it be.
+        # The same target was judged at its admission, and a change of policy that forbids it has cut the tunnel since.
         if tunnel.target is None or (target.host, target.port) != (tunnel.target.host, tunnel.target.port):
             await tunnel.admit(target)
         elif tunnel.server is not None and tunnel.server.has_ended():
             tunnel.drop_connection()
 
     def _as_sent(self, forward: Forward) -> bytes:
-        """The request in origin-form with whatever of its body, and of what follows, was read."""
+        """Return the request in origin-form, with all bytes read of its body and of what follows."""
         body = b"".join(command.data for command in self._commands if isinstance(command, RequestBody))
         return forward.head.raw + body + self._machine.rest
 
@@ -240,7 +240,7 @@ class HttpConversation(ClientConversation):
         await tunnel.relay_opaque()
 
     async def _bad_answer(self, malformed: MalformedTraffic) -> Unreachable:
-        """A server's faults are not the client's: no violation, and the client is told if it was told nothing yet."""
+        """Turn a fault of the server into a refusal that is not a violation. Answer the client if still possible."""
         refused = Unreachable(f"the server's answer is not sound: {malformed.message}", **self._tunnel.where())
         if not self._answer_begun:
             body = refusal_body(type(refused), refused.message)

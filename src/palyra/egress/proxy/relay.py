@@ -1,10 +1,10 @@
-"""Passing bytes between two sockets in both directions until both have ended.
+"""Relay of bytes between two sockets in both directions until both have ended.
 
 Each direction is a flow. It reads into one buffer that all flows of a loop share, so an idle tunnel holds no memory for
-bytes. A flow that cannot be written stops reading: no flow runs ahead of its slower side. The end of a stream is passed
-on as a half-close; when both have ended the caller closes.
+bytes. A flow that cannot write stops reading: no flow runs ahead of its slower side. The end of a stream is passed on
+as a half-close; when both have ended the caller closes.
 
-The first bytes that a client sends may stand before a gate: what it refuses never reaches the server.
+A gate may judge the first bytes of a client: bytes that it refuses never reach the server.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from palyra.egress.domain.grant import Meter
 from palyra.egress.limits import HANDSHAKE_READ_BYTES, RELAY_READ_BYTES, ROUNDS_PER_TURN
 from palyra.egress.proxy.socket_stream import SocketStream, readiness_of
 
-# Gets what the client sent; gives what may pass now, or None to end the relay and leave the bytes to somebody else.
-# It raises to refuse. At the client's end it is asked once more, with nothing; what it then gives goes before the end.
+# Gets the client's bytes; returns those that may pass now, or None to end the relay and leave them to the caller. It
+# raises to refuse. At the client's end it gets b"" once; the bytes it then returns are sent before the end.
 Gate = Callable[[bytes], bytes | None]
 
 
 class RelayEngine:
-    """What the relays of one loop share: the buffer, and who tells which socket is ready."""
+    """Buffer and readiness that all relays of one loop share."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -54,7 +54,7 @@ class Relay:
             self._down.stop()
 
     def flow_ended(self) -> bool:
-        """Says whether that was the second: both sockets are then about to be closed."""
+        """Return whether this flow was the second to end: both sockets are then about to be closed."""
         if not (self._up.ended and self._down.ended):
             return False
         self._finish(None)
@@ -79,7 +79,7 @@ class Relay:
 
 
 class _Flow:
-    """One direction. ``_pump`` moves what can be moved now; it is called on every hint that something can."""
+    """One direction. Every hint of readiness calls ``_pump``, which moves all it can."""
 
     __slots__ = (
         "_count",
@@ -120,11 +120,11 @@ class _Flow:
             self._pump()
 
     def stop(self) -> None:
-        """Leaves both sockets to whoever comes next, or to be closed."""
+        """Leave both sockets to the caller, to use or close."""
         if self._stopped:
             return
         self._stopped = True
-        # Without the way back both are freed at once, and not when the collector comes by.
+        # Without this reference both are freed at once, not by the garbage collector later.
         del self._relay
         self._gate = None
         self._source.on_readable = None
@@ -140,7 +140,7 @@ class _Flow:
                     return
                 if not self._read():
                     return
-            # Others get their turn; no new edge would tell us of what is there already.
+            # Other flows get their turn. Bytes that have come already cause no new edge.
             self._engine.loop.call_soon(self._pump)
         except (BlockingIOError, InterruptedError):
             return
@@ -148,7 +148,7 @@ class _Flow:
             self._relay.fail(error)
 
     def _flushed(self, unsent: memoryview) -> bool:
-        """Sends what was read and not yet sent; False as long as the target takes no more."""
+        """Send bytes that were read but not yet sent; False while the target takes no more."""
         with contextlib.suppress(BlockingIOError, InterruptedError):
             self._unsent = unsent[self._target.sock.send(unsent) :] or None
         if self._unsent is None:
@@ -158,7 +158,7 @@ class _Flow:
         return False
 
     def _read(self) -> bool:
-        """Moves one portion; False when there will be a new edge before there is more."""
+        """Move one portion; False if a new edge will come before more bytes."""
         if self._gate is not None:
             asked = self._affordable(HANDSHAKE_READ_BYTES)
             data = self._source.sock.recv(asked)
@@ -167,7 +167,7 @@ class _Flow:
         return self._copy()
 
     def _affordable(self, most: int) -> int:
-        """How much may be read. Bytes beyond the budget end the relay; the end of the stream does not."""
+        """Return how much may be read. Bytes beyond the budget end the relay; the end of the stream does not."""
         left = self._left()
         if left >= most:
             return most
@@ -178,7 +178,7 @@ class _Flow:
         return 1
 
     def _admit(self, data: bytes, *, counted: bool = False) -> None:
-        """Shows the gate what came and sends what it lets pass."""
+        """Give the gate the new bytes and send those that may pass."""
         admitted: bytes | None = data
         if self._gate is not None:
             admitted = self._gate(data)
@@ -208,7 +208,7 @@ class _Flow:
         return self._may_have_more(got == asked)
 
     def _may_have_more(self, was_full: bool) -> bool:
-        """After a short read nothing is left, unless the end of the stream stands behind it."""
+        """Return False after a short read, behind which nothing is left but perhaps the end of the stream."""
         return was_full or self._unsent is not None or self._source.ended
 
     def _send(self, data: memoryview) -> None:

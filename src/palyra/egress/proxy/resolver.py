@@ -1,8 +1,8 @@
-"""Names to addresses by the operator's list, the machine's file of hosts and the system's resolver, in this order.
+"""Resolver of names by the operator's list, the machine's file of hosts and the system's resolver, in this order.
 
-The system's resolver blocks, so it works on threads of its own. A name with a dot is asked for as an absolute one: the
-search list of this machine must not turn ``api.example.com`` into a name of somebody's inner network. The resolver does
-not look into the file of hosts for absolute names, which is why this does.
+The system's resolver blocks, so it runs on threads. It gets a name with a dot as an absolute one: the search list of
+this machine must not turn ``api.example.com`` into a name of an inner network. For absolute names it skips the file of
+hosts, so this module reads that file.
 """
 
 import asyncio
@@ -33,8 +33,6 @@ from palyra.egress.limits import (
     RESOLVER_THREADS,
 )
 
-# This machine's own addresses, asked of the system with getifaddrs and kept for a few seconds.
-
 # BSD systems put the length of a socket address before its family and have one byte for each; Linux has two for one.
 _FAMILY_IS_ONE_BYTE: Final = sys.platform != "linux"
 # In a socket address of either family the port lies before the address; IPv6 has its flow label there too.
@@ -60,7 +58,7 @@ _Ifaddrs._fields_ = [
 
 
 def read_own_addresses() -> frozenset[str]:
-    """Every address of every interface now, in canonical text and without zones."""
+    """List every address of every interface with getifaddrs, in canonical text and without zones."""
     libc = ctypes.CDLL(None, use_errno=True)
     first = ctypes.POINTER(_Ifaddrs)()
     libc.freeifaddrs.argtypes = [ctypes.POINTER(_Ifaddrs)]
@@ -87,9 +85,9 @@ def _addresses(entry: "ctypes._Pointer[_Ifaddrs]") -> Iterator[str]:
 
 
 class OwnAddresses:
-    """Callable as the judge wants it. An answer is kept a while; then the system is asked again.
+    """This machine's addresses, read again after a few seconds.
 
-    Where it then has no answer the last one stays: the addresses that matter most are refused by their ranges anyway.
+    If the system then has no answer, the last one stays: the most important addresses are refused by their ranges.
     """
 
     def __init__(
@@ -120,13 +118,13 @@ Lookup = Callable[[str], Sequence[str]]
 
 
 def system_lookup(name: str) -> tuple[str, ...]:
-    """Every address that the system has for a name, in its order of preference. Blocks."""
+    """Look up every address of a name, in the system's order of preference. Blocks."""
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class _Line:
-    """The names of one domain that wait for a thread, and how many have one."""
+    """Names of one domain that wait for a thread, and how many have one."""
 
     def __init__(self) -> None:
         self.waiting: deque[str] = deque()
@@ -134,7 +132,7 @@ class _Line:
 
 
 class SystemResolver:
-    """Judges nothing: every address goes to the judge, also those of the operator's own list."""
+    """Resolver whose every answer, also of the operator's own list, is judged by its caller."""
 
     def __init__(
         self,
@@ -156,7 +154,7 @@ class SystemResolver:
         self._from_file: dict[str, tuple[str, ...]] = {}
 
     async def resolve(self, host: str) -> tuple[str, ...]:
-        """Every address of a canonical host; raises ``NameUnresolved``. Callers at once for one name share a lookup."""
+        """Return every address of a canonical host, or raise ``NameUnresolved``. Concurrent callers share a lookup."""
         if is_address(host):
             return (host,)
         known = self._static.get(host) or self._hosts_file_answers(host)
@@ -165,7 +163,7 @@ class SystemResolver:
         try:
             # The lookup itself is not cancelled with the caller: a thread cannot be, and others may wait for it.
             async with asyncio.timeout(self._timeout):
-                answers = await asyncio.shield(self._started(host))
+                answers = await asyncio.shield(self._start_lookup(host))
         except TimeoutError:
             raise NameUnresolved(f"looking up {host} took longer than {self._timeout:g} s", host=host) from None
         except (OSError, UnicodeError) as error:
@@ -175,11 +173,11 @@ class SystemResolver:
         return tuple(answers)
 
     def close(self) -> None:
-        """Lookups that wait are dropped; those under way end by themselves."""
+        """Drop waiting lookups; those under way end by themselves."""
         self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _started(self, host: str) -> "asyncio.Future[Sequence[str]]":
+    def _start_lookup(self, host: str) -> "asyncio.Future[Sequence[str]]":
         future = self._under_way.get(host)
         if future is None:
             domain = _domain_of(host)
@@ -193,7 +191,7 @@ class SystemResolver:
         return future
 
     def _begin(self, domain: str, line: "_Line") -> None:
-        """Gives threads to those who wait, and leaves some to the names of other domains."""
+        """Give threads to waiting lookups, but leave some to the names of other domains."""
         while line.waiting and line.running < LOOKUPS_OF_A_DOMAIN and not self._closed:
             host = line.waiting.popleft()
             asked = f"{host}." if "." in host else host
@@ -209,7 +207,7 @@ class SystemResolver:
             future.cancel()
         elif error := looking.exception():
             future.set_exception(error)
-            # Whoever waited may have given up; an error that nobody takes is not worth a warning.
+            # Retrieve the exception so asyncio does not log it if every caller has given up.
             future.exception()
         else:
             future.set_result(looking.result())
@@ -230,12 +228,12 @@ class SystemResolver:
 
 
 def _domain_of(host: str) -> str:
-    """The last two labels: no rule with a star covers the names of more than one such domain."""
+    """Return the last two labels: a rule with a star covers the names of one such domain at most."""
     return ".".join(host.split(".")[-2:])
 
 
 def parse_hosts_file(text: str) -> dict[str, tuple[str, ...]]:
-    """The names of a file of hosts with their addresses. Lines that are none, and odd names, are passed over."""
+    """Parse a file of hosts. Skip invalid lines and odd names."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         address, *names = line.partition("#")[0].split() or [""]

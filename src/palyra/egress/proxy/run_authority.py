@@ -1,4 +1,4 @@
-"""A certificate authority for one run: it vouches for the hosts that have a credential binding, and for nothing else.
+"""Certificate authority of one run: it vouches only for hosts that have a credential binding.
 
 Its key never leaves memory and dies with the run. Name constraints keep it from vouching for any other host even if
 the key were taken, in every client that checks them.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-# HTTP/2 would have to be taken apart frame by frame; every client falls back to this.
+# HTTP/2 would need a parser of its frames; every client falls back to this.
 ALPN: Final = ["http/1.1"]
 
 
@@ -48,12 +48,12 @@ class RunAuthority:
         return self._certificate.public_bytes(Encoding.PEM)
 
     def bundle(self, system: bytes) -> bytes:
-        """The system's own authorities and this one: hosts without a binding are still checked as ever."""
+        """Add this authority to the system's, by which hosts without a binding are still checked."""
         separator = b"" if not system or system.endswith(b"\n") else b"\n"
         return system + separator + self.pem()
 
     def context_for(self, host: str) -> ssl.SSLContext:
-        """A server's TLS settings for one host; made at the host's first connection."""
+        """Return a server's TLS context for one host, made at its first connection."""
         if host not in self._contexts:
             if len(self._contexts) >= MAX_BOUND_HOSTS:
                 raise TooManyBoundHosts(f"{host} would be one host too many")
@@ -78,7 +78,7 @@ class RunAuthority:
 
         name = _name(f"Palyra run {label}"[:64])
         permitted = [_general_name(host) for host in hosts]
-        # A kind of name that no constraint speaks of is not constrained: without addresses among them, none is vouched.
+        # Constraints hold for the kinds of names they list: without an address among the hosts, exclude all addresses.
         excluded = None if any(map(_is_address, hosts)) else [_general_name("0.0.0.0/0"), _general_name("::/0")]
         builder = self._dated(name, name, self._key).add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
@@ -125,7 +125,7 @@ class RunAuthority:
 
 @contextmanager
 def _nameless_file(content: bytes) -> Iterator[str]:
-    """The ssl module reads keys from files only. Where the kernel can, this one never has a name on any disk."""
+    """Yield a path to the content: the ssl module reads keys from files only. With memfd it is on no disk."""
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("palyra-run-ca", os.MFD_CLOEXEC), "wb") as memory:
             memory.write(content)
@@ -179,7 +179,7 @@ def _alternative(host: str) -> "x509.GeneralName":
 
 
 def _general_name(host: str) -> "x509.GeneralName":
-    """A constraint: a name covers itself and all below it, ``.example.com`` only what is below."""
+    """Return a constraint: a name covers itself and all names below, ``.example.com`` only those below."""
     from cryptography import x509
 
     try:

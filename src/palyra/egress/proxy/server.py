@@ -1,4 +1,4 @@
-"""Descriptors for thousands of tunnels: a process starts with far fewer than it may have."""
+"""Egress proxy: a listener for each grant's sockets, its usage, and the bounds over all of them."""
 
 import asyncio
 import errno
@@ -38,7 +38,7 @@ DESCRIPTORS_PER_TUNNEL = 2
 
 
 def raise_descriptor_limit(wanted: int = WANTED_DESCRIPTORS) -> int:
-    """Raises this process's limit as far as it may; gives the limit that is then in force."""
+    """Raise this process's limit of descriptors as far as allowed, and return the limit then in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted if soft == resource.RLIM_INFINITY else soft
@@ -53,11 +53,9 @@ def raise_descriptor_limit(wanted: int = WANTED_DESCRIPTORS) -> int:
 
 
 def tunnels_within(descriptors: int) -> int:
-    """How many tunnels fit beside everything else."""
+    """Return how many tunnels fit beside everything else."""
     return max(1, (descriptors - SPARE_DESCRIPTORS) // DESCRIPTORS_PER_TUNNEL)
 
-
-# A door: the sockets through which one grant's traffic goes out, and the account of it.
 
 log = logging.getLogger(__name__)
 _CONGESTION: Final[int | None] = getattr(socket, "TCP_CONGESTION", None)
@@ -65,14 +63,14 @@ _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, er
 
 
 class ListeningSocket(msgspec.Struct, frozen=True, kw_only=True):
-    """A bound socket (listening, unless it is ``dns_udp``) and what is spoken on it. The door owns it from then on."""
+    """A bound socket (listening, unless it is ``dns_udp``) and its protocol. The call's listener owns it."""
 
     kind: Literal["proxy", "transparent", "dns_udp", "dns_tcp"]
     socket: socket.socket
 
 
 class EgressUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one grant. ``refusals`` are the first; ``refused`` counts all, ``violations`` the grave ones."""
+    """Usage of one grant. ``refusals`` are the first; ``refused`` counts all, ``violations`` the grave ones."""
 
     bytes_up: int
     bytes_down: int
@@ -90,10 +88,9 @@ class CallListener:
         engine: RelayEngine,
         grant: EgressGrant,
         names: SyntheticNames | None,
-        budget: ByteBudget | None = None,
     ) -> None:
         self.grant = grant
-        self.budget = budget or ByteBudget(grant.max_bytes)
+        self.budget = ByteBudget(grant.max_bytes)
         self.engine = engine
         self.dialler = proxy.dialler
         self.limits = proxy.limits
@@ -140,7 +137,7 @@ class CallListener:
         )
 
     def close(self) -> EgressUsage:
-        """Closes the listeners at once and cuts the tunnels in the loop's next turn. The account is final."""
+        """Close the sockets at once and cut the tunnels in the loop's next turn. Return the final usage."""
         if not self._closed:
             self._closed = True
             for sock in self._listening:
@@ -155,17 +152,17 @@ class CallListener:
         return self.usage()
 
     async def wait_until_empty(self) -> None:
-        """After ``close``: waits until every tunnel has said how it ended."""
+        """Wait, after ``close``, until every tunnel has reported its end."""
         while tasks := [tunnel.task for tunnel in self.tunnels if tunnel.task is not None]:
             await asyncio.wait(tasks)
 
     def regrant(self, grant: EgressGrant | None) -> int:
-        """Puts another grant in force and cuts the tunnels that it does not allow; says how many."""
+        """Put another grant in force and cut the tunnels that it does not allow; return how many."""
         self.grant = msgspec.structs.replace(self.grant, rules=()) if grant is None else grant
         self.budget.limit = self.grant.max_bytes
         return sum(tunnel.reconsider(self._proxy.service) for tunnel in tuple(self.tunnels))
 
-    # What its tunnels tell it.
+    # Calls of its tunnels.
 
     def report(self, event: EgressEvent) -> None:
         if isinstance(event, Connected):
@@ -179,7 +176,7 @@ class CallListener:
         self._violations += error.violation
         if len(self._refusals) < MAX_REFUSALS_KEPT:
             self._refusals.append(error.refusal())
-        # The first of its kind is always told, however many others came before it to hide it.
+        # The first refusal of each code is always reported, however many others came before to hide it.
         if self._refused <= MAX_REFUSALS_REPORTED or error.code not in self._reported_codes:
             self._reported_codes.add(error.code)
             self._proxy.observer.happened(self.grant, Refused.of(error, face))
@@ -198,7 +195,7 @@ class CallListener:
         family = listening.family
         for _ in range(ACCEPTS_PER_TURN):
             try:
-                # socket.accept reads the family and the type anew for every connection.
+                # socket.accept reads the family and the type again for every connection.
                 descriptor, _ = listening._accept()  # type: ignore[attr-defined]
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
@@ -210,7 +207,7 @@ class CallListener:
             self._admit(socket.socket(family, socket.SOCK_STREAM, 0, descriptor), serve, face)
 
     def _rest(self, listening: socket.socket, serve: Serve, face: Face) -> None:
-        """No descriptor is left: makes one free and looks again in a moment, instead of spinning."""
+        """Free a descriptor if none is left, and accept again in a moment instead of spinning."""
         loop = self.engine.loop
         loop.remove_reader(listening.fileno())
         self._proxy.make_room()
@@ -250,27 +247,23 @@ class CallListener:
 
 
 def _prepare(listener: ListeningSocket) -> None:
-    """What is set here those who are accepted inherit."""
+    """Set options that accepted sockets inherit."""
     sock = listener.socket
     with suppress(OSError):
         # A relay must not wait for more before it sends.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if listener.kind == "proxy":
-            # Here the client always speaks first: one that does not costs us nothing for so long.
+            # The client always sends first: a silent one stays in the kernel and costs the proxy nothing.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT_SECONDS)
         if _CONGESTION is not None and ipaddress.ip_address(sock.getsockname()[0]).is_loopback:
             sock.setsockopt(socket.IPPROTO_TCP, _CONGESTION, LOOPBACK_CONGESTION)
 
 
-# The egress proxy: a door for each grant, and the bounds over all of them.
-#
-# It lives on one event loop and is used from that loop's thread. It needs no transports of the loop, only readiness.
-
 __all__ = ["CallListener", "EgressProxy", "EgressUsage", "ListeningSocket", "ProxyStats"]
 
 
 class ProxyStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The proxy's state for those who watch it. Counts and bytes are since it began."""
+    """State of the proxy. Counts and bytes are since its start."""
 
     listeners: int = msgspec.field(name="doors")
     tunnels: int
@@ -282,6 +275,8 @@ class ProxyStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EgressProxy:
+    """A listener for each grant, and the bounds over all of them. Use it from its event loop's thread only."""
+
     def __init__(
         self,
         service: EgressProxyPolicyService,
@@ -308,16 +303,12 @@ class EgressProxy:
         grant: EgressGrant,
         sockets: Sequence[ListeningSocket],
         names: SyntheticNames | None = None,
-        budget: ByteBudget | None = None,
     ) -> CallListener:
-        """Serves these sockets for this grant until the listener is closed. Call it on the loop's thread.
-
-        ``budget`` counts instead of one made from the grant, where others share it.
-        """
+        """Serve these sockets for this grant until the listener is closed."""
         loop = asyncio.get_running_loop()
         if self._engine is None:
             self._engine = RelayEngine(loop)
-        listener = CallListener(self, self._engine, grant, names, budget)
+        listener = CallListener(self, self._engine, grant, names)
         self._listeners.add(listener)
         try:
             listener.listen(sockets)
@@ -331,7 +322,7 @@ class EgressProxy:
     def reconsider(self, change: Callable[[EgressGrant], EgressGrant | None]) -> int:
         """Give every listener its grant under the new policy (None: no grant), and cut what it forbids.
 
-        Says how many tunnels were cut; they are reset in the loop's next turn.
+        Return how many tunnels were cut; they are reset in the loop's next turn.
         """
         return sum(listener.regrant(change(listener.grant)) for listener in tuple(self._listeners))
 
@@ -356,17 +347,17 @@ class EgressProxy:
             self._sweeper.cancel()
             self._sweeper = None
 
-    # What listeners do with it.
+    # Calls of its listeners.
 
     def reserve_tunnel(self) -> bool:
-        """Takes a place among all tunnels, if need be that of the one that was silent longest."""
+        """Take a place among all tunnels, if need be that of the one that was silent longest."""
         if self._tunnels >= self.limits.max_tunnels and not self.make_room():
             return False
         self._tunnels += 1
         return True
 
     def make_room(self) -> bool:
-        """Cuts the tunnel that was silent longest, unless all are busy."""
+        """Cut the tunnel that was silent longest, unless all are busy."""
         everyone = (tunnel for listener in self._listeners for tunnel in listener.tunnels if not tunnel.is_cut)
         quietest = min(everyone, key=lambda tunnel: tunnel.quiet_since, default=None)
         if quietest is None:

@@ -17,10 +17,8 @@ from weakref import WeakKeyDictionary
 from palyra.egress.domain.grant import Meter
 from palyra.egress.limits import EVENTS_PER_TURN, HANDSHAKE_READ_BYTES
 
-# Which sockets can be read or written, from an epoll of our own inside the event loop's.
-#
-# The loop's own add_reader and remove_reader cost more than the traffic of a short connection; here a socket is
-# registered once, with edges, and its handler is called without a trip through the loop's queue.
+# The loop's own add_reader and remove_reader cost more than the traffic of a short connection. This epoll registers a
+# socket once, edge-triggered, and calls its handler without a trip through the loop's queue.
 
 _READING: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _BOTH: Final = _READING | select.EPOLLOUT
@@ -30,7 +28,7 @@ WRITABLE: Final = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
 
 
 class Readiness:
-    """One for each loop. An event is a hint: whoever gets it tries, and waits for the next if there was nothing."""
+    """Epoll of one event loop, inside the loop's own. An event is a hint: its handler tries, and waits for the next."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._epoll = select.epoll()
@@ -39,14 +37,14 @@ class Readiness:
         loop.add_reader(self._epoll.fileno(), self._dispatch)
 
     def watch(self, descriptor: int, handler: Callable[[int], None], *, writing: bool) -> None:
-        """Calls ``handler`` with the events. What is ready already is told too."""
+        """Call ``handler`` with the events, also those that are ready already."""
         known = descriptor in self._handlers
         self._handlers[descriptor] = handler
         change = self._epoll.modify if known else self._epoll.register
         change(descriptor, _BOTH if writing else _READING)
 
     def forget(self, descriptor: int) -> None:
-        """Before the socket is closed, which ends the registration. A late event for its number is only a hint."""
+        """Drop the handler before the socket is closed. A late event for its number is only a hint."""
         self._handlers.pop(descriptor, None)
 
     def _dispatch(self) -> None:
@@ -71,10 +69,10 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class SocketStream:
-    """``meter`` counts what is written as up and what is read as down: it belongs on the side of the server.
+    """Stream over a non-blocking socket. ``meter`` counts written bytes as up: it belongs on the server's side.
 
-    A relay sets ``on_readable`` and ``on_writable`` and reads ``sock`` itself; ``ended`` then says that the peer's end
-    has come and stands behind the bytes that are still to be read.
+    A relay sets ``on_readable`` and ``on_writable`` and reads ``sock`` itself; ``ended`` then means that the peer's end
+    of the stream stands behind the unread bytes.
     """
 
     __slots__ = (
@@ -113,22 +111,22 @@ class SocketStream:
         self._kept = b""
 
     def unread(self, data: bytes) -> None:
-        """Puts bytes back in front of what comes next. They have been counted already."""
+        """Put bytes back in front of the next ones. They have been counted already."""
         self._kept = data + self._kept
 
     def take_kept(self) -> bytes:
-        """The bytes put back, for a relay that reads the socket itself."""
+        """Take the bytes that were put back, for a relay that reads the socket itself."""
         kept, self._kept = self._kept, b""
         return kept
 
     async def read(self, most: int = HANDSHAKE_READ_BYTES) -> bytes:
-        """Some bytes; none at the peer's end of the stream."""
+        """Return some bytes; none at the peer's end of the stream."""
         if self._kept:
             data, self._kept = self._kept[:most], self._kept[most:]
             return data
         meter = self.meter
         while True:
-            # With nothing left one byte more is read: it tells the end of the stream from a budget that is too small.
+            # With nothing left, read one byte: it distinguishes the end of the stream from a budget that is too small.
             count = most if meter is None else max(1, min(most, meter.left()))
             try:
                 data = self.sock.recv(count)
@@ -162,7 +160,7 @@ class SocketStream:
             self.sock.shutdown(socket.SHUT_WR)
 
     def has_ended(self) -> bool:
-        """Whether the peer ended the stream or broke it, or said something nobody asked for."""
+        """Return whether the peer ended or broke the stream, or sent bytes that answer no request."""
         try:
             self.sock.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -178,13 +176,13 @@ class SocketStream:
         self.sock.close()
 
     def reset(self) -> None:
-        """Closes with RST: what is under way is dropped, and the peer cannot take the end for a complete answer."""
+        """Close with RST: unsent bytes are dropped, and the peer cannot take the end for a complete answer."""
         with contextlib.suppress(OSError):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self.close()
 
     def watch(self) -> bool:
-        """Events for reading from now on. True if that is new: one then comes at once if there is something already."""
+        """Start events for reading. True if that is new: an event then comes at once for bytes already there."""
         if self._watched:
             return False
         self._watched = True

@@ -1,7 +1,9 @@
-"""Reading the traffic of hosts with credential bindings, to put credentials into it; all other TLS passes untouched.
+"""Termination of TLS for hosts with credential bindings, to add credentials; all other TLS passes untouched.
 
 Toward the client this is a server with a certificate of the run's own authority; toward the real server it is an
-ordinary client that checks the real certificate. Requests are framed exactly and each names the host again.
+ordinary client that checks the real certificate. Requests are framed exactly and each names the host again. The body of
+a request is sent while its answer is received. A body of known length keeps its length; chunks are made again, because
+a secret may lie across two of them.
 """
 
 import asyncio
@@ -53,17 +55,12 @@ from palyra.egress.tls import Connection, TlsStream, reason_of
 from palyra.errors import PalyraError
 from palyra.secret import Secret
 
-# One request to a host with credential bindings: its headers replaced, its answer scanned.
-#
-# The request's body goes up while the answer comes down. What is known of the answer's framing is kept: a body of
-# known length keeps its length, and chunks are made anew, because a secret may lie across two of them.
-
 _UPGRADE: Final = frozenset({"connection", "upgrade"})
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class ProxyTlsStream(TlsStream):
-    """TLS on a socket of the proxy, as server or as client. A peer that breaks it is refused."""
+    """TLS on a socket of the proxy, as server or as client. A peer that breaks TLS is refused."""
 
     inner: SocketStream
 
@@ -82,7 +79,7 @@ class ProxyTlsStream(TlsStream):
 
 
 class InjectedExchange:
-    """``send_body`` passes the request's body on to the server; ``report`` takes events."""
+    """One request to a host with bindings: its headers replaced, its answer scanned. ``report`` takes events."""
 
     def __init__(
         self,
@@ -108,7 +105,7 @@ class InjectedExchange:
         values: Mapping[str, Secret],
         send_body: Callable[[Connection], Coroutine[Any, Any, None]] | None,
     ) -> bool:
-        """Says whether the client's connection may carry another request. ``send_body`` is None without a body."""
+        """Return whether the client's connection may carry another request. ``send_body`` is None without a body."""
         # A stream that changes its protocol can be neither framed nor scanned: the server is not asked for it.
         headers = tuple(header for header in inject(plan, values) if header[0].lower() not in _UPGRADE)
         await self._server.write(
@@ -142,7 +139,7 @@ class InjectedExchange:
             data = await self._server.read(CHUNK_BYTES)
             try:
                 if not data and getattr(self._server, "cut_off", False):
-                    # Our client would be told of a proper end in TLS, and could not find out that there was none.
+                    # The client would see a proper end in TLS and could not detect that the server sent none.
                     raise MalformedTraffic("it ended without saying so in TLS")
                 commands = reader.receive(data) if data else reader.closed()
                 out = []
@@ -159,7 +156,7 @@ class InjectedExchange:
                         out.append(body.finish() if body is not None else b"")
                         ended = True
             except MalformedTraffic as malformed:
-                # A server's faults are not the client's.
+                # A fault of the server is not a violation of the client.
                 raise Unreachable(
                     f"the server's answer is not sound: {malformed.message}",
                     host=self._target.host,
@@ -195,7 +192,7 @@ def _clean(scan: ResponseScan, text: str) -> str:
 
 
 class _ScannedBody:
-    """An answer's body without the secrets, in the framing that its head announced."""
+    """Body of an answer without the secrets, in the framing that its head announced."""
 
     def __init__(self, reader: BodyReader, scan: ResponseScan) -> None:
         self._reader = reader
@@ -213,7 +210,7 @@ class _ScannedBody:
 
 
 class CredentialTermination:
-    """``trust`` gives the authorities that the real servers are checked against."""
+    """``trust`` returns the authorities by which the real servers are checked."""
 
     def __init__(
         self,
@@ -229,13 +226,13 @@ class CredentialTermination:
         self._authorities: dict[str, RunAuthority] = {}
 
     def authority(self, grant: EgressGrant) -> RunAuthority:
-        """The authority of one grant, made at first use: whoever starts the client gives it this to trust."""
+        """Return the authority of one grant, made at first use. The starter of the client makes it trust this."""
         if grant.grant_id not in self._authorities:
             self.adopt(grant, self.make_authority(grant))
         return self._authorities[grant.grant_id]
 
     def make_authority(self, grant: EgressGrant) -> RunAuthority:
-        """One that is nobody's yet: kept by the caller alone, until it is adopted for the grant."""
+        """Make an authority that is not yet the grant's: ``adopt`` makes it so."""
         rules = [rule for binding in grant.bindings for rule in parse_rules(binding.hosts)]
         hosts = tuple(dict.fromkeys("." + rule.host if rule.below else rule.host for rule in rules))
         return RunAuthority(grant.run, hosts, now=self._now())
@@ -244,7 +241,7 @@ class CredentialTermination:
         self._authorities[grant.grant_id] = authority
 
     def forget(self, grant_id: str) -> None:
-        """The grant is over; its authority's key goes with it."""
+        """Drop the authority of a grant that is over, with its key."""
         self._authorities.pop(grant_id, None)
 
     def wants(self, grant: EgressGrant, target: Target) -> bool:
@@ -272,7 +269,7 @@ class CredentialTermination:
 
 
 class _BoundConversation(ClientConversation):
-    """The requests of one client connection to one bound host."""
+    """Requests of one client connection to one bound host."""
 
     def __init__(
         self,
@@ -318,7 +315,7 @@ class _BoundConversation(ClientConversation):
             )
             goes_on = await exchange.run(forward, plan, values, None if self.take_body_end() else self.send_body)
         except EgressRefused as refused:
-            # On record first: a client that hangs up on hearing why must not hide it.
+            # Record it first: a client that hangs up on the answer must not hide it.
             self._tunnel.record(refused)
             if exchange is None or not exchange.answer_begun:
                 await self._farewell(error_reply(status_of(refused), refusal_body(type(refused), refused.message)))
@@ -360,7 +357,7 @@ class _BoundConversation(ClientConversation):
         return command.leaf(command.why, **self._tunnel.where())
 
     async def _farewell(self, answer: bytes) -> None:
-        """Tells the client why, inside its TLS where there is one."""
+        """Send the client the reason, inside its TLS if it has one."""
         if not isinstance(self._client, ProxyTlsStream):
             await self._tunnel.farewell(answer)
             return

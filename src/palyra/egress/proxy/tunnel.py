@@ -1,4 +1,4 @@
-"""One accepted connection, from its first byte to its end: judged, dialled, looked at, relayed, counted, recorded."""
+"""Tunnel: one accepted connection from its first byte to its end, judged, dialled, relayed, counted and recorded."""
 
 import asyncio
 import logging
@@ -30,26 +30,25 @@ log = logging.getLogger(__name__)
 
 
 class TerminationPort(Protocol):
-    """Somebody who reads what a client sends inside its tunnel, to put credentials into it."""
+    """Reader of a client's traffic inside its tunnel, to add credentials to it."""
 
     def wants(self, grant: EgressGrant, target: Target) -> bool:
-        """Whether this target's traffic is theirs. The scheme is ``tcp`` as long as nobody has spoken."""
+        """Return whether it reads this target's traffic. The scheme is ``tcp`` until the first bytes have come."""
         ...
 
     async def serve(self, tunnel: "Tunnel", opening: Opening, *, one_request: bool) -> None:
-        """Serves the client to the end.
+        """Serve the client to the end.
 
-        ``tunnel.client`` has every byte of it, the opening (TLS or HTTP) included; the server name is checked already.
-        ``tunnel.connect()`` gives the metered stream to the judged address, ``tunnel.grant`` the grant as it is now and
+        ``tunnel.client`` has every byte, the opening (TLS or HTTP) included; the server name is checked already.
+        ``tunnel.connect()`` returns the metered stream to the judged address, ``tunnel.grant`` the present grant, and
         ``tunnel.report()`` takes events. With ``one_request`` the next request may be for another target: answer one
-        and return. A refusal is raised; it ends the tunnel with RST unless the client was told with
-        ``tunnel.farewell()``.
+        and return. A raised refusal ends the tunnel with RST unless ``tunnel.farewell()`` was called.
         """
         ...
 
 
 class TunnelOwner(Protocol):
-    """What a tunnel needs from the door it came through."""
+    """Interface of the listener that accepted a tunnel."""
 
     grant: EgressGrant
     budget: ByteBudget
@@ -69,7 +68,7 @@ Serve = Callable[["Tunnel"], Coroutine[Any, Any, None]]
 
 
 class Tunnel:
-    """The life of a connection. A face of the proxy finds the target and calls ``admit``, ``connect``, ``carry``."""
+    """One connection. A client protocol finds the target and calls ``admit``, ``connect`` and ``relay``."""
 
     __slots__ = (
         "_closed_at",
@@ -108,7 +107,7 @@ class Tunnel:
         self.pin: Pin | None = None
         self.address = ""
 
-    # What the door does with it.
+    # Calls of the listener.
 
     def start(self, serve: Serve) -> None:
         self.expect_handshake()
@@ -120,12 +119,12 @@ class Tunnel:
         return self._task
 
     def stop(self) -> None:
-        """Ends the tunnel because the door closes."""
+        """End the tunnel because the listener closes."""
         if self._task is not None:
             self._task.cancel()
 
     def cut(self, error: EgressRefused) -> None:
-        """Ends the tunnel now, with RST to both sides."""
+        """End the tunnel now, with RST to both sides."""
         if self._cut is None and self._task is not None:
             self._cut = error
             self._task.cancel()
@@ -146,7 +145,7 @@ class Tunnel:
             self.cut(IdleTimeout(f"nothing moved for {self._owner.limits.idle_seconds:g} s", **self.where()))
 
     def reconsider(self, service: EgressProxyPolicyService) -> bool:
-        """Judges the target again under the grant as it is now. Says whether the tunnel was cut."""
+        """Judge the target again under the present grant. Return whether the tunnel was cut."""
         if self.target is None:
             return False
         try:
@@ -158,7 +157,7 @@ class Tunnel:
             return True
         return False
 
-    # What a face and a termination do with it.
+    # Calls of a client protocol and of a termination.
 
     @property
     def grant(self) -> EgressGrant:
@@ -169,18 +168,17 @@ class Tunnel:
         return self._owner.limits
 
     def where(self) -> dict[str, Any]:
-        """Host and port, for a refusal."""
         return {} if self.target is None else {"host": self.target.host, "port": self.target.port}
 
     def report(self, event: EgressEvent) -> None:
         self._owner.report(event)
 
     def expect_handshake(self) -> None:
-        """From now on the client has the handshake's time to finish what it says."""
+        """Start the deadline within which the client must finish its handshake."""
         self._deadline = self._loop.time() + self._owner.limits.handshake_seconds
 
     def handshake_goes_on(self) -> None:
-        """Something has begun to be said; the time runs from its first byte, not from its latest."""
+        """Start the deadline at the first byte of a handshake, not at each."""
         if self._deadline is None:
             self.expect_handshake()
 
@@ -188,7 +186,7 @@ class Tunnel:
         self._deadline = None
 
     async def admit(self, target: Target) -> None:
-        """Judges the target and pins its addresses. Any connection to another target is dropped first."""
+        """Judge the target and pin its addresses. Drop any connection to another target first."""
         self.handshake_done()
         self._drop_server("done")
         self.target = target
@@ -196,7 +194,7 @@ class Tunnel:
         self.pin = await self._owner.dialler.pin(self._owner.grant, target)
 
     async def connect(self) -> SocketStream:
-        """Dials the pinned address, once; further calls give the same connection."""
+        """Dial a pinned address, once; further calls return the same connection."""
         if self.server is None:
             assert self.pin is not None and self.target is not None
             self.server, self.address = await self._owner.dialler.dial(self.pin, self.meter)
@@ -204,11 +202,11 @@ class Tunnel:
         return self.server
 
     def drop_connection(self) -> None:
-        """Closes a connection that can carry no more, so that ``connect`` makes another."""
+        """Close a connection that can carry no more, so that ``connect`` makes another."""
         self._drop_server("done")
 
     def terminated(self) -> bool:
-        """Whether somebody else reads this target's traffic."""
+        """Return whether a termination reads this target's traffic."""
         termination = self._owner.termination
         return termination is not None and self.target is not None and termination.wants(self.grant, self.target)
 
@@ -217,7 +215,7 @@ class Tunnel:
         await self._owner.termination.serve(self, opening, one_request=one_request)
 
     async def read_opening(self) -> Opening:
-        """The kind of the client's first bytes, which stay to be read."""
+        """Return the protocol of the client's first bytes, which stay unread."""
         assert self.target is not None
         self.expect_handshake()
         opening = TunnelOpening(self.target)
@@ -232,9 +230,9 @@ class Tunnel:
         return opening.kind
 
     async def relay(self) -> Opening:
-        """Passes bytes both ways at once, the client's first ones through the gate.
+        """Relay both ways at once, the client's first bytes through the gate.
 
-        Returns at the end, or as soon as the client turns out to speak HTTP: its bytes are then still unread.
+        Return at the end, or as soon as the client turns out to speak HTTP: its bytes are then still unread.
         """
         assert self.target is not None and self.server is not None
         opening = TunnelOpening(self.target)
@@ -263,17 +261,17 @@ class Tunnel:
         return opening.kind
 
     async def relay_opaque(self) -> None:
-        """Passes everything both ways, unseen: after a protocol switch that was allowed."""
+        """Relay both ways without a gate, after an allowed protocol switch."""
         assert self.server is not None
         await Relay(self._owner.engine, self.client, self.server, self.meter).run()
 
     def record(self, refused: EgressRefused) -> None:
-        """Tells the observer of a refusal now; raising it later does not tell it twice."""
+        """Report a refusal now; raising it later does not report it twice."""
         self._recorded = refused
         self._owner.refused(refused, self.face)
 
     async def farewell(self, answer: bytes, because: EgressRefused | None = None) -> None:
-        """Tells the client why and lets it read that: its own last words are thrown away for a moment.
+        """Send the client the reason, and discard its own last bytes for a moment so that it can read it.
 
         ``because`` is recorded before that, and not again when it is raised afterwards.
         """
@@ -288,7 +286,7 @@ class Tunnel:
                     thrown_away += len(data)
         self.client.close()
 
-    # How it ends.
+    # Its end.
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         reason = self._outcome(task)
@@ -310,8 +308,8 @@ class Tunnel:
             return error.code
         if not isinstance(error, OSError):
             log.error("a fault in the egress proxy", exc_info=error)
-            # Whatever it was, the call's record says that something came of the connection.
-            why = error.message if isinstance(error, PalyraError) else "a fault in the proxy, which its log tells"
+            # The call's record shows every connection that failed, even by a fault of ours.
+            why = error.message if isinstance(error, PalyraError) else "a fault in the proxy, which is in its log"
             self._owner.refused(Unreachable(why, **self.where()), self.face)
         return "broken"
 
