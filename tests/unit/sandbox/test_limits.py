@@ -2,8 +2,8 @@
 
 from palyra.sandbox import limits
 from palyra.sandbox.domain.launch_spec import LAST_EXTRA_DESCRIPTOR
-from palyra.sandbox.domain.minimal_root import FIRST_EXTRA_FILE_FD
 from palyra.sandbox.domain.network import DoorPlan
+from palyra.sandbox.domain.plan import FIRST_EXTRA_FILE_FD
 from palyra.sandbox.network import socket_opener_main
 
 BUBBLEWRAP_ARGUMENTS = 9_000

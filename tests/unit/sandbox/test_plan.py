@@ -6,7 +6,15 @@ import pytest
 from fakes.isolation_plan import HOST, MOUNTS, OPTIONS, facts, plan
 from palyra.sandbox.domain.facts import Facts, HostHold, Identity, WorkspaceFacts
 from palyra.sandbox.domain.launch_spec import RootKind
-from palyra.sandbox.domain.plan import ARGS_FD, BubblewrapPlan, environment_of, plan_isolated, rlimits_of
+from palyra.sandbox.domain.plan import (
+    ARGS_FD,
+    ETC_REASONS,
+    BubblewrapPlan,
+    environment_of,
+    identity_files,
+    plan_isolated,
+    rlimits_of,
+)
 from palyra.sandbox.domain.profile import (
     BadProfile,
     EgressEnforcementMode,
@@ -18,6 +26,10 @@ from palyra.sandbox.domain.profile import (
 
 def said(made: BubblewrapPlan) -> list[str]:
     return [b" ".join(line.arguments).decode() for line in made.lines]
+
+
+def sandbox_of(made: BubblewrapPlan) -> object:
+    return made.data_fds, made.parts, made.expected
 
 
 SNAPSHOT = """\
@@ -176,9 +188,9 @@ def test_a_workspace_that_something_new_would_hide_lies_beside_the_root(place: s
     assert [part.place for part in made.parts if b"tools" in part.path] == [b"/beside/tmp/tools", b"/new/opt/tools"]
 
 
-def test_equal_roots_have_equal_digests_when_they_are_made_before_too() -> None:
-    assert plan(HELD).digest == plan(HELD).digest
-    assert plan(HELD).digest != plan(msgspec.structs.replace(HELD, root_links=())).digest
+def test_equal_roots_are_equal_sandboxes_when_they_are_made_before_too() -> None:
+    assert sandbox_of(plan(HELD)) == sandbox_of(plan(HELD))
+    assert sandbox_of(plan(HELD)) != sandbox_of(plan(msgspec.structs.replace(HELD, root_links=())))
 
 
 def test_every_line_has_a_reason() -> None:
@@ -208,7 +220,7 @@ def test_extra_files_lie_on_the_read_only_root() -> None:
     assert lines.index("--file 19 /etc/palyra/b") < lines.index("--remount-ro /")
     assert lines[lines.index("--file 18 /etc/palyra/a") - 1] == "--perms 0444"
     assert (dict(made.data_fds)[18], dict(made.data_fds)[19]) == (b"one", b"two")
-    assert made.digest != plan().digest
+    assert sandbox_of(made) != sandbox_of(plan())
 
 
 def test_a_read_only_workspace_needs_no_protection() -> None:
@@ -258,12 +270,28 @@ def test_a_bubblewrap_without_an_option_is_refused_by_layer() -> None:
     assert refused.value.details["layers"] == ["nested_userns_off", "minimal_root"]
 
 
-def test_equal_sandboxes_have_equal_digests_whatever_they_run() -> None:
+def test_equal_profiles_give_equal_sandboxes_whatever_they_run() -> None:
     other = plan_isolated(SandboxProfile(workspace_root="/home/a/work"), (b"other",), facts())
-    assert plan().digest == other.digest
-    assert plan().digest != plan(read_only=True).digest
+    assert sandbox_of(plan()) == sandbox_of(other)
+    assert sandbox_of(plan()) != sandbox_of(plan(read_only=True))
 
 
 def test_address_space_is_limited_only_without_a_cgroup() -> None:
     with_space = {limit.name for limit in rlimits_of(SandboxLimits(), memory_is_counted=False)}
     assert with_space - {limit.name for limit in rlimits_of(SandboxLimits(), memory_is_counted=True)} == {"AS"}
+
+
+def test_only_public_parts_of_etc_are_ever_mounted() -> None:
+    for path in ETC_REASONS:
+        assert path.startswith("/etc/")
+        assert not any(word in path for word in ("shadow", "private", "sudo", "ssh", "kube", "docker"))
+    assert "/etc/ssl" not in ETC_REASONS
+
+
+@pytest.mark.parametrize(("uid", "accounts"), [(0, 3), (1000, 3), (65534, 2)])
+def test_accounts_are_root_the_user_and_nobody_each_once(uid: int, accounts: int) -> None:
+    files = identity_files(msgspec.structs.replace(HOST, uid=uid, gid=uid), strict=True)
+    lines = files[11].decode().splitlines()
+    assert len(lines) == len({line.split(":")[2] for line in lines}) == accounts
+    assert all(line.count(":") == 6 for line in lines)
+    assert all(line.count(":") == 3 for line in files[12].decode().splitlines())

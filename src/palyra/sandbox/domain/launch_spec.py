@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from palyra.errors import Failed, InvalidInput, Unavailable
+from palyra.sandbox.domain.profile import SandboxLimits
 
 # Descriptors 0, 1 and 2 are handed over with every launch; others are placed from here on.
 FIRST_EXTRA_DESCRIPTOR: Final = 3
@@ -284,3 +285,21 @@ def memory_rlimits(memory_bytes: int) -> tuple[RLimit, ...]:
     does (some 10 GiB for each memory, unless started with --disable-wasm-trap-handler). DATA alone would let shared
     memory grow without bound."""
     return (RLimit("AS", memory_bytes, memory_bytes),)
+
+
+def rlimits_of(wanted: SandboxLimits, *, memory_is_counted: bool) -> tuple[RLimit, ...]:
+    """Return limits that bubblewrap itself can live with.
+
+    Programs reserve far more memory than they use. So the address space of each process is limited only where no
+    cgroup counts real memory. The number of processes is not among them: counted for the user outside, it would fail
+    where that user is busy. ``readback.Waiting.limit_processes`` sets it on the waiting sandbox, where the kernel
+    counts the sandbox's own.
+    """
+    memory = () if memory_is_counted else memory_rlimits(wanted.memory_bytes)
+    return (
+        RLimit("CPU", wanted.cpu_seconds, wanted.cpu_seconds + 1),
+        *memory,
+        RLimit("NOFILE", wanted.open_files, wanted.open_files),
+        RLimit("FSIZE", wanted.file_bytes, wanted.file_bytes),
+        RLimit("CORE", NO_CORE_BYTES, NO_CORE_BYTES),
+    )

@@ -12,9 +12,8 @@ from typing import Final
 
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import HostFacts, HostHold
-from palyra.sandbox.domain.launch_spec import NO_CGROUP, CgroupEntry, LaunchSpec, ReadOnlyHost
-from palyra.sandbox.domain.minimal_root import ETC_REASONS, is_covered
-from palyra.sandbox.domain.plan import BubblewrapPlan, rlimits_of
+from palyra.sandbox.domain.launch_spec import NO_CGROUP, CgroupEntry, LaunchSpec, ReadOnlyHost, rlimits_of
+from palyra.sandbox.domain.plan import ETC_REASONS, BubblewrapPlan, is_covered
 from palyra.sandbox.domain.profile import Layer, ReceiptLine, unsupported
 from palyra.sandbox.layers.syscall_table import SYSCALLS
 

@@ -10,10 +10,9 @@ from typing import Final
 import msgspec
 
 from palyra.sandbox.domain.facts import HostHold, Identity
-from palyra.sandbox.domain.launch_spec import BESIDE_ROOT, MADE_ROOT, RLimit
-from palyra.sandbox.domain.minimal_root import ExpectedMount, is_covered
+from palyra.sandbox.domain.launch_spec import BESIDE_ROOT, MADE_ROOT, RLimit, rlimits_of
 from palyra.sandbox.domain.network import NetworkSeen, asked_of, door_plan, judge_network, network_text
-from palyra.sandbox.domain.plan import BubblewrapPlan, rlimits_of
+from palyra.sandbox.domain.plan import BubblewrapPlan, ExpectedMount, is_covered
 from palyra.sandbox.domain.profile import EgressEnforcementMode, Layer, ReceiptLine
 from palyra.workspace.path import decode_name, shown
 
@@ -316,13 +315,12 @@ def _egress(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
     mode = plan.profile.egress
     if mode is not EgressEnforcementMode.STRICT:
         return _line(Layer.EGRESS, mode.value, "the host's network; arguments are judged before the start", held=True)
-    door = door_plan(plan.profile)
-    if door is not None:
+    if (network := door_plan(plan.profile) if plan.profile.reaches_hosts else None) is not None:
         wrong = judge_network(
-            door, evidence.network, namespace=evidence.namespaces.get("net", 0), interfaces=evidence.interfaces
+            network, evidence.network, namespace=evidence.namespaces.get("net", 0), interfaces=evidence.interfaces
         )
         held = not wrong and "net" in plan.unshared
-        return _line(Layer.EGRESS, asked_of(plan.profile), network_text(door, wrong), held=held)
+        return _line(Layer.EGRESS, asked_of(plan.profile), network_text(network, wrong), held=held)
     alone = set(evidence.interfaces) <= {"lo"}
     got = f"interfaces: {', '.join(evidence.interfaces) or 'none'}"
     return _line(Layer.EGRESS, mode.value, got, held=alone and "net" in plan.unshared)
