@@ -49,7 +49,7 @@ from palyra.sandbox.running_process import (
 from palyra.sandbox.tier_b import FIXES, limited_receipt, limited_spec
 from palyra.sandbox.verify.protected_changes import ProtectedAppeared, ProtectedUnseen
 from palyra.sandbox.verify.readback import Gate, NotBuilt, Waiting, release_checked
-from palyra.workspace.openat2 import held
+from palyra.workspace.openat2 import hold
 
 # Workspaces whose index of programs is kept.
 MAX_KEPT_HOSTS: Final = 64
@@ -212,7 +212,7 @@ class ProcessRunner:
                     sandbox = await self.ahead.built(begun)
                 assert sandbox is not None
                 await prepared.call.doorway.serve(sandbox.sockets)
-                with held(_stdin_of(command)) as stdin:
+                with hold(_stdin_of(command)) as stdin:
                     receipt = sandbox.start(order, (stdin, *capture.writers()))
         except BaseException:
             if sandbox is not None:

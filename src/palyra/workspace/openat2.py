@@ -67,7 +67,7 @@ def open_beneath(directory: int, path: bytes, flags: int, *, shown: str) -> int:
     raise Busy(f"{shown} is being moved while it is opened", path=shown)
 
 
-class _Held:
+class _Hold:
     """A context manager written out: a generator's takes four times as long, and this one is everywhere."""
 
     __slots__ = ("_descriptor",)
@@ -82,9 +82,9 @@ class _Held:
         os.close(self._descriptor)
 
 
-def held(descriptor: int) -> _Held:
+def hold(descriptor: int) -> _Hold:
     """Closes a descriptor at the end of a block."""
-    return _Held(descriptor)
+    return _Hold(descriptor)
 
 
 def descriptor_path(descriptor: int) -> bytes:
@@ -115,7 +115,7 @@ def probe(directory: int) -> str:
         own = os.open(b"/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise ProcMissing("layer openat2: /proc does not show this process", layer="openat2") from error
-    with held(own):
+    with hold(own):
         _expect(own, b"root", errno.ELOOP, "RESOLVE_NO_MAGICLINKS")
     return CONFINED_NAME
 

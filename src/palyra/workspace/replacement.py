@@ -18,8 +18,8 @@ from typing import Final
 
 from palyra.workspace.errors import Changed, NotFound, SymlinkRefused, refusal_of
 from palyra.workspace.limits import CHUNK_BYTES, POLL_SECONDS
-from palyra.workspace.openat2 import descriptor_path, held, open_beneath
-from palyra.workspace.path import WorkspacePath, encode_name
+from palyra.workspace.names import WorkspacePath, encode_name
+from palyra.workspace.openat2 import descriptor_path, hold, open_beneath
 from palyra.workspace.root import Workspace, refuse_cancelled, refuse_special
 
 _NEW_FILE: Final = 0o666
@@ -42,7 +42,7 @@ class Target:
 
     def __init__(self, workspace: Workspace, path: WorkspacePath, directory: int) -> None:
         self.workspace = workspace
-        self.shown = path.shown()
+        self.shown = path.render()
         self.directory = directory
         self.last_name = path.names[-1]
         self.name = encode_name(self.last_name)
@@ -102,7 +102,7 @@ def _open_parent(
         else:
             break
     stack.callback(os.close, directory)
-    workspace.protected.refuse((*workspace.names_of(directory, path.shown()), *path.names[known:]))
+    workspace.protected.refuse((*workspace.names_of(directory, path.render()), *path.names[known:]))
     made: list[tuple[int, bytes]] = []
     try:
         for name in map(encode_name, parents[known:]):
@@ -113,7 +113,7 @@ def _open_parent(
                 pass
             else:
                 made.append((directory, name))
-            inner = open_beneath(directory, name, _DIRECTORY | os.O_NOFOLLOW, shown=path.shown())
+            inner = open_beneath(directory, name, _DIRECTORY | os.O_NOFOLLOW, shown=path.render())
             stack.callback(os.close, inner)
             sync_directory(directory)
             directory = inner
@@ -122,7 +122,7 @@ def _open_parent(
             with contextlib.suppress(OSError):
                 os.rmdir(name, dir_fd=parent)
         if isinstance(error, OSError):
-            raise refusal_of(error, path.shown()) from error
+            raise refusal_of(error, path.render()) from error
         raise
     return directory, made
 
@@ -157,7 +157,7 @@ def _replace(target: Target, content: bytes, *, executable: bool | None, cancell
         descriptor = os.open(temporary, flags, mode, dir_fd=target.directory)
     else:
         descriptor = unnamed
-    with held(descriptor):
+    with hold(descriptor):
         try:
             _fill(descriptor, content, cancelled)
             if old is not None:
@@ -236,5 +236,5 @@ def sync_directory(directory: int) -> None:
         descriptor = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     except PermissionError:
         return
-    with held(descriptor):
+    with hold(descriptor):
         os.fsync(descriptor)

@@ -14,9 +14,8 @@ import msgspec
 from palyra.errors import PalyraError
 from palyra.workspace.errors import BadRoot, Busy, Cancelled, Escape, NotRegular, ReadOnly, refusal_of
 from palyra.workspace.limits import CHUNK_BYTES, MAX_DIRECTORY_ENTRIES, MAX_WALK_DEPTH
-from palyra.workspace.openat2 import descriptor_path, held, location, open_beneath, probe
-from palyra.workspace.path import WorkspacePath, decode_name, encode_name, shown
-from palyra.workspace.protected import ProtectedNames
+from palyra.workspace.names import ProtectedNames, WorkspacePath, decode_name, encode_name, render_name
+from palyra.workspace.openat2 import descriptor_path, hold, location, open_beneath, probe
 
 _REOPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CLOSED = -1
@@ -64,7 +63,7 @@ class Workspace:
         ]
 
     def open(self, path: WorkspacePath, flags: int) -> int:
-        return open_beneath(self.descriptor, path.encoded(), flags, shown=path.shown())
+        return open_beneath(self.descriptor, path.encoded(), flags, shown=path.render())
 
     def names_of(self, directory: int, shown: str) -> tuple[str, ...]:
         """Where an open directory really is, as names beneath the root, whatever links led to it."""
@@ -79,7 +78,7 @@ class Workspace:
     def refuse_write(self, path: WorkspacePath) -> None:
         """The refusals that need only the name."""
         if self.read_only:
-            raise ReadOnly(f"{path.shown()} is in a read-only workspace", path=path.shown())
+            raise ReadOnly(f"{path.render()} is in a read-only workspace", path=path.render())
         if not path.names:
             raise NotRegular("the workspace itself is a directory", path=".")
         self.protected.refuse(path.names)
@@ -107,7 +106,7 @@ def open_regular(directory: int, path: bytes, *, shown: str, follow: bool = True
     The file is first opened without touching it (O_PATH) and looked at; only a regular file is then reopened through
     that same descriptor, so that neither a pipe nor a device is ever opened, whatever is swapped meanwhile.
     """
-    with held(open_beneath(directory, path, os.O_PATH | (0 if follow else os.O_NOFOLLOW), shown=shown)) as handle:
+    with hold(open_beneath(directory, path, os.O_PATH | (0 if follow else os.O_NOFOLLOW), shown=shown)) as handle:
         refuse_special(os.fstat(handle), shown)
         try:
             descriptor = os.open(descriptor_path(handle), _REOPEN)
@@ -115,7 +114,7 @@ def open_regular(directory: int, path: bytes, *, shown: str, follow: bool = True
             raise Busy(f"{shown} is locked by another program", path=shown) from error
         except OSError as error:
             raise refusal_of(error, shown) from error
-    with held(descriptor):
+    with hold(descriptor):
         yield descriptor
 
 
@@ -210,11 +209,11 @@ def walk(
             shortfall.incomplete = True
             continue
         try:
-            opened = open_beneath(directory, encode_name(name), OPEN_DIRECTORY | os.O_NOFOLLOW, shown=shown(name))
+            opened = open_beneath(directory, encode_name(name), OPEN_DIRECTORY | os.O_NOFOLLOW, shown=render_name(name))
         except PalyraError:
             shortfall.unreadable += 1
             continue
-        with held(opened):
+        with hold(opened):
             yield from walk(
                 opened, recursive=True, shortfall=shortfall, keep_going=keep_going, enter=enter, names=inner
             )

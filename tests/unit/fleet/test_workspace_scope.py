@@ -15,7 +15,7 @@ from palyra.fleet.domain.workspace_scope import (
     WorkerWorkspaceScope,
     require_artifacts,
 )
-from palyra.workspace.path import BadPath
+from palyra.workspace.names import BadPath
 
 
 def artifact(path: str, **changes: Any) -> ArtifactRef:

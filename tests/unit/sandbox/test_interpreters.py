@@ -1,7 +1,15 @@
+import msgspec
 import pytest
 
+from palyra.sandbox.domain.process_run import InterpreterDenied, ProcessCommand
 from palyra.sandbox.guards.executables import Kind, ResolvedExecutable
-from palyra.sandbox.guards.interpreters import INTERPRETERS, interpreter_named, is_dynamic_loader, is_fixed_script
+from palyra.sandbox.guards.interpreters import (
+    INTERPRETERS,
+    interpreter_named,
+    is_dynamic_loader,
+    is_fixed_script,
+    refuse_interpreter,
+)
 
 SPELLINGS = {
     "sh": "sh sh.distrib SH -sh sh.exe",
@@ -124,3 +132,44 @@ def test_only_the_systems_own_fixed_scripts_pass() -> None:
     )
     other = ResolvedExecutable(typed="ldd", found="/usr/bin/ldd", real="/usr/bin/ldd", kind=Kind.FILE, on_path=True)
     assert is_fixed_script(script) and not is_fixed_script(planted) and not is_fixed_script(other)
+
+
+FIND = ResolvedExecutable(typed="find", found="/usr/bin/find", real="/usr/bin/find", kind=Kind.FILE, on_path=True)
+
+
+def refusal(found: ResolvedExecutable, *args: str) -> InterpreterDenied:
+    with pytest.raises(InterpreterDenied) as caught:
+        refuse_interpreter(found, ProcessCommand(command=found.typed, args=args))
+    return caught.value
+
+
+def test_the_argument_that_runs_something_is_named() -> None:
+    error = refusal(FIND, ".", "-exec", "sh", ";")
+    assert error.details["argument"] == "args[1]" and error.details["program"] == "find" and "'-exec'" in error.message
+
+
+def test_a_disguise_is_named() -> None:
+    tool = ResolvedExecutable(
+        typed="./tool", found="/ws/tool", passed=("/ws/tool",), real="/usr/bin/python3.11", kind=Kind.FILE
+    )
+    error = refusal(tool)
+    assert error.details["argument"] == "command" and "/usr/bin/python3.11" in error.message
+
+
+def test_scripts_and_unknown_formats() -> None:
+    script = msgspec.structs.replace(FIND, typed="./s", found="/ws/s", real="/ws/s", shebang="/bin/cat", native=False)
+    assert "/bin/cat" in refusal(script).message
+    assert "neither" in refusal(msgspec.structs.replace(script, shebang=None)).message
+
+
+def test_an_ordinary_use_passes() -> None:
+    refuse_interpreter(FIND, ProcessCommand(command="find", args=(".", "-name", "x")))
+
+
+def test_a_program_that_takes_commands_from_an_unknown_input_is_refused() -> None:
+    sqlite = msgspec.structs.replace(FIND, typed="sqlite3", found="/usr/bin/sqlite3", real="/usr/bin/sqlite3")
+    known = ProcessCommand(command="sqlite3", args=("x.db",), stdin=b"select 1;")
+    refuse_interpreter(sqlite, known)
+    with pytest.raises(InterpreterDenied, match="not known before it runs"):
+        refuse_interpreter(sqlite, msgspec.structs.replace(known, live_input=3))
+    refuse_interpreter(FIND, ProcessCommand(command="find", args=(".",), live_input=3))

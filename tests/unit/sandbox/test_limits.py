@@ -1,5 +1,6 @@
 """The sandbox's own bounds fit each other and the programs they are handed to."""
 
+from palyra import limits as shared
 from palyra.sandbox import limits
 from palyra.sandbox.domain.launch_spec import LAST_EXTRA_DESCRIPTOR
 from palyra.sandbox.domain.network import DoorPlan
@@ -27,3 +28,12 @@ def test_the_largest_door_fits_the_helpers_order_and_extra_files_the_launch() ->
     widest = DoorPlan(ports=tuple(range(2000, 2000 + limits.MAX_DOOR_PORTS)))
     assert len(widest.listeners()) <= socket_opener_main.MAX_LISTENERS
     assert FIRST_EXTRA_FILE_FD + limits.MAX_EXTRA_FILES - 1 <= LAST_EXTRA_DESCRIPTOR
+
+
+def test_the_designs_numbers() -> None:
+    assert (limits.MAX_COMMAND_BYTES, limits.MAX_ARGUMENTS, limits.MAX_ARGUMENT_BYTES) == (256, 128, 4096)
+
+
+def test_the_largest_input_fits_a_process_call() -> None:
+    encoded = (limits.MAX_STDIN_BYTES + 2) // 3 * 4
+    assert encoded + limits.MAX_COMMAND_BYTES < shared.MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES

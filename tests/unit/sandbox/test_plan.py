@@ -5,7 +5,7 @@ import pytest
 
 from fakes.isolation_plan import HOST, MOUNTS, OPTIONS, facts, plan
 from palyra.sandbox.domain.facts import Facts, HostHold, Identity, WorkspaceFacts
-from palyra.sandbox.domain.launch_spec import RootKind
+from palyra.sandbox.domain.launch_spec import RootKind, rlimits_of
 from palyra.sandbox.domain.plan import (
     ARGS_FD,
     ETC_REASONS,
@@ -13,7 +13,6 @@ from palyra.sandbox.domain.plan import (
     environment_of,
     identity_files,
     plan_isolated,
-    rlimits_of,
 )
 from palyra.sandbox.domain.profile import (
     BadProfile,

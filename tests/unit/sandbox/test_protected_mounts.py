@@ -4,19 +4,25 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from palyra.sandbox import limits
+from palyra.sandbox.domain.facts import Names
 from palyra.sandbox.domain.profile import BadProfile, SandboxProfile
 from palyra.sandbox.layers.protected_mounts import (
+    TooManyForNow,
     TooManyProtected,
     WorkspaceMoved,
     facts_of,
+    fold,
     gather_workspace,
     look,
     open_workspace_root,
+    with_ancestors,
 )
-from palyra.sandbox.layers.workspace_scan import survey
-from palyra.workspace.protected import ProtectedNames
+from palyra.sandbox.layers.workspace_scan import Survey, survey
+from palyra.workspace.names import ProtectedNames
 
 PATTERNS = (".git/hooks", ".env*")
 
@@ -120,3 +126,105 @@ def test_what_was_not_looked_through_is_read_only_as_a_whole(tmp_path: Path, mon
     monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 0)
     with pytest.raises(TooManyProtected, match="more than 0 files"):
         gather_workspace(wanted)
+
+
+NAMES = st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), min_size=1, max_size=4).map(tuple)
+
+
+def covered(names: Names, kept: frozenset[Names]) -> bool:
+    return any(names[:cut] in kept for cut in range(1, len(names) + 1))
+
+
+@given(st.frozensets(NAMES, max_size=40), st.integers(min_value=4, max_value=30))
+def test_everything_stays_covered_within_the_budget(protected: frozenset[Names], budget: int) -> None:
+    kept = fold(protected, budget)
+    assert all(covered(names, kept) for names in protected)
+    assert len(with_ancestors(kept)) <= budget
+    assert () not in kept
+
+
+def test_few_names_are_kept_as_they_are_and_names_beneath_others_vanish() -> None:
+    protected = frozenset({(b".git", b"hooks"), (b".git", b"hooks", b"x"), (b".env",)})
+    assert fold(protected) == {(b".git", b"hooks"), (b".env",)}
+    assert with_ancestors(fold(protected)) == {(b".git",), (b".git", b"hooks"), (b".env",)}
+
+
+def test_the_deepest_directory_that_suffices_becomes_read_only() -> None:
+    many = {(b"web", b"node_modules", b"p%d" % number, b".vscode") for number in range(900)}
+    kept = fold(frozenset({*many, (b".git", b"hooks")}))
+    assert kept == {(b"web", b"node_modules"), (b".git", b"hooks")}
+
+
+def test_names_in_the_root_cannot_be_folded_without_end() -> None:
+    assert len(fold(frozenset((b".env%d" % number,) for number in range(900)))) == 900
+    with pytest.raises(TooManyProtected):
+        fold(frozenset((b".env%d" % number,) for number in range(1_100)))
+
+
+def look_through(root: Path) -> Survey:
+    before = len(os.listdir("/proc/self/fd"))
+    profile = SandboxProfile(workspace_root=str(root), protected_names=(".git/hooks", ".env*", ".vscode"))
+    _, seen = gather_workspace(profile)
+    assert len(os.listdir("/proc/self/fd")) == before
+    return seen
+
+
+def test_other_names_of_protected_files_are_found_wherever_they_are(tmp_path: Path) -> None:
+    (tmp_path / ".vscode" / "inner").mkdir(parents=True)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "real").write_text("")
+    (tmp_path / ".env.link").symlink_to("real")
+    for name in (".env", ".vscode/inner/settings.json", "other"):
+        (tmp_path / name).write_text("")
+    os.link(tmp_path / ".env", tmp_path / "a/b/one")
+    os.link(tmp_path / ".env", tmp_path / "two")
+    # A second name that is protected itself needs nothing more.
+    os.link(tmp_path / ".env", tmp_path / "a/.env.same")
+    os.link(tmp_path / ".vscode/inner/settings.json", tmp_path / "a/three")
+    os.link(tmp_path / "real", tmp_path / "a/four")
+    os.link(tmp_path / "other", tmp_path / "a/unprotected")
+    seen = look_through(tmp_path)
+    assert seen.second_names == {(b"a", b"b", b"one"), (b"two",), (b"a", b"three"), (b"a", b"four")}
+    assert seen.shortfall == ""
+
+
+def test_a_second_name_outside_the_workspace_is_out_of_reach(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w/.env").write_text("")
+    os.link(tmp_path / "w/.env", tmp_path / "outside")
+    assert look_through(tmp_path / "w").second_names == frozenset()
+
+
+def test_without_second_names_nothing_is_walked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+    (tmp_path / ".git/hooks/pre-commit").write_text("")
+    (tmp_path / ".env").write_text("")
+    monkeypatch.setattr("palyra.sandbox.layers.protected_mounts._Finder", None)
+    assert look_through(tmp_path).second_names == frozenset()
+
+
+def test_what_was_not_walked_again_is_told_as_unseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".env").write_text("")
+    os.link(tmp_path / ".env", tmp_path / "alias")
+    (tmp_path / "many").mkdir()
+    for number in range(20):
+        (tmp_path / "many" / f"{number}").write_text("")
+    monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 30)
+    (tmp_path / ".vscode").mkdir()
+    for number in range(7):
+        (tmp_path / "many" / f".env{number}").symlink_to("nowhere")
+    seen = look_through(tmp_path)
+    assert (b"many",) in seen.unseen
+    assert "more than 30" in seen.shortfall
+
+
+def test_a_large_protected_directory_is_too_much_for_a_quick_look(tmp_path: Path) -> None:
+    """Such a look keeps the event loop: what is in protected directories counts for it too."""
+    (tmp_path / ".vscode").mkdir()
+    for number in range(50):
+        (tmp_path / ".vscode" / f"{number}").write_text("")
+    profile = SandboxProfile(workspace_root=str(tmp_path), protected_names=(".vscode",))
+    with pytest.raises(TooManyForNow):
+        gather_workspace(profile, most=20)
+    _, seen = gather_workspace(profile, most=100)
+    assert (seen.entries, seen.unseen) == (51, frozenset())

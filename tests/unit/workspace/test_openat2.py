@@ -6,7 +6,7 @@ import pytest
 
 from palyra.workspace import openat2
 from palyra.workspace.errors import Busy, NotFound, Openat2Missing
-from palyra.workspace.openat2 import CONFINED, CONFINED_NAME, descriptor_path, held, location, open_beneath, probe
+from palyra.workspace.openat2 import CONFINED, CONFINED_NAME, descriptor_path, hold, location, open_beneath, probe
 from palyra.workspace.root import open_workspace
 
 
@@ -25,8 +25,8 @@ def failing(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> list[int]:
 
 def test_opens_beneath_and_closes(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("x")
-    with held(os.open(tmp_path, os.O_PATH)) as root:
-        with held(open_beneath(root, b"f", os.O_RDONLY, shown="f")) as descriptor:
+    with hold(os.open(tmp_path, os.O_PATH)) as root:
+        with hold(open_beneath(root, b"f", os.O_RDONLY, shown="f")) as descriptor:
             assert os.read(descriptor, 9) == b"x"
             assert not os.get_inheritable(descriptor)
             assert location(descriptor) == os.fsencode(tmp_path.resolve() / "f")
@@ -41,7 +41,7 @@ def test_opens_beneath_and_closes(tmp_path: Path) -> None:
 
 
 def test_races_are_retried_and_then_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with held(os.open(tmp_path, os.O_PATH)) as root:
+    with hold(os.open(tmp_path, os.O_PATH)) as root:
         left = failing(monkeypatch, *[errno.EAGAIN, errno.EINTR] * 10)
         os.close(open_beneath(root, b".", os.O_PATH, shown="."))
         assert left == []
@@ -75,5 +75,5 @@ def test_a_kernel_that_ignores_the_flags_is_refused(tmp_path: Path, monkeypatch:
 
 
 def test_the_probe_says_what_holds(tmp_path: Path) -> None:
-    with held(os.open(tmp_path, os.O_PATH)) as root:
+    with hold(os.open(tmp_path, os.O_PATH)) as root:
         assert probe(root) == CONFINED_NAME

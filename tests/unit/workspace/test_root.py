@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from fakes.workspace_harness import call, refused
+from palyra.workspace import root as walk_module
 from palyra.workspace.errors import BadRoot, Cancelled, Escape, NotRegular, ReadOnly
-from palyra.workspace.openat2 import held
-from palyra.workspace.path import WorkspacePath
-from palyra.workspace.protected import BadProtectedName
-from palyra.workspace.root import kind_of, open_workspace, read_up_to
+from palyra.workspace.names import BadProtectedName, WorkspacePath
+from palyra.workspace.openat2 import hold
+from palyra.workspace.root import OPEN_DIRECTORY, Shortfall, kind_of, open_workspace, read_up_to, walk
 
 
 def test_the_receipt_says_what_was_asked_and_got(tmp_path: Path) -> None:
@@ -54,13 +54,13 @@ def test_a_directory_is_found_where_it_really_is(tmp_path: Path) -> None:
     (tmp_path / "w" / "l").symlink_to("a\n/b")
     (tmp_path / "w2").mkdir()
     with open_workspace(tmp_path / "w", ()) as workspace:
-        with held(workspace.open(WorkspacePath.parse("l"), os.O_PATH)) as directory:
+        with hold(workspace.open(WorkspacePath.parse("l"), os.O_PATH)) as directory:
             assert workspace.names_of(directory, "l") == ("a\n", "b")
             (tmp_path / "w" / "a\n" / "b").rename(tmp_path / "w2" / "b")
             with pytest.raises(Escape):
                 workspace.names_of(directory, "l")
         assert workspace.names_of(workspace.descriptor, ".") == ()
-    with open_workspace(Path("/"), ()) as whole, held(os.open("/usr", os.O_PATH)) as directory:
+    with open_workspace(Path("/"), ()) as whole, hold(os.open("/usr", os.O_PATH)) as directory:
         assert whole.names_of(directory, "usr") == ("usr",)
 
 
@@ -75,7 +75,7 @@ def test_reading_stops_at_limits_and_at_cancellation(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"0123456789")
     never, now = threading.Event(), threading.Event()
     now.set()
-    with held(os.open(tmp_path / "f", os.O_RDONLY)) as descriptor:
+    with hold(os.open(tmp_path / "f", os.O_RDONLY)) as descriptor:
         assert read_up_to(descriptor, 2, 3, shown="f", cancelled=never) == b"234"
         assert read_up_to(descriptor, 8, 99, shown="f", cancelled=never) == b"89"
         assert read_up_to(descriptor, 99, 9, shown="f", cancelled=never) == b""
@@ -86,3 +86,50 @@ def test_reading_stops_at_limits_and_at_cancellation(tmp_path: Path) -> None:
 def test_kinds() -> None:
     assert kind_of(os.stat("/dev/null").st_mode) == "device"
     assert kind_of(os.stat("/").st_mode) == "directory"
+
+
+def names(root: Path, *, recursive: bool = True, skip: str = "") -> tuple[list[str], Shortfall]:
+    shortfall = Shortfall()
+    with hold(os.open(root, OPEN_DIRECTORY)) as directory:
+        entries = walk(
+            directory,
+            recursive=recursive,
+            shortfall=shortfall,
+            keep_going=lambda: None,
+            enter=lambda path: path[-1] != skip,
+        )
+        return ["/".join(entry.names) for entry in entries], shortfall
+
+
+def test_sorted_depth_first_and_never_through_links(tmp_path: Path) -> None:
+    for path in ("b/y", "b/x", "a", "c"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text("")
+    (tmp_path / "l").symlink_to("b")
+    assert names(tmp_path)[0] == ["a", "b", "b/x", "b/y", "c", "l"]
+    assert names(tmp_path, recursive=False)[0] == ["a", "b", "c", "l"]
+    assert names(tmp_path, skip="b")[0] == ["a", "b", "c", "l"]
+
+
+def test_what_is_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    with monkeypatch.context() as small:
+        small.setattr(walk_module, "MAX_WALK_DEPTH", 2)
+        found, shortfall = names(tmp_path)
+        assert (found, shortfall.incomplete) == (["a", "a/b"], True)
+    (tmp_path / "z").mkdir()
+    monkeypatch.setattr(walk_module, "MAX_DIRECTORY_ENTRIES", 1)
+    found, shortfall = names(tmp_path, recursive=False)
+    assert (len(found), shortfall.incomplete) == (1, True)
+
+
+def test_a_walk_given_up_closes_what_it_opened(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    before = len(os.listdir("/proc/self/fd"))
+    with hold(os.open(tmp_path, OPEN_DIRECTORY)) as directory:
+        entries = walk(directory, recursive=True, shortfall=Shortfall(), keep_going=lambda: None)
+        for entry in entries:
+            if len(entry.names) == 3:
+                break
+        entries.close()
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Self
 
 from palyra.doctor.attacks.attempt import Bait
-from palyra.workspace.openat2 import held
+from palyra.workspace.openat2 import hold
 
 MAX_COMPARED_BYTES: Final = 4096
 
@@ -291,7 +291,7 @@ class BaitScene:
         self._close_path_socket()
         self._path_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # By descriptor: a socket's path may be no longer than 107 bytes, and a folder's name often is.
-        with held(os.open(self.outside, os.O_PATH | os.O_DIRECTORY)) as folder:
+        with hold(os.open(self.outside, os.O_PATH | os.O_DIRECTORY)) as folder:
             self._path_socket.bind(f"/proc/self/fd/{folder}/socket")
         self._path_socket.listen(4)
         self._path_socket.setblocking(False)

@@ -23,7 +23,7 @@ from palyra.policy.entities import Entity
 from palyra.secret import Secret
 from palyra.vault.access import SecretUse
 from palyra.vault.reference import SecretRef
-from palyra.workspace.path import WorkspacePath
+from palyra.workspace.names import WorkspacePath
 from palyra.workspace.root import Workspace, open_regular, open_workspace, read_up_to
 
 if TYPE_CHECKING:
@@ -115,12 +115,12 @@ class BrowserSupply:
         with self._workspace(plan) as workspace:
             for raw in paths:
                 path = WorkspacePath.parse(raw)
-                with open_regular(workspace.descriptor, path.encoded(), shown=path.shown()) as descriptor:
+                with open_regular(workspace.descriptor, path.encoded(), shown=path.render()) as descriptor:
                     size = os.fstat(descriptor).st_size
-                    content = read_up_to(descriptor, 0, left + 1, shown=path.shown(), cancelled=threading.Event())
+                    content = read_up_to(descriptor, 0, left + 1, shown=path.render(), cancelled=threading.Event())
                 if size > left or len(content) > left:
                     raise TooLarge(
-                        f"{path.shown()} makes more than the {limits.MAX_UPLOAD_BYTES} bytes that one call may upload"
+                        f"{path.render()} makes more than the {limits.MAX_UPLOAD_BYTES} bytes that one call may upload"
                     )
                 left -= len(content)
                 contents[raw] = content

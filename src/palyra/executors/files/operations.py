@@ -22,8 +22,8 @@ from palyra.workspace.limits import (
     MAX_SAFE_INTEGER,
     WHOLE_FILE_BYTES,
 )
-from palyra.workspace.openat2 import held
-from palyra.workspace.path import WorkspacePath, decode_name, is_plain, shown
+from palyra.workspace.names import WorkspacePath, decode_name, is_plain, render_name
+from palyra.workspace.openat2 import hold
 from palyra.workspace.replacement import Target, open_target, replace
 from palyra.workspace.root import (
     OPEN_DIRECTORY,
@@ -50,7 +50,7 @@ def list_directory(arguments: dict[str, Any], workspace: Workspace, cancelled: t
     entries: list[dict[str, Any]] = []
     room = MAX_LIST_TEXT_CHARS
     truncated = False
-    with held(workspace.open(path, OPEN_DIRECTORY)) as directory:
+    with hold(workspace.open(path, OPEN_DIRECTORY)) as directory:
         found = walk(
             directory,
             recursive=arguments.get("recursive", False),
@@ -66,7 +66,7 @@ def list_directory(arguments: dict[str, Any], workspace: Workspace, cancelled: t
                     break
                 entries.append(described)
     return {
-        "path": path.shown(),
+        "path": path.render(),
         "entries": entries,
         "truncated": truncated or shortfall.incomplete,
         "unreadable": shortfall.unreadable,
@@ -76,7 +76,7 @@ def list_directory(arguments: dict[str, Any], workspace: Workspace, cancelled: t
 def _describe(entry: Entry) -> dict[str, Any]:
     name = "/".join(entry.names)
     described: dict[str, Any] = {
-        "name": shown(name),
+        "name": render_name(name),
         "escaped": not is_plain(name),
         "type": kind_of(entry.status.st_mode),
         "size": min(entry.status.st_size, MAX_SAFE_INTEGER),
@@ -88,7 +88,7 @@ def _describe(entry: Entry) -> dict[str, Any]:
         except OSError:
             # It is no longer a link; its status from a moment ago is still a true answer.
             return described
-        described["target"] = shown(decode_name(target))
+        described["target"] = render_name(decode_name(target))
     return described
 
 
@@ -111,7 +111,7 @@ def read(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.E
     offset = arguments.get("offset", 0)
     limit = min(arguments.get("limit", DEFAULT_READ_BYTES), MAX_READ_BYTES)
     encoding = arguments.get("encoding", "utf-8")
-    shown = path.shown()
+    shown = path.render()
     with open_regular(workspace.descriptor, path.encoded(), shown=shown) as descriptor:
         size = os.fstat(descriptor).st_size
         whole = None
@@ -247,4 +247,4 @@ def _refuse_other_file(parsed: Patch, path: WorkspacePath) -> None:
     """Refuse a diff whose headers name another file. Git's prefixes ``a/`` and ``b/`` are allowed."""
     for prefix, named in (("a/", parsed.old_path), ("b/", parsed.new_path)):
         if named is not None and named not in (str(path), prefix + str(path)):
-            raise PatchNotAllowed("the diff's headers name another file than the call does", path=path.shown())
+            raise PatchNotAllowed("the diff's headers name another file than the call does", path=path.render())

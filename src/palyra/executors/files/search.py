@@ -17,9 +17,8 @@ from palyra.errors import PalyraError
 from palyra.executors.files.query import Found, LiteralQuery, RegexProcess, TimeUp, excerpt, is_binary, searchable_lines
 from palyra.workspace import limits
 from palyra.workspace.errors import BadPattern, Cancelled
-from palyra.workspace.openat2 import held
-from palyra.workspace.path import WorkspacePath, shown
-from palyra.workspace.protected import Glob
+from palyra.workspace.names import Glob, WorkspacePath, render_name
+from palyra.workspace.openat2 import hold
 from palyra.workspace.root import (
     OPEN_DIRECTORY,
     Entry,
@@ -69,7 +68,7 @@ class _Search:
         if self.searched + self.skipped >= limits.MAX_SEARCH_FILES:
             raise _Stop("files")
         size = limits.MAX_SEARCH_FILE_BYTES
-        path = shown("/".join(names))
+        path = render_name("/".join(names))
         data = read_up_to(descriptor, 0, limits.BINARY_PROBE_BYTES, shown=path, cancelled=self.cancelled)
         if os.fstat(descriptor).st_size > size or is_binary(data):
             self.skipped += 1
@@ -107,7 +106,7 @@ def search(arguments: dict[str, Any], workspace: Workspace, cancelled: threading
     except _Stop as stop:
         stopped_by = stop.reason
     return {
-        "path": path.shown(),
+        "path": path.render(),
         "matches": state.matches,
         "files_searched": state.searched,
         "files_skipped": state.skipped,
@@ -129,14 +128,14 @@ def _query(arguments: dict[str, Any], state: _Search) -> Iterator[Query]:
 
 
 def _run(query: Query, state: _Search, workspace: Workspace, path: WorkspacePath, shortfall: Shortfall) -> None:
-    with held(workspace.open(path, os.O_PATH)) as handle:
+    with hold(workspace.open(path, os.O_PATH)) as handle:
         status = os.fstat(handle)
     if not stat.S_ISDIR(status.st_mode):
-        refuse_special(status, path.shown())
-        with open_regular(workspace.descriptor, path.encoded(), shown=path.shown()) as descriptor:
+        refuse_special(status, path.render())
+        with open_regular(workspace.descriptor, path.encoded(), shown=path.render()) as descriptor:
             state.search_file(query, path.names, descriptor)
         return
-    with held(workspace.open(path, OPEN_DIRECTORY)) as directory:
+    with hold(workspace.open(path, OPEN_DIRECTORY)) as directory:
         entries = walk(
             directory,
             recursive=True,
@@ -153,7 +152,7 @@ def _search_entries(query: Query, state: _Search, entries: Iterable[Entry]) -> N
     for entry in entries:
         if not stat.S_ISREG(entry.status.st_mode):
             continue
-        name = shown(entry.names[-1])
+        name = render_name(entry.names[-1])
         try:
             with open_regular(entry.directory, entry.encoded, shown=name, follow=False) as descriptor:
                 state.search_file(query, entry.names, descriptor)

@@ -9,7 +9,7 @@ from palyra.executors.files.search import search
 from palyra.ids import ToolName
 from palyra.pipeline.domain.spec import AccessedResources, ToolCapability, ToolMetadata, ToolSpec, ToolTier
 from palyra.workspace import limits
-from palyra.workspace.path import WorkspacePath
+from palyra.workspace.names import WorkspacePath
 from palyra.workspace.root import Workspace
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

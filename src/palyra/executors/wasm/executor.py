@@ -42,7 +42,7 @@ from palyra.wasm.domain.limits import MAX_MODULE_BYTES, PoolSettings, RuntimeLim
 from palyra.wasm.domain.outcome import InvalidOutput, LogLine, NotCompiled, TimedOut, WasmOutcome, WasmUsage, WorkerLost
 from palyra.wasm.runtime import CompiledModule, WasmRuntime
 from palyra.wasm.settings import WasmSettings
-from palyra.workspace.path import WorkspacePath
+from palyra.workspace.names import WorkspacePath
 from palyra.workspace.root import open_regular, open_workspace, read_up_to
 
 
@@ -51,11 +51,11 @@ def read_workspace_module(plan: ExecutionPlan, protected_names: tuple[str, ...])
     path = WorkspacePath.parse(plan.arguments["path"])
     with (
         open_workspace(Path(plan.workspace), protected_names, read_only=True) as workspace,
-        open_regular(workspace.descriptor, path.encoded(), shown=path.shown()) as descriptor,
+        open_regular(workspace.descriptor, path.encoded(), shown=path.render()) as descriptor,
     ):
         if os.fstat(descriptor).st_size > MAX_MODULE_BYTES:
-            raise ModuleTooLarge(f"{path.shown()} is larger than {MAX_MODULE_BYTES} bytes")
-        return read_up_to(descriptor, 0, MAX_MODULE_BYTES, shown=path.shown(), cancelled=threading.Event())
+            raise ModuleTooLarge(f"{path.render()} is larger than {MAX_MODULE_BYTES} bytes")
+        return read_up_to(descriptor, 0, MAX_MODULE_BYTES, shown=path.render(), cancelled=threading.Event())
 
 
 CACHE: Final = "wasm/compiled"

@@ -19,8 +19,8 @@ from palyra.fleet.limits import CHUNK_BYTES, MAX_ARTIFACT_BYTES, MAX_ARTIFACTS, 
 from palyra.fleet.store.artifacts import ArtifactStore
 from palyra.pipeline.domain.spec import ToolCapability, ToolSpec
 from palyra.workspace.errors import NotFound
-from palyra.workspace.openat2 import held
-from palyra.workspace.path import WorkspacePath
+from palyra.workspace.names import WorkspacePath
+from palyra.workspace.openat2 import hold
 from palyra.workspace.replacement import open_target, replace
 from palyra.workspace.root import (
     OPEN_DIRECTORY,
@@ -98,9 +98,9 @@ def _list_entries(
     except PalyraError:
         # The path names a single file.
         if workspace.protected.match(path.names) is None:
-            yield path.names, lambda: open_regular(workspace.descriptor, path.encoded(), shown=path.shown())
+            yield path.names, lambda: open_regular(workspace.descriptor, path.encoded(), shown=path.render())
         return
-    with held(directory):
+    with hold(directory):
         yield path.names, None
         for entry in walk(
             directory,
@@ -127,7 +127,7 @@ def _find_folder_above(workspace: Workspace, path: WorkspacePath) -> tuple[str, 
     """Return the deepest existing folder above the path: the call may write into it."""
     for depth in range(len(path.names) - 1, 0, -1):
         try:
-            with held(workspace.open(WorkspacePath(path.names[:depth]), OPEN_DIRECTORY)):
+            with hold(workspace.open(WorkspacePath(path.names[:depth]), OPEN_DIRECTORY)):
                 return path.names[:depth]
         except PalyraError:
             continue

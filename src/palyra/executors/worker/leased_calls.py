@@ -36,7 +36,7 @@ from palyra.sandbox.running_process import StreamName
 from palyra.sandbox.settings import SandboxSettings
 from palyra.wasm.runtime import WasmRuntime
 from palyra.wasm.settings import WasmSettings
-from palyra.workspace.protected import ProtectedNames
+from palyra.workspace.names import ProtectedNames
 
 SANDBOX: Final = "sandbox"
 PROCESS_RUN: Final = "process.run"

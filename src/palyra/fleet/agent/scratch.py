@@ -20,7 +20,7 @@ from palyra.fleet.agent.lease import ArtifactDamaged, NoRoom, TooMuchLeft
 from palyra.fleet.domain.lease import LeaseId
 from palyra.fleet.domain.workspace_scope import ArtifactRef, OutsideScope, WorkerWorkspaceScope, require_artifacts
 from palyra.fleet.limits import MAX_COUNTED
-from palyra.workspace.path import WorkspacePath
+from palyra.workspace.names import WorkspacePath
 
 _PROC: Final = Path("/proc")
 # Fields of a line of mountinfo: the mounted part of its file system, and the mount point.

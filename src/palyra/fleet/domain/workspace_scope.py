@@ -7,7 +7,7 @@ import msgspec
 
 from palyra.errors import Denied, InvalidInput, LimitExceeded
 from palyra.fleet import limits
-from palyra.workspace.path import WorkspacePath
+from palyra.workspace.names import WorkspacePath
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 

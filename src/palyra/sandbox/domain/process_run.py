@@ -12,7 +12,7 @@ from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, PalyraErr
 from palyra.sandbox import limits
 from palyra.sandbox.domain.network import DoorUsage
 from palyra.sandbox.domain.profile import Receipt, SandboxTier, UnsupportedPlatform
-from palyra.workspace.path import shown
+from palyra.workspace.names import render_name
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FIELDS: Final = frozenset(
@@ -62,7 +62,7 @@ def encode_word(word: str) -> bytes:
 def excerpt(text: str) -> str:
     """A word of the command line in one line of harmless text, short enough for a refusal."""
     cut = text[: limits.MAX_SHOWN_CHARS]
-    return shown(cut) + ("…" if len(cut) < len(text) else "")
+    return render_name(cut) + ("…" if len(cut) < len(text) else "")
 
 
 def parse_command(arguments: dict[str, Any]) -> ProcessCommand:

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile
-from palyra.workspace.protected import ProtectedNames
+from palyra.workspace.names import ProtectedNames
 
 _READABLE: Final = (
     ("/usr", "programs and libraries"),

@@ -36,7 +36,7 @@ from palyra.sandbox.layers.cgroup import Group
 from palyra.sandbox.network.call_network import NamespaceSockets, OpenedSockets, look_at_network
 from palyra.sandbox.verify.evidence import environment_line, filter_line, receipt_lines
 from palyra.sandbox.verify.readback import NotBuilt, Waiting
-from palyra.workspace.openat2 import held
+from palyra.workspace.openat2 import hold
 
 _MACHINE: Final = platform.machine()
 _CREDENTIALS: Final = struct.Struct("iII")
@@ -131,7 +131,7 @@ class Inside(Waiting):
 
     def _builder(self, status: dict[str, str]) -> int:
         """The parent of the sandbox's first process, whose child this one is."""
-        with held(os.open(f"/proc/{int(status['PPid'])}/status", os.O_RDONLY | os.O_CLOEXEC)) as file:
+        with hold(os.open(f"/proc/{int(status['PPid'])}/status", os.O_RDONLY | os.O_CLOEXEC)) as file:
             found = _PARENT.search(os.read(file, _READ_BYTES))
         if found is None:
             raise ValueError("the status of the sandbox's first process names no parent")
@@ -139,7 +139,7 @@ class Inside(Waiting):
 
     def _environment(self, status: dict[str, str]) -> bytes:
         """The launcher's own would show in the sandbox's first process; the program's comes with its words."""
-        with held(os.open(f"/proc/{int(status['PPid'])}/environ", os.O_RDONLY | os.O_CLOEXEC)) as file:
+        with hold(os.open(f"/proc/{int(status['PPid'])}/environ", os.O_RDONLY | os.O_CLOEXEC)) as file:
             return os.read(file, _READ_BYTES)
 
 
@@ -303,7 +303,7 @@ class BegunSandbox:
     async def built(self, namespace_sockets: NamespaceSockets) -> WaitingSandbox:
         """Returns when the sandbox is complete, was looked at, and waits."""
         sandbox = self._sandbox
-        with held(self._said) as said:
+        with hold(self._said) as said:
             try:
                 await sandbox.open_sockets(await sandbox.present(), namespace_sockets)
                 sandbox.look()
@@ -318,7 +318,7 @@ class BegunSandbox:
         return sandbox
 
     async def end(self) -> None:
-        with held(self._said):
+        with hold(self._said):
             await self._sandbox.end()
 
 
@@ -331,7 +331,7 @@ async def begin(launcher: Launcher, plan: BubblewrapPlan, group: Group) -> Begun
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     said, saying = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        with theirs, held(saying), held(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) as nothing:
+        with theirs, hold(saying), hold(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) as nothing:
             spec = to_launch_spec(plan, cgroup=group.entry)
             given = (theirs.fileno(), _image())
             child = await launcher.launch(spec, stdin=nothing, stdout=saying, stderr=saying, fds=given, confirm=False)

@@ -23,9 +23,8 @@ from palyra.sandbox.domain.facts import (
 )
 from palyra.sandbox.domain.profile import BadProfile, SandboxProfile
 from palyra.sandbox.layers.workspace_scan import DIRECTORY, NO_LINKS, Descent, Survey, open_names, survey
-from palyra.workspace.openat2 import RESOLVE_BENEATH, held, openat2
-from palyra.workspace.path import decode_name, shown
-from palyra.workspace.protected import protected_names_of
+from palyra.workspace.names import decode_name, protected_names_of, render_name
+from palyra.workspace.openat2 import RESOLVE_BENEATH, hold, openat2
 
 
 class TooManyProtected(LimitExceeded):
@@ -110,7 +109,7 @@ class _Inside(Descent[None]):
 
     def look(self, workspace: int, names: Names) -> None:
         try:
-            with held(open_names(workspace, names, os.O_PATH | os.O_NOFOLLOW)) as place:
+            with hold(open_names(workspace, names, os.O_PATH | os.O_NOFOLLOW)) as place:
                 status = os.fstat(place)
                 if not stat.S_ISDIR(status.st_mode):
                     if status.st_nlink > 1:
@@ -192,16 +191,16 @@ def open_workspace_root(path: str) -> int:
         return openat2(_NOWHERE, b"/" + os.fsencode(path), os.O_RDONLY | os.O_DIRECTORY, resolve=_FROM_THE_TOP)
     except OSError as error:
         hint = f"use its real path: {os.path.realpath(path)}" if error.errno == errno.ELOOP else None
-        raise BadProfile(f"the workspace {shown(path)} cannot be opened: {error.strerror}", hint=hint) from error
+        raise BadProfile(f"the workspace {render_name(path)} cannot be opened: {error.strerror}", hint=hint) from error
 
 
 def look(root: int, names: Names) -> Identity:
     """The inode at a path that passes no link. Raises ``sandbox.workspace_moved`` where there is none any more."""
     try:
-        with held(open_names(root, names, _LOOK)) as opened:
+        with hold(open_names(root, names, _LOOK)) as opened:
             status = os.fstat(opened)
     except OSError as error:
-        said = shown(decode_name(b"/".join(names)))
+        said = render_name(decode_name(b"/".join(names)))
         raise WorkspaceMoved(f"{said} changed while the sandbox was prepared: {error.strerror}", path=said) from error
     return Identity(status.st_dev, status.st_ino)
 
@@ -247,7 +246,7 @@ def _mountable(profile: SandboxProfile, names: Names) -> Names:
 def gather_workspace(profile: SandboxProfile, *, most: int | None = None) -> tuple[WorkspaceFacts, Survey]:
     """Looks at the workspace as it is now. The survey is kept, to be compared with one after the call."""
     protected = protected_names_of(profile.protected_names)
-    with held(open_workspace_root(profile.workspace_root)) as root:
+    with hold(open_workspace_root(profile.workspace_root)) as root:
         seen = survey(root, protected, most=most)
         if most is None or seen.entries <= most:
             seen = with_second_names(root, seen, most=most)
@@ -264,7 +263,7 @@ def _reason(names: Names, seen: Survey, *, in_full: bool, asked: bool) -> str:
     if not asked:
         return "holds more protected names than can be mounted one by one"
     if names in seen.found:
-        return f"protected by {shown(seen.found[names].pattern)}"
+        return f"protected by {render_name(seen.found[names].pattern)}"
     if names in seen.second_names:
         return "another name of a protected file"
     return "where a link with a protected name leads"

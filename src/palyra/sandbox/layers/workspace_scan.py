@@ -11,8 +11,8 @@ import msgspec
 
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import Identity, Kind, Names
-from palyra.workspace.openat2 import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, held, openat2
-from palyra.workspace.protected import START, ProtectedNames, State
+from palyra.workspace.names import START, ProtectedNames, State
+from palyra.workspace.openat2 import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, hold, openat2
 
 # Walks down a directory tree of any depth, by descriptor, past no link, within bounds that are told.
 #
@@ -298,7 +298,7 @@ class _Walker(Descent[State]):
         """Opens what the link leads to without touching it, and asks the kernel where that is. A place whose path is
         too long for the kernel to tell is nowhere: nobody but a program in the workspace has made it."""
         try:
-            with held(open_names(self.workspace, path[:-1])) as parent:
+            with hold(open_names(self.workspace, path[:-1])) as parent:
                 opened = os.open(path[-1], os.O_PATH | os.O_CLOEXEC, dir_fd=parent)
         except OSError:
             return None
@@ -318,7 +318,7 @@ def open_names(root: int, names: Names, flags: int = os.O_PATH | os.O_DIRECTORY)
     for start in range(0, max(len(names), 1), limits.NAMES_AT_ONCE):
         part = names[start : start + limits.NAMES_AT_ONCE]
         last = start + limits.NAMES_AT_ONCE >= len(names)
-        with held(here):
+        with hold(here):
             path = b"/".join(part) or b"."
             here = openat2(here, path, flags if last else os.O_PATH | os.O_DIRECTORY, resolve=NO_LINKS)
     return here
@@ -341,7 +341,7 @@ def kind_of(mode: int) -> Kind:
 
 def remove_tree(path: str) -> None:
     """For when nothing of the program runs any more. What cannot be removed stays, as with ``ignore_errors``."""
-    with suppress(OSError), held(os.open(path, DIRECTORY)) as top:
+    with suppress(OSError), hold(os.open(path, DIRECTORY)) as top:
         moved = 0
         while names := os.listdir(top):
             removed = 0
@@ -360,7 +360,7 @@ def _remove(top: int, name: str, number: int) -> int:
         os.unlink(name, dir_fd=top)
         return 0
     moved = 0
-    with held(_opened(top, name)) as directory:
+    with hold(_opened(top, name)) as directory:
         for inner in os.listdir(directory):
             if _is_directory(directory, inner):
                 # Moving a directory changes its entry for the one above, which its own mode must allow.
@@ -389,7 +389,7 @@ def _is_directory(parent: int, name: str) -> bool:
 
 def _opened(parent: int, name: str) -> int:
     """Opens a directory of ours, and gives us back the rights to it that its program may have taken."""
-    with held(os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)) as place:
+    with hold(os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)) as place:
         if os.fstat(place).st_mode & stat.S_IRWXU != stat.S_IRWXU:
             os.chmod(f"/proc/self/fd/{place}", stat.S_IRWXU)
         return os.open(b".", DIRECTORY, dir_fd=place)

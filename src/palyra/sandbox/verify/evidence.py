@@ -14,7 +14,7 @@ from palyra.sandbox.domain.launch_spec import BESIDE_ROOT, MADE_ROOT, RLimit, rl
 from palyra.sandbox.domain.network import NetworkSeen, asked_of, door_plan, judge_network, network_text
 from palyra.sandbox.domain.plan import BubblewrapPlan, ExpectedMount, is_covered
 from palyra.sandbox.domain.profile import EgressEnforcementMode, Layer, ReceiptLine
-from palyra.workspace.path import decode_name, shown
+from palyra.workspace.names import decode_name, render_name
 
 NAMESPACES: Final = ("user", "pid", "net", "mnt", "ipc", "uts", "cgroup")
 CAPABILITY_SETS: Final = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
@@ -335,4 +335,4 @@ def _line(layer: Layer, asked: str, got: str, *, held: bool) -> ReceiptLine:
 
 
 def _shown(path: bytes) -> str:
-    return shown(decode_name(path))
+    return render_name(decode_name(path))

@@ -20,9 +20,8 @@ from palyra.sandbox.domain.profile import AppearingProtected, Layer, ReceiptLine
 from palyra.sandbox.layers.protected_mounts import TooManyForNow, open_workspace_root
 from palyra.sandbox.layers.workspace_scan import Found, Survey, beneath, open_names, survey
 from palyra.sandbox.limits import MAX_NEW_ENTRIES, MAX_REPORTED_NAMES
-from palyra.workspace.openat2 import held
-from palyra.workspace.path import decode_name, shown
-from palyra.workspace.protected import ProtectedNames, protected_names_of
+from palyra.workspace.names import ProtectedNames, decode_name, protected_names_of, render_name
+from palyra.workspace.openat2 import hold
 
 
 class ProtectedAppeared(Denied):
@@ -59,8 +58,8 @@ class Appeared(msgspec.Struct, frozen=True, kw_only=True):
     moved_to: str = ""
     problem: str = ""
 
-    def shown(self) -> str:
-        return shown(decode_name(b"/".join(self.names)))
+    def render(self) -> str:
+        return render_name(decode_name(b"/".join(self.names)))
 
 
 class AppearingReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +96,7 @@ class AppearingReport(msgspec.Struct, frozen=True, kw_only=True):
         """Raises where policy does not keep what appeared and it is still there, or where there may be more of it."""
         left = self._left()
         if left:
-            names = [each.shown() for each in left[:MAX_REPORTED_NAMES]]
+            names = [each.render() for each in left[:MAX_REPORTED_NAMES]]
             raise ProtectedAppeared(
                 f"{len(left)} protected names appeared during the call: {', '.join(names[:3])}", names=names
             )
@@ -107,7 +106,7 @@ class AppearingReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def _told(each: Appeared) -> str:
     where = f", moved aside as {each.moved_to}" if each.moved_to else f", {each.problem}" if each.problem else ""
-    return f"{each.shown()} {each.change}{where}"
+    return f"{each.render()} {each.change}{where}"
 
 
 def compare(before: Survey, after: Survey) -> tuple[Appeared, ...]:
@@ -148,7 +147,7 @@ def look_again(
 ) -> AppearingReport:
     """For when nothing of the sandbox runs any more. ``aside`` is a directory outside the workspace, for this call, or
     makes one when there is something to move."""
-    with held(open_workspace_root(profile.workspace_root)) as root:
+    with hold(open_workspace_root(profile.workspace_root)) as root:
         bound = before.entries + MAX_NEW_ENTRIES
         after = survey(
             root,
@@ -169,7 +168,7 @@ def _moved_aside(root: int, changes: tuple[Appeared, ...], before: Survey, aside
     if aside is None:
         return tuple(msgspec.structs.replace(each, problem="no place to move it to") for each in changes)
     done: list[Appeared] = []
-    with held(os.open(aside, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as shelf:
+    with hold(os.open(aside, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as shelf:
         for number, each in enumerate(changes):
             # The name is ours: the program's own could be anything.
             name = f"{number:04d}"
@@ -188,7 +187,7 @@ def _moved_aside(root: int, changes: tuple[Appeared, ...], before: Survey, aside
 def _move(root: int, each: Appeared, shelf: int, name: str) -> None:
     if each.change is Change.REMOVED:
         return
-    with held(_parent(root, each.names)) as parent:
+    with hold(_parent(root, each.names)) as parent:
         os.rename(each.names[-1], name, src_dir_fd=parent, dst_dir_fd=shelf)
 
 
@@ -196,7 +195,7 @@ def _put_back(root: int, each: Appeared, before: Survey) -> None:
     """A link that was replaced or removed is made again as it was."""
     was = before.found.get(each.names)
     if was is not None and was.kind is Kind.LINK:
-        with held(_parent(root, each.names)) as parent:
+        with hold(_parent(root, each.names)) as parent:
             os.symlink(was.target, each.names[-1], dir_fd=parent)
 
 

@@ -39,7 +39,7 @@ from palyra.sandbox.verify.evidence import (
     receipt_lines,
     rlimits_line,
 )
-from palyra.workspace.openat2 import held, openat2
+from palyra.workspace.openat2 import hold, openat2
 
 # _IO(0xb7, 1): the user namespace that owns a namespace; _IO(0xb7, 2): the namespace around this one.
 _NS_GET_USERNS: Final = 0xB701
@@ -70,7 +70,7 @@ class Gate:
         self._info, self._info_child = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(self._info_child, True)
         reading, self._block = os.pipe2(os.O_CLOEXEC)
-        with held(reading):
+        with hold(reading):
             self._block_child = os.open(f"/proc/self/fd/{reading}", os.O_RDWR | os.O_CLOEXEC)
 
     @property
@@ -213,8 +213,8 @@ class Waiting:
         """
         with ExitStack() as opened:
             try:
-                network = opened.enter_context(held(os.open("ns/net", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)))
-                owner = opened.enter_context(held(fcntl.ioctl(network, _NS_GET_USERNS)))
+                network = opened.enter_context(hold(os.open("ns/net", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)))
+                owner = opened.enter_context(hold(fcntl.ioctl(network, _NS_GET_USERNS)))
             except OSError as error:
                 raise NotBuilt(f"the sandbox's network could not be reached: {error.strerror}") from error
             number, own = os.fstat(network).st_ino, own_namespaces()
@@ -274,7 +274,7 @@ class Waiting:
 
     def _builder_mounts(self, pid: int) -> tuple[MountSeen, ...] | None:
         """The writable mounts of the process that made the sandbox; None where they are this process's own."""
-        with held(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as proc:
+        with hold(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as proc:
             if namespace_number(os.readlink("ns/mnt", dir_fd=proc)) == own_namespaces()["mnt"]:
                 return None
             return parse_mounts(self._builder_table(proc), only_writable=True)
@@ -322,7 +322,7 @@ class Waiting:
         outer: list[int] = []
         here = os.open("ns/user", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
         while True:
-            with held(here):
+            with hold(here):
                 try:
                     here = fcntl.ioctl(here, _NS_GET_PARENT)
                 except OSError:
@@ -333,10 +333,10 @@ class Waiting:
     def _identities(self, paths: list[bytes]) -> dict[bytes, Identity | None]:
         """What the sandbox will find at its own paths, resolved in its own root and past no link."""
         found: dict[bytes, Identity | None] = {}
-        with held(os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)) as root:
+        with hold(os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)) as root:
             for path in paths:
                 try:
-                    with held(openat2(root, path.lstrip(b"/"), os.O_PATH | os.O_NOFOLLOW, resolve=NO_LINKS)) as opened:
+                    with hold(openat2(root, path.lstrip(b"/"), os.O_PATH | os.O_NOFOLLOW, resolve=NO_LINKS)) as opened:
                         status = os.fstat(opened)
                 except OSError:
                     found[path] = None
@@ -346,7 +346,7 @@ class Waiting:
 
 
 def _read(proc: int, name: str) -> bytes:
-    with held(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as file:
+    with hold(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as file:
         parts: list[bytes] = []
         while part := os.read(file, 65_536):
             parts.append(part)

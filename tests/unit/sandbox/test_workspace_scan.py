@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from fakes.launching import as_ordinary_user
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import Kind
-from palyra.sandbox.layers.workspace_scan import Survey, _Walker, open_names, survey
-from palyra.workspace.openat2 import held
-from palyra.workspace.protected import ProtectedNames
+from palyra.sandbox.layers.workspace_scan import Survey, _Walker, open_names, remove_tree, survey
+from palyra.workspace.names import ProtectedNames
+from palyra.workspace.openat2 import hold
 
 PATTERNS = (".git/hooks", ".git/config", ".env*", ".vscode")
 MACHINE = ProtectedNames(PATTERNS)
@@ -113,7 +114,7 @@ def test_a_name_is_found_however_deep_it_lies(tmp_path: Path, opened: int) -> No
     assert len(seen.found) == 2 * 80 + 2
     assert (seen.shortfall, seen.unseen) == ("", frozenset())
     assert seen.real_places == {(b"real",)}
-    with held(open_names(opened, (*wide, b".git", b"hooks"))) as hooks:
+    with hold(open_names(opened, (*wide, b".git", b"hooks"))) as hooks:
         assert os.fstat(hooks).st_ino == seen.found[(*wide, b".git", b"hooks")].identity.inode
 
 
@@ -242,3 +243,53 @@ def test_what_a_link_leads_to_may_be_too_deep_to_be_told(tmp_path: Path, opened:
 def test_without_patterns_nothing_is_walked(tmp_path: Path, opened: int) -> None:
     (tmp_path / ".env").write_text("")
     assert survey(opened, ProtectedNames(())).entries == 0
+
+
+def nest(place: Path, depth: int) -> None:
+    here = os.open(place, os.O_RDONLY)
+    for level in range(depth):
+        os.mkdir("d", dir_fd=here)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        os.mkdir(f"moved-{level}", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+
+
+def test_a_tree_of_any_depth_goes_and_links_are_not_followed(tmp_path: Path) -> None:
+    home, outside = tmp_path / "home", tmp_path / "outside"
+    home.mkdir()
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    nest(home, 3000)
+    (home / "d" / "link").symlink_to(outside)
+    (home / "link").symlink_to(outside)
+    os.mkfifo(home / "d" / "fifo")
+    before = len(os.listdir("/proc/self/fd"))
+    remove_tree(str(home))
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not home.exists()
+    assert (outside / "precious").read_text() == "x"
+
+
+def test_rights_that_were_taken_away_are_taken_back() -> None:
+    async def body() -> bool:
+        import tempfile
+
+        home = Path(tempfile.mkdtemp())
+        (home / "closed" / "inner").mkdir(parents=True)
+        (home / "closed" / "inner" / "file").write_text("")
+        (home / "closed" / "inner").chmod(0)
+        (home / "closed").chmod(0)
+        remove_tree(str(home))
+        return home.exists()
+
+    assert as_ordinary_user(body) is False
+
+
+def test_what_is_not_there_is_no_error(tmp_path: Path) -> None:
+    remove_tree(str(tmp_path / "nothing"))
+    (tmp_path / "file").write_text("")
+    remove_tree(str(tmp_path / "file"))
+    assert (tmp_path / "file").exists()

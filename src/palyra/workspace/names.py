@@ -1,9 +1,7 @@
-"""Names that the file tools never write: hooks, configuration that runs programs, credentials.
+"""Paths and names in a workspace: parsed once, rendered harmlessly, matched by globs, and protected from writes.
 
-A pattern such as ``.git/hooks`` matches those consecutive names at any depth, and everything beneath them. It also
-matches a *file* put in place of one of its own parents: a file named ``.git`` can point git at another directory's
-hooks. Names are compared as the laxest file system would compare them: without case, compatibility forms,
-invisible characters, trailing dots or trailing spaces.
+A ``WorkspacePath`` is relative, has no ``..``, no NUL and no empty name, and fits the kernel's limits. It does not
+depend on what is on disk: the descriptor that resolves it follows the links.
 """
 
 import fnmatch
@@ -11,12 +9,113 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, Self
+
+import msgspec
 
 from palyra.errors import Denied, InvalidInput
 from palyra.workspace.errors import BadPattern
-from palyra.workspace.limits import MAX_GLOB_ALTERNATIVES, MAX_GLOB_CHARS, MAX_PROTECTED_NAMES
-from palyra.workspace.path import shown
+from palyra.workspace.limits import (
+    MAX_GLOB_ALTERNATIVES,
+    MAX_GLOB_CHARS,
+    MAX_PROTECTED_NAMES,
+    NAME_MAX_BYTES,
+    PATH_MAX_BYTES,
+)
+
+_SHOWN_IN_ERRORS = 200
+_LAST_C0 = 0x1F
+_DELETE = 0x7F
+# Controls, format characters (bidirectional overrides among them), surrogates, unassigned, line and paragraph breaks.
+_UNSHOWABLE = frozenset({"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp"})
+
+
+class BadPath(InvalidInput):
+    code = "workspace.bad_path"
+    hint = "write a path relative to the workspace, such as src/main.py, without .. and without a leading /"
+
+
+class PathTooLong(InvalidInput):
+    code = "workspace.path_too_long"
+    hint = f"a path has fewer than {PATH_MAX_BYTES} bytes and each name in it at most {NAME_MAX_BYTES}"
+
+
+class WorkspacePath(msgspec.Struct, frozen=True):
+    """Names beneath the root, outermost first. No names at all is the root itself."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, raw: str) -> Self:
+        """Accepts ``a/b``, ``./a//b/`` (the same path) and ``.`` (the root)."""
+        if not raw:
+            raise BadPath("the path is empty")
+        if "\0" in raw:
+            raise BadPath("the path has a NUL character", path=render_name(raw[:_SHOWN_IN_ERRORS]))
+        try:
+            encoded = raw.encode()
+        except UnicodeEncodeError:
+            raise BadPath("the path is not valid Unicode", path=render_name(raw[:_SHOWN_IN_ERRORS])) from None
+        if len(encoded) >= PATH_MAX_BYTES:
+            raise PathTooLong(f"the path has {len(encoded)} bytes", bytes=len(encoded))
+        if raw.startswith("/"):
+            raise BadPath("the path is absolute", path=render_name(raw[:_SHOWN_IN_ERRORS]))
+        names = tuple(name for name in raw.split("/") if name not in ("", "."))
+        for name in names:
+            if name == "..":
+                raise BadPath("the path has a .. component", path=render_name(raw[:_SHOWN_IN_ERRORS]))
+            if len(name.encode()) > NAME_MAX_BYTES:
+                raise PathTooLong(f"a name in the path has {len(name.encode())} bytes", bytes=len(name.encode()))
+        return cls(names)
+
+    def __str__(self) -> str:
+        return "/".join(self.names) or "."
+
+    def encoded(self) -> bytes:
+        """The bytes that the kernel is given."""
+        return encode_name(str(self))
+
+    def render(self) -> str:
+        return render_name(str(self))
+
+
+def encode_name(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
+def decode_name(raw: bytes) -> str:
+    """Any bytes as text, losslessly: what is not UTF-8 becomes lone surrogates, which ``render_name`` escapes."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def is_plain(name: str) -> bool:
+    """Whether ``render_name`` leaves the name as it is."""
+    if name.isascii():
+        return name.isprintable()
+    return not any(unicodedata.category(char) in _UNSHOWABLE for char in name)
+
+
+def render_name(name: str) -> str:
+    r"""The name in one line of harmless text.
+
+    A name with nothing to hide is shown as it is, backslashes included. Otherwise bytes that are not UTF-8 and ASCII
+    controls become ``\xNN``, other unshowable characters ``\uNNNN``, and backslashes are doubled.
+    """
+    return name if is_plain(name) else "".join(map(_escaped, name))
+
+
+def _escaped(char: str) -> str:
+    if char == "\\":
+        return "\\\\"
+    number = ord(char)
+    if 0xDC80 <= number <= 0xDCFF:
+        return f"\\x{number - 0xDC00:02x}"
+    if number <= _LAST_C0 or number == _DELETE:
+        return f"\\x{number:02x}"
+    if unicodedata.category(char) in _UNSHOWABLE:
+        return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
+    return char
+
 
 # Globs over names and over paths, in time that grows with the product of the two lengths and no faster.
 #
@@ -98,6 +197,13 @@ def _expand_braces(pattern: str) -> list[str]:
     return done
 
 
+# Names that the file tools never write: hooks, configuration that runs programs, credentials.
+#
+# A pattern such as ``.git/hooks`` matches those consecutive names at any depth, and everything beneath them. It also
+# matches a *file* in the place of one of its own parents: a file named ``.git`` can point git at the hooks of another
+# directory. Names are compared as the laxest file system would compare them: without case, compatibility forms,
+# invisible characters, trailing dots or trailing spaces.
+
 _WILD: Final = re.compile(r"[*?\[]")
 _VARIATION_SELECTORS: Final = range(0xFE00, 0xFE10)
 _COMBINING_GRAPHEME_JOINER: Final = "\u034f"
@@ -125,14 +231,14 @@ class ProtectedPattern:
     def __init__(self, source: str) -> None:
         names = [name for name in source.split("/") if name not in ("", ".")]
         if not names or source.startswith("/") or ".." in names or "**" in names or "\0" in source:
-            raise BadProtectedName(f"{shown(source)!r} is not a name to protect")
+            raise BadProtectedName(f"{render_name(source)!r} is not a name to protect")
         self.source = source
         self.parts: tuple[_Part, ...] = tuple(
-            name_pattern(folded(name)) if _WILD.search(name) else folded(name) for name in names
+            name_pattern(normalize_name(name)) if _WILD.search(name) else normalize_name(name) for name in names
         )
         head = self.parts[0]
         # The index files a literal under its whole first name, a wildcard under the letter it starts with, if any.
-        self.key = head if isinstance(head, str) else _WILD.split(folded(names[0]))[0][:1]
+        self.key = head if isinstance(head, str) else _WILD.split(normalize_name(names[0]))[0][:1]
 
 
 class ProtectedNames:
@@ -155,12 +261,12 @@ class ProtectedNames:
         """Raises ``ProtectedName`` if a file written at this path would touch a protected name."""
         found = self.match(names)
         if found is not None:
-            path = shown("/".join(names))
-            raise ProtectedName(f"{path} is protected by {shown(found)!r}", path=path, pattern=shown(found))
+            path = render_name("/".join(names))
+            raise ProtectedName(f"{path} is protected by {render_name(found)!r}", path=path, pattern=render_name(found))
 
     def match(self, names: Sequence[str]) -> str | None:
         """The pattern that protects this path, if one does."""
-        plain = [folded(name) for name in names]
+        plain = [normalize_name(name) for name in names]
         for start, name in enumerate(plain):
             for pattern in self._candidates(name):
                 if all(_same(part, each) for part, each in zip(pattern.parts, plain[start:], strict=False)):
@@ -173,7 +279,7 @@ class ProtectedNames:
         A directory carries the patterns that are partly matched. So a name costs a look-up, not a comparison with
         every pattern.
         """
-        plain = name.casefold() if name.isascii() and name[-1:] not in ". " else folded(name)
+        plain = name.casefold() if name.isascii() and name[-1:] not in ". " else normalize_name(name)
         begun = self._literal.get(plain, ())
         anywhere, by_letter = self._wild.get("", ()), self._wild.get(plain[:1], ())
         if not (state or begun or anywhere or by_letter):
@@ -204,7 +310,7 @@ def _same(part: _Part, name: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def folded(name: str) -> str:
+def normalize_name(name: str) -> str:
     """The spelling under which names are compared."""
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     visible = "".join(char for char in plain if not _invisible(char))
