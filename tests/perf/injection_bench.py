@@ -55,7 +55,7 @@ import asyncio, datetime, json, socket, ssl, sys
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.judge import EgressProxyPolicyService
-from palyra.egress.proxy.server import EgressProxy, Listener
+from palyra.egress.proxy.server import CallListener, EgressProxy
 from palyra.egress.domain.rules import parse_rules
 from palyra.egress.proxy.termination import CredentialTermination
 from palyra.secret import Secret

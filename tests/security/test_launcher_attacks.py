@@ -154,8 +154,7 @@ def test_a_recursive_fork_bomb_is_killed(perform: Callable[[Body], Any]) -> None
 
 DAEMON = """
 import asyncio, os, sys
-from palyra.sandbox import launcher as module
-from palyra.sandbox.launch import LaunchSpec
+from palyra.sandbox.domain.launch_spec import LaunchSpec
 from palyra.sandbox.launch.launcher import Launcher
 
 async def main():

@@ -128,7 +128,7 @@ async def test_anothers_certificate_without_its_key_ends_in_the_handshake(
             assert getattr(refused, "code", lambda: grpc.StatusCode.UNAVAILABLE)() is grpc.StatusCode.UNAVAILABLE
         else:
             raise AssertionError("it was let in")
-    assert len(harness.parts.desk) == 0
+    assert len(harness.parts.sessions) == 0
 
 
 async def test_a_copied_key_shows_because_only_one_connection_counts(
@@ -357,7 +357,7 @@ async def test_who_is_let_out_of_quarantine_and_keeps_a_workspace_is_found_out(
     await worker.online(open_ids=() if how == "not named" else (offer.lease_id,))
     if how == "never cleaned up":
         await worker.beat(workspaces=1)
-        await harness.parts.desk.batcher.settle()
+        await harness.parts.sessions.batcher.settle()
         assert worker.record().state.value == "available"
         harness.clock.ahead_ms += harness.settings.policy().settle_grace_ms
         await eventually(lambda: not worker.record().written_off)

@@ -1,6 +1,6 @@
 """Whether a secret may be used: first whose it is, which nothing changes, then what policy says."""
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -14,7 +14,9 @@ from palyra.store.event import NewEvent
 from palyra.store.port import Store
 from palyra.vault.key_source import ScopeDenied, UseDenied, UseNeedsApproval
 from palyra.vault.reference import ScopeKind, SecretRef, UseNote
-from palyra.vault.vault import Vault
+
+if TYPE_CHECKING:
+    from palyra.vault.vault import Vault
 
 VAULT_USE: Final = "vault.use"
 VAULT_MANAGE: Final = "vault.manage"
@@ -132,7 +134,7 @@ class DecidedSecrets:
     """Secrets behind the decision ``vault.use``: scope first, then policy, then the record, and only then the value."""
 
     def __init__(
-        self, vault: Vault, policy: PolicyPort, directory: EntityDirectory, store: Store, *, actor: str
+        self, vault: "Vault", policy: PolicyPort, directory: EntityDirectory, store: Store, *, actor: str
     ) -> None:
         self._vault = vault
         self._policy = policy

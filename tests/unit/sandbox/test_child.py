@@ -51,7 +51,7 @@ def test_a_failed_step_is_named_and_a_wrong_index_is_not_believed(
     end.plan = StartPlan(encoded=b"", steps=(Step(LaunchStage.EXEC, "execve", "/x"),))
     assert not end.hear_start()
     program.send(wire.FAILED.pack(5, 2))
-    program.send(wire.FAILED.pack(-1, 2))
+    program.send(wire.FAILED.pack(-2, 2))
     assert not end.hear_start()
     assert end.failure is None
     program.send(wire.FAILED.pack(0, 2))

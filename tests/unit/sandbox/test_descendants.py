@@ -12,7 +12,8 @@ ROOT = str(Path(palyra.__file__).parents[1])
 PRELUDE = """
 import os, sys, time, signal
 sys.path.insert(0, sys.argv[1])
-from palyra.sandbox import descendants, linux_calls
+from palyra.sandbox.launch.supervisor import descendants
+from palyra.sandbox.layers import linux_calls
 linux_calls.prctl(linux_calls.PR_SET_CHILD_SUBREAPER, 1)
 def child(action=lambda: None):
     read, write = os.pipe()
