@@ -26,7 +26,7 @@ from palyra.daemon.gateway_wiring import Gateway, running_gateway
 from palyra.daemon.settings import Settings
 from palyra.ids import Principal, RunId
 from palyra.limits import MAX_CALL_TIMEOUT_MS
-from palyra.pipeline.intake import CallRequest
+from palyra.pipeline.domain.call import CallRequest
 from palyra.store.event import NewEvent
 from palyra.store.port import Transaction
 

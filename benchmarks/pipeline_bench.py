@@ -16,9 +16,9 @@ from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway, running_gateway
 from palyra.daemon.settings import Settings
 from palyra.ids import Principal, RunId
-from palyra.pipeline.domain.call import ToolRequestContext, build_policy_request
+from palyra.pipeline.domain.call import CallRequest, ToolRequestContext, build_policy_request
 from palyra.pipeline.domain.spec import AccessedResources
-from palyra.pipeline.intake import CallRequest, accept_arguments
+from palyra.pipeline.intake import accept_arguments
 from palyra.policy.decision import Decision
 from palyra.signing.tool_attestation import ToolAttestation, attest
 

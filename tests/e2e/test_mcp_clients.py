@@ -19,7 +19,7 @@ from fakes.mcp_clients import MODES, TRANSPORTS, connected, meta, over_stdio, wo
 from fakes.skill_harness import PUBLISHER, SKILL, archive
 from fakes.wasm_skills import TOOL, status_module
 from fakes.web_server import web_page
-from palyra.server.mcp.tools import to_client
+from palyra.server.mcp.client_view import to_client
 from palyra.signing.ed25519 import Ed25519Signer
 
 PAGE = b"<html><head><title>News</title></head><body><h1>Today</h1></body></html>"

@@ -13,8 +13,7 @@ from palyra.daemon.settings import Settings
 from palyra.ids import Principal, RunId
 from palyra.pipeline.domain.approval import Approval, ApprovalEvent, Verdict
 from palyra.pipeline.domain.budget import RunBudget
-from palyra.pipeline.domain.call import CallRecord
-from palyra.pipeline.intake import CallRequest
+from palyra.pipeline.domain.call import CallRecord, CallRequest
 from palyra.pipeline.store.approval_tables import decide
 from palyra.pipeline.store.run_tables import Run, open_run, read_run
 

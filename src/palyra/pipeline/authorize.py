@@ -10,6 +10,7 @@ from palyra.pipeline.domain.budget import BudgetKind, RunBudget
 from palyra.pipeline.domain.call import (
     CallDenied,
     CallRecord,
+    CallRequest,
     ExecutionPlan,
     ToolCallConfig,
     ToolRequestContext,
@@ -30,7 +31,7 @@ from palyra.pipeline.domain.spec import (
     ToolSpec,
     ToolTier,
 )
-from palyra.pipeline.intake import AcceptedCall, CallRequest
+from palyra.pipeline.intake import AcceptedCall
 from palyra.policy.decision import Decision, Outcome, PolicyPort, strictest
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.entities import Entity, EntityRef
@@ -216,6 +217,7 @@ class Authorizer:
 
     def authorize(self, record: CallRecord, request: CallRequest, accepted: AcceptedCall) -> AuthorizedCall:
         spec, arguments = accepted.entry.spec, accepted.arguments
+        touches = spec.touches(arguments.value)
         context = ToolRequestContext(
             principal=request.principal,
             actor=request.actor,
@@ -230,7 +232,7 @@ class Authorizer:
             context,
             spec,
             arguments,
-            accepted.touches,
+            touches,
             on_worker=request.tier is ToolTier.WORKER,
         )
         shown = render_decision(decision)
@@ -263,7 +265,7 @@ class Authorizer:
             context=context,
             entry=accepted.entry,
             arguments=arguments,
-            touches=accepted.touches,
+            touches=touches,
             plan=plan,
             denial=denial,
             decision=shown,

@@ -15,10 +15,19 @@ from palyra.pipeline.approve import ApprovalService, ApprovalWaiters, Waiter
 from palyra.pipeline.attest import AttestedCall, attest
 from palyra.pipeline.authorize import AuthorizedCall, Authorizer
 from palyra.pipeline.catalog import Catalog
-from palyra.pipeline.domain.call import CallRecord, CallState, ExecutionPlan, ToolCallConfig, TooManyCalls
+from palyra.pipeline.domain.approval import ApprovalState
+from palyra.pipeline.domain.call import (
+    CallRecord,
+    CallRequest,
+    CallState,
+    ExecutionPlan,
+    ToolCallConfig,
+    TooManyCalls,
+    open_record,
+)
 from palyra.pipeline.domain.spec import SKILL_TOOLS
 from palyra.pipeline.execute import ExecutionResult, Executor, RunningCalls, apply_grants, execute
-from palyra.pipeline.intake import AcceptedCall, CallRequest, accept_call, open_record
+from palyra.pipeline.intake import AcceptedCall, accept_call
 from palyra.pipeline.observe import CallObserver
 from palyra.pipeline.reserve import PendingCall, StartedCall
 from palyra.pipeline.settle import CallSettlement
@@ -100,7 +109,8 @@ class Broker:
         except (LimitExceeded, InvalidInput) as error:
             return await self._settlement.refuse(record, error, authorized)
         if isinstance(started, PendingCall):
-            return await self._settlement.answer_undecided(started)
+            is_pending = started.approval.state is ApprovalState.PENDING
+            return started.answer() if is_pending else await self._settlement.deny_unapproved(started)
         if started is None:
             return None
         self._approvals.waiting.pop(record.call_id, None)

@@ -15,6 +15,7 @@ from palyra.pipeline.catalog import CatalogEntry
 from palyra.pipeline.domain.budget import BudgetKind, Usage
 from palyra.pipeline.domain.call import (
     CallRecord,
+    CallRequest,
     CallState,
     CallTimedOut,
     ExecutionPlan,
@@ -23,7 +24,6 @@ from palyra.pipeline.domain.call import (
     OutputTooLarge,
     Stopping,
 )
-from palyra.pipeline.intake import CallRequest
 
 log = logging.getLogger("palyra.broker")
 R = TypeVar("R")

@@ -1,4 +1,4 @@
-"""Takes a call in: opens its record, and reads what it asks for."""
+"""Intake: raw text becomes arguments with one canonical form and one digest, or a refusal that says where."""
 
 import asyncio
 import hashlib
@@ -8,17 +8,14 @@ import msgspec
 
 from palyra.canonical import canonical_json
 from palyra.errors import InvalidInput, LimitExceeded
-from palyra.ids import CallId, Principal, RunId
 from palyra.json_schema import SchemaCheck, SchemaMismatch
 from palyra.limits import KIB
 from palyra.pipeline.catalog import Catalog, CatalogEntry
-from palyra.pipeline.domain.call import CallRecord, CallState
-from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolSpec, ToolTier
+from palyra.pipeline.domain.call import CallRequest
+from palyra.pipeline.domain.spec import Arguments, ToolSpec
 from palyra.strict_json import parse_strict
 
-# Intake: raw text becomes arguments with one canonical form and one digest, or a refusal that says where.
-
-# Arguments up to here are taken in at once: of the smallest values, ten thousand.
+# Arguments up to this size are parsed on the event loop: ten thousand of the smallest values.
 MAX_QUICK_BYTES: Final = 32 * KIB
 MAX_QUICK_MEMBERS: Final = 64
 _encode: Final = msgspec.json.Encoder().encode
@@ -40,15 +37,14 @@ class ArgumentsRefused(InvalidInput):
 
 
 class AcceptedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a known tool with sound arguments, and what it would reach."""
+    """A call of a known tool with sound arguments."""
 
     entry: CatalogEntry
     arguments: Arguments
-    touches: AccessedResources
 
 
 def accept_arguments(spec: ToolSpec, check: SchemaCheck, raw: bytes | str | dict[str, Any]) -> Arguments:
-    """``raw`` is text to be parsed strictly, or an object that came out of a strictly parsed envelope."""
+    """Accept text, which is parsed strictly, or an object out of a strictly parsed envelope."""
     if isinstance(raw, dict):
         value: Any = raw
     else:
@@ -72,16 +68,16 @@ def accept_arguments(spec: ToolSpec, check: SchemaCheck, raw: bytes | str | dict
 
 
 def is_large(raw: bytes | str | dict[str, Any]) -> bool:
-    """Whether taking it in may keep whoever waits for it for more than some milliseconds."""
+    """Return whether parsing may block the event loop for more than some milliseconds."""
     if not isinstance(raw, dict):
         return len(raw) > MAX_QUICK_BYTES
-    # Nearly all are flat and small, which is seen at a glance.
+    # Nearly all are flat and small.
     if len(raw) <= MAX_QUICK_MEMBERS and not any(type(value) in (dict, list) for value in raw.values()):
         return False
     try:
         return len(_encode(raw)) > MAX_QUICK_BYTES
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
-        # Taking it in says what is wrong with it.
+        # Parsing reports what is wrong with it.
         return True
 
 
@@ -97,48 +93,11 @@ def _describe(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-# From a call as a door hands it in to what was asked for: in whose frame, what policy says, and under which plan.
-
-
-class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One call as a door hands it in. ``arguments`` is raw text, or an object out of a strictly parsed envelope."""
-
-    tool: str
-    arguments: str | bytes | dict[str, Any]
-    principal: Principal
-    actor: str
-    channel: str
-    run_id: RunId | None = None
-    session: str = ""
-    device: str = ""
-    wait_ms: int = 0
-    timeout_ms: int | None = None
-    # The id that its door has given it already, so that it can be cancelled from the first moment.
-    call_id: CallId | None = None
-    # Where the caller wishes it to run, if not where the tool runs by itself. Policy has to agree.
-    tier: ToolTier | None = None
-
-
-def open_record(request: CallRequest, now_ms: int) -> CallRecord:
-    """The record of a call of which nothing is known but what its caller said."""
-    return CallRecord(
-        call_id=str(request.call_id or CallId.new()),
-        run_id=str(request.run_id or RunId.new()),
-        tool=request.tool[:128],
-        principal=str(request.principal),
-        actor=request.actor,
-        channel=request.channel,
-        session=request.session,
-        state=CallState.REFUSED,
-        created_ms=now_ms,
-    )
-
-
 async def accept_call(catalog: Catalog, request: CallRequest) -> AcceptedCall:
-    """Reads large arguments in a thread: half a million small values take half a second."""
+    """Accept a call. Large arguments are read in a thread: half a million small values take half a second."""
     entry = catalog.entry(request.tool)
     if is_large(request.arguments):
         arguments = await asyncio.to_thread(accept_arguments, entry.spec, entry.input_check, request.arguments)
     else:
         arguments = accept_arguments(entry.spec, entry.input_check, request.arguments)
-    return AcceptedCall(entry=entry, arguments=arguments, touches=entry.spec.touches(arguments.value))
+    return AcceptedCall(entry=entry, arguments=arguments)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from palyra.pipeline.authorize import AuthorizedCall
-from palyra.pipeline.domain.approval import Approval, ApprovalScope
+from palyra.pipeline.domain.approval import Approval, ApprovalScope, build_approval_error
 from palyra.pipeline.domain.budget import BudgetKind, name_amounts
 from palyra.pipeline.domain.call import CallRecord, CallState, build_call_event, render_decision
 from palyra.pipeline.store import approval_tables, run_tables
@@ -32,6 +32,10 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
 
     record: CallRecord
     approval: Approval
+
+    def answer(self) -> CallRecord:
+        """Return the record for a caller whose request is still pending."""
+        return msgspec.structs.replace(self.record, error=build_approval_error(self.approval).as_dict())
 
 
 def record_request(tx: Transaction, authorized: AuthorizedCall) -> None:

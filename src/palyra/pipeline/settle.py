@@ -8,7 +8,6 @@ from palyra.clock import Clock
 from palyra.errors import InvalidInput, PalyraError
 from palyra.pipeline.attest import AttestedCall
 from palyra.pipeline.authorize import AuthorizedCall
-from palyra.pipeline.domain.approval import ApprovalState, build_approval_error
 from palyra.pipeline.domain.budget import BudgetKind, name_amounts
 from palyra.pipeline.domain.call import CallDenied, CallRecord, CallState, UnknownCall, UnknownRun, build_call_event
 from palyra.pipeline.execute import shield_until_done
@@ -31,11 +30,9 @@ class CallSettlement:
         attested = await attesting
         return await self._store.submit(lambda tx: record_end(tx, attested, started.granted), essential=True)
 
-    async def answer_undecided(self, pending: PendingCall) -> CallRecord:
-        """Answer a caller whose request for approval is pending, or record that a person decided against it."""
+    async def deny_unapproved(self, pending: PendingCall) -> CallRecord:
+        """Record a call whose request for approval was denied, expired or withdrawn."""
         approval = pending.approval
-        if approval.state is ApprovalState.PENDING:
-            return msgspec.structs.replace(pending.record, error=build_approval_error(approval).as_dict())
         error = CallDenied(
             f"the request for approval was {approval.state.value}"
             + (f": {approval.reason}" if approval.reason else ""),

@@ -20,7 +20,7 @@ from palyra.executors.mcp_upstream.settings import ServerPlan
 from palyra.executors.mcp_upstream.spec import Listing, ToolDefinition, result_of_server, spec_of, words_of
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.spec import ToolCapability
-from palyra.server.mcp.tools import hints_of, offered
+from palyra.server.mcp.client_view import hints_of, offered
 
 ONE = ToolDefinition(name="get", description="one", input_schema={"type": "object"})
 OTHER = ToolDefinition(name="get", description="other", input_schema={"type": "object"})

@@ -15,9 +15,8 @@ from palyra.executors.node import executor as node_tool
 from palyra.executors.node.executor import DeviceCalls
 from palyra.identity.device import DeviceId
 from palyra.ids import CallId, Principal
-from palyra.pipeline.domain.call import CallState, ExecutionPlan
+from palyra.pipeline.domain.call import CallRequest, CallState, ExecutionPlan
 from palyra.pipeline.execute import cancel_with_caller
-from palyra.pipeline.intake import CallRequest
 from palyra.pipeline.store.call_tables import read_call
 
 

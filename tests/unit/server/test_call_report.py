@@ -2,7 +2,7 @@ from typing import Any
 
 from palyra.executors.mcp_upstream.spec import PROTOCOL_CONTENT
 from palyra.pipeline.domain.call import CallRecord, CallState
-from palyra.server.mcp.call_report import result_of
+from palyra.server.mcp.client_view import result_of
 
 
 def record(**more: Any) -> CallRecord:

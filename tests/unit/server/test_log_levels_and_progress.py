@@ -3,7 +3,7 @@
 import pytest
 
 from palyra.executors.mcp_upstream.limits import MAX_SESSIONS
-from palyra.server.mcp.call_report import level_of
+from palyra.server.mcp.call_progress import level_of
 from palyra.server.mcp.transports import LEVELS, LogLevels
 
 ME = ("token", "agent:a", "s")

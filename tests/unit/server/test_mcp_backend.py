@@ -15,7 +15,7 @@ from palyra.ids import CallId, RunId
 from palyra.pipeline.domain.approval import ApprovalState, UnknownApproval
 from palyra.pipeline.domain.call import CallState, UnknownCall
 from palyra.server.mcp.backend import McpBackend, McpCaller, ToolCall
-from palyra.server.mcp.wording import UserAnswer
+from palyra.server.mcp.client_view import UserAnswer
 
 BOT = McpCaller(principal="agent:bot", actor="agent:bot", token_id="T")
 OTHER = McpCaller(principal="agent:other", actor="agent:other", token_id="U")

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.ids import InvalidToolName
-from palyra.server.mcp.tools import from_client, to_client
+from palyra.server.mcp.client_view import from_client, to_client
 
 NAMES = st.from_regex(r"\A[a-z][a-z0-9_-]{0,8}(\.[a-z0-9][a-z0-9_-]{0,8}){0,3}\Z")
 

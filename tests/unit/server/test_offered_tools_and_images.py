@@ -4,7 +4,7 @@ import pytest
 
 from palyra.ids import ToolName
 from palyra.pipeline.domain.spec import ToolCapability, ToolMetadata, ToolSpec
-from palyra.server.mcp.tools import client_schema, hints_of, offered, take_image, without_image
+from palyra.server.mcp.client_view import client_schema, hints_of, offered, take_image, without_image
 
 PICTURE: dict[str, Any] = {
     "type": "object",

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from palyra.pipeline.domain.approval import Approval, ApprovalBinding, ApprovalState
-from palyra.server.mcp.wording import (
+from palyra.server.mcp.client_view import (
     FORM,
     INSTRUCTIONS,
     UserAnswer,

@@ -232,7 +232,7 @@ def _run(invocation: Invocation, command: tuple[str, ...], options: dict[str, An
 
         from palyra.daemon.gateway_wiring import Gateway
         from palyra.ids import Principal
-        from palyra.pipeline.intake import CallRequest
+        from palyra.pipeline.domain.call import CallRequest
 
     settings = invocation.located_settings
     arguments: dict[str, Any] = {"command": command[0], "args": list(command[1:])}

@@ -11,9 +11,8 @@ from palyra.ids import CallId, Principal, PrincipalKind
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS
 from palyra.nodes.domain import capability as capabilities
 from palyra.nodes.server.dispatcher import CapabilityCall
-from palyra.pipeline.domain.call import CallRecord, CallState, ExecutionPlan, ExecutorOutcome
+from palyra.pipeline.domain.call import CallRecord, CallRequest, CallState, ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.execute import Pipeline, cancel_with_caller
-from palyra.pipeline.intake import CallRequest
 from palyra.strict_json import parse_strict
 
 CHANNEL: Final = "node"

@@ -9,7 +9,7 @@ import msgspec
 from palyra import limits
 from palyra.clock import rfc3339
 from palyra.errors import Denied, ExitCode, Failed, InvalidInput, LimitExceeded, PalyraError, Unavailable
-from palyra.ids import Principal
+from palyra.ids import CallId, Principal, RunId
 from palyra.pipeline.domain.budget import BudgetKind, RunBudget, Usage
 from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolSpec, ToolTier
 from palyra.policy.decision import NO_OBLIGATIONS, Decision, Obligations, PolicyPort
@@ -113,6 +113,25 @@ class ToolCallConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def max_calls_per_run(self) -> int:
         return self.run_budget.calls
+
+
+class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as its entry point received it. ``arguments`` is text, or an object out of a strictly parsed envelope."""
+
+    tool: str
+    arguments: str | bytes | dict[str, Any]
+    principal: Principal
+    actor: str
+    channel: str
+    run_id: RunId | None = None
+    session: str = ""
+    device: str = ""
+    wait_ms: int = 0
+    timeout_ms: int | None = None
+    # An id that the entry point gave it, so that it can be cancelled from the first moment.
+    call_id: CallId | None = None
+    # The tier that the caller wishes, if not the tool's own. Policy has to agree.
+    tier: ToolTier | None = None
 
 
 class ToolRequestContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -277,9 +296,6 @@ def _require_enforceable(spec: ToolSpec, obligations: Obligations) -> None:
             raise Unenforceable(f"policy obliges {spec.name} to {name}, which nothing can hold it to", layer=name)
 
 
-# What the ledger keeps of a call, and the form in which every door shows it.
-
-
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     run_id: str
@@ -338,6 +354,21 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     def _error_class(self) -> type[PalyraError]:
         code = (self.error or {}).get("code", "")
         return PalyraError.registry.get(code, PalyraError)
+
+
+def open_record(request: CallRequest, now_ms: int) -> CallRecord:
+    """Open the record of a call of which only the request is known."""
+    return CallRecord(
+        call_id=str(request.call_id or CallId.new()),
+        run_id=str(request.run_id or RunId.new()),
+        tool=request.tool[:128],
+        principal=str(request.principal),
+        actor=request.actor,
+        channel=request.channel,
+        session=request.session,
+        state=CallState.REFUSED,
+        created_ms=now_ms,
+    )
 
 
 def build_call_event(record: CallRecord, kind: str, *, by: str | None = None, **payload: Any) -> NewEvent:

@@ -16,9 +16,8 @@ from palyra.ids import CallId, RunId
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS, MAX_CONTEXT_VALUE_CHARS
 from palyra.pipeline.domain.approval import AlreadyDecided, ApprovalEvent, ApprovalExpired, Verdict
 from palyra.pipeline.domain.budget import BudgetKind, RunBudget
-from palyra.pipeline.domain.call import CallRecord, CallState
+from palyra.pipeline.domain.call import CallRecord, CallRequest, CallState
 from palyra.pipeline.domain.spec import ToolSpec, ToolTier
-from palyra.pipeline.intake import CallRequest
 from palyra.pipeline.store.approval_tables import decide
 from palyra.pipeline.store.call_tables import read_call
 from palyra.pipeline.store.run_tables import Run, open_run, read_run

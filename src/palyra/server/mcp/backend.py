@@ -21,14 +21,13 @@ from palyra.pipeline.domain.approval import (
     UnknownApproval,
     Verdict,
 )
-from palyra.pipeline.domain.call import CallRecord, ToolRequestContext, UnknownTool, build_policy_request
+from palyra.pipeline.domain.call import CallRecord, CallRequest, ToolRequestContext, UnknownTool, build_policy_request
 from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolSpec
 from palyra.pipeline.execute import cancel_with_caller
-from palyra.pipeline.intake import CallRequest
 from palyra.pipeline.store.approval_tables import decide, read_approval
 from palyra.pipeline.store.call_tables import list_recent_calls, read_call
 from palyra.policy.decision import Outcome
-from palyra.server.mcp.wording import UserAnswer
+from palyra.server.mcp.client_view import UserAnswer
 
 if TYPE_CHECKING:
     from palyra.server.context import ApiService

@@ -29,7 +29,27 @@ from palyra.ids import CallId, RunId, ToolName
 from palyra.pipeline.domain.approval import Approval, ApprovalState
 from palyra.pipeline.domain.call import CallRecord, CallState
 from palyra.server.mcp.backend import McpBackend, McpCaller, ToolCall
-from palyra.server.mcp.call_report import META_PREFIX, CallProgress, ToolResult, result_of, text
+from palyra.server.mcp.call_progress import CallProgress
+from palyra.server.mcp.client_view import (
+    FORM,
+    INSTRUCTIONS,
+    META_PREFIX,
+    NAME,
+    QUESTION,
+    TITLE,
+    ToolResult,
+    UserAnswer,
+    from_client,
+    offered,
+    read_answer,
+    render_denied,
+    render_question,
+    render_waiting,
+    result_of,
+    text,
+    to_client,
+    tool_document,
+)
 from palyra.server.mcp.resources import (
     SCHEME,
     NothingToComplete,
@@ -39,7 +59,6 @@ from palyra.server.mcp.resources import (
     resource_templates,
     suggestions,
 )
-from palyra.server.mcp.tools import from_client, offered, to_client, tool_document
 from palyra.server.mcp.transports import (
     REQUEST_LEVEL,
     LogLevels,
@@ -51,18 +70,6 @@ from palyra.server.mcp.transports import (
     token_of,
 )
 from palyra.server.mcp.upstream_offers import UpstreamOffers
-from palyra.server.mcp.wording import (
-    FORM,
-    INSTRUCTIONS,
-    NAME,
-    QUESTION,
-    TITLE,
-    UserAnswer,
-    read_answer,
-    render_denied,
-    render_question,
-    render_waiting,
-)
 
 Lines = MemoryObjectReceiveStream[bytes | None]
 Write = Callable[[bytes], Awaitable[None]]

@@ -12,10 +12,8 @@ from palyra.executors.mcp_upstream.spec import DefinitionKind, ToolDefinition
 from palyra.ids import ToolName
 from palyra.pipeline.domain.call import CallRecord, CallState
 from palyra.server.mcp.backend import McpBackend, McpCaller, UpstreamOffer
-from palyra.server.mcp.call_report import explain
-from palyra.server.mcp.tools import to_client
+from palyra.server.mcp.client_view import explain, render_waiting, to_client
 from palyra.server.mcp.transports import approvals_page
-from palyra.server.mcp.wording import render_waiting
 
 _NOT_GIVEN: Final = -32001
 _INVALID_PARAMS: Final = -32602
