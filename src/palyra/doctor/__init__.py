@@ -1,1 +1,1 @@
-"""What this machine can enforce, found out by trying."""
+"""Finds out what this machine can enforce, by trying."""

@@ -1,9 +1,8 @@
-"""What a machine has to have, looked at for real: for `palyra doctor` and for the console."""
+"""The checks of a machine, each tried for real: for `palyra doctor` and for the console."""
 
 import asyncio
 import http.client
 import tempfile
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,27 +13,21 @@ if TYPE_CHECKING:
     from palyra.browser.engine.isolation_layers import IsolationReceipt
     from palyra.browser.settings import BrowserSettings
     from palyra.doctor.report import Probe
-    from palyra.doctor.sandbox_layers import Capabilities
     from palyra.policy.entities import EntityDirectory
 
 DIGEST_CHARS_SHOWN: Final = 16
 # (module (func (export "run") (result i32) (i32.const 42)))
 _SMALLEST_GUEST: Final = bytes.fromhex("0061736d010000000105016000017f030201000707010372756e00000a06010400412a0b")
-_OTHER_NAMESPACES: Final = (
-    "pid_namespace",
-    "network_namespace",
-    "ipc_namespace",
-    "uts_namespace",
-    "cgroup_namespace",
-)
 
 
 def machine_probes(
     state: Path, policy_dir: Path, directory: "EntityDirectory", browser: "BrowserSettings"
 ) -> "tuple[Probe, ...]":
-    """The table of questions. What is not required yet belongs to tiers that say so themselves when they start."""
+    """List the questions. Only what every call needs is required; tiers report their own needs when they start."""
     from palyra.doctor import host, kernel
     from palyra.doctor.report import Probe
+    from palyra.doctor.sandbox_layers import OTHER_NAMESPACES, build_layers
+    from palyra.sandbox.domain.profile import Layer
 
     rows = (
         ("python", "runs Palyra", True, host.python),
@@ -48,9 +41,9 @@ def machine_probes(
         ("seccomp", "limits system calls", False, kernel.seccomp),
         ("user namespaces", "isolate processes without root", False, kernel.user_namespaces),
         ("bubblewrap", "builds Tier C sandboxes", False, host.bubblewrap),
-        ("other namespaces", "hide the host's processes and network", False, lambda: sandbox_layers(_OTHER_NAMESPACES)),
-        ("nested namespaces", "can be switched off", False, lambda: sandbox_layers(("nested_userns_off",))),
-        ("read-only host", "while a sandbox is built", False, lambda: sandbox_layers(("host_read_only",))),
+        ("other namespaces", "hide the host's processes and network", False, lambda: build_layers(*OTHER_NAMESPACES)),
+        ("nested namespaces", "can be switched off", False, lambda: build_layers(Layer.NESTED_USERNS_OFF)),
+        ("read-only host", "while a sandbox is built", False, lambda: build_layers(Layer.HOST_READ_ONLY)),
         ("cgroups", "limit whole process trees", False, kernel.cgroups),
         ("webassembly", "runs skills in confined workers", False, webassembly),
         ("browser", "runs behind its fences", False, lambda: browser_fences(browser)),
@@ -58,31 +51,8 @@ def machine_probes(
     return tuple(Probe(name=name, purpose=purpose, required=req, look=look) for name, purpose, req, look in rows)
 
 
-def sandbox_layers(layers: tuple[str, ...]) -> "Finding":
-    """Each layer built for real with bubblewrap, as this user."""
-    from palyra.doctor.report import missing, ok
-    from palyra.sandbox.domain.profile import Layer
-
-    found = [_capabilities().of(Layer(layer)) for layer in layers]
-    tried = [each for each in found if each is not None]
-    if not tried:
-        return missing("not tried: there is no bubblewrap to build them with", "apt install bubblewrap")
-    lacking = [each for each in tried if not each.usable]
-    if lacking:
-        fixes = dict.fromkeys(each.fix for each in lacking)
-        return missing("; ".join(each.evidence for each in lacking), "; ".join(fixes))
-    return ok("built: " + ", ".join(each.layer.replace("_", " ") for each in tried))
-
-
-@cache
-def _capabilities() -> "Capabilities":
-    from palyra.doctor.sandbox_layers import examine
-
-    return examine()
-
-
 def webassembly() -> "Finding":
-    """Compiles and runs the smallest guest, in a worker process as skills have it."""
+    """Compile and run the smallest guest, in a worker process as skills do."""
     from palyra.doctor.report import missing, ok
     from palyra.secret import Secret
     from palyra.wasm.domain.limits import PoolSettings
@@ -107,7 +77,7 @@ def webassembly() -> "Finding":
 
 
 def browser_fences(browser: "BrowserSettings") -> "Finding":
-    """Starts one as sessions have it, and reads every fence back from the running processes."""
+    """Start a browser as sessions have it, and read every isolation layer back from the running processes."""
     from palyra.doctor.report import missing, ok, warn
 
     if not browser.enabled:
@@ -140,7 +110,7 @@ def browser_fences(browser: "BrowserSettings") -> "Finding":
 
 
 def policy_bundle(folder: Path, directory: "EntityDirectory") -> "Finding":
-    """Loads the bundle that a daemon started now would load."""
+    """Load the bundle that a daemon started now would load."""
     from palyra.doctor.report import missing, ok
     from palyra.policy.cedar import CedarEngine
     from palyra.policy.policy_files import load_bundle
@@ -152,13 +122,11 @@ def policy_bundle(folder: Path, directory: "EntityDirectory") -> "Finding":
     return ok(f"valid, with the files of {folder}, digest {digest[:DIGEST_CHARS_SHOWN]}")
 
 
-# Asks a daemon whether it is there.
-
 TIMEOUT_SECONDS: Final = 2.0
 
 
 def daemon(host: str, port: int) -> Finding:
-    """A daemon that is not running is no fault of the machine, so this is at worst a warning."""
+    """Ask a daemon whether it is healthy. One that is not running is no fault of the machine: at worst a warning."""
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
     where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     try:

@@ -45,7 +45,7 @@ def bubblewrap() -> Finding:
 
 
 def state_directory(path: Path) -> Finding:
-    """Private, ours, with room. One that is not there yet is fine as long as it can be made."""
+    """Check that the folder is private, ours, and has room, or that it can be made."""
     if not path.exists():
         parent = nearest_existing(path)
         if not os.access(parent, os.W_OK | os.X_OK):
@@ -72,7 +72,7 @@ def _with_room(folder: Path, evidence: str) -> Finding:
 
 
 def durable_writes(path: Path) -> Finding:
-    """Writes and syncs a file and its folder where the journal will be."""
+    """Write and sync a file and its folder where the journal will be."""
     parent = nearest_existing(path)
     try:
         with tempfile.NamedTemporaryFile(dir=parent, prefix=".palyra-doctor-") as file:
@@ -112,7 +112,7 @@ def sqlite(path: Path) -> Finding:
 
 
 def clock(path: Path, now: float | None = None) -> Finding:
-    """Not before this program existed, and not before what is already on disk."""
+    """Check that the clock is neither before this program existed nor before the last write on disk."""
     seconds = time.time() if now is None else now
     shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
     if seconds < EARLIEST_SANE_SECONDS:
@@ -125,5 +125,5 @@ def clock(path: Path, now: float | None = None) -> Finding:
 
 
 def nearest_existing(path: Path) -> Path:
-    """The path itself if it is a folder, else the closest folder above it."""
+    """Return the path itself if it is a folder, else the closest folder above it."""
     return next(folder for folder in (path, *path.parents) if folder.is_dir())

@@ -9,37 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from palyra.doctor.report import Finding, missing, ok, warn
 
-# Reads the format of ``/proc/self/cgroup``: which group this process is in, per hierarchy.
-
 WANTED_CONTROLLERS: Final = ("cpu", "memory", "pids")
-
-
-class CgroupMembership(msgspec.Struct, frozen=True, kw_only=True):
-    """``unified`` is the path in version 2, ``legacy`` the paths in version 1 by controller."""
-
-    unified: str | None
-    legacy: dict[str, str]
-
-
-def parse_membership(text: str) -> CgroupMembership:
-    unified: str | None = None
-    legacy: dict[str, str] = {}
-    for line in text.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, colon, path = rest.partition(":")
-        if not colon:
-            continue
-        if number == "0" and not controllers:
-            unified = path
-        else:
-            legacy |= dict.fromkeys((name for name in controllers.split(",") if name), path)
-    return CgroupMembership(unified=unified, legacy=legacy)
-
-
 # The same numbers on every architecture we support.
 SYS_OPENAT2: Final = 437
 SYS_LANDLOCK_CREATE_RULESET: Final = 444
@@ -56,7 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def openat2() -> Finding:
-    """Opens a path that climbs out of a folder: only a kernel that refuses it will do."""
+    """Open a path that climbs out of a folder: only a kernel that refuses it passes."""
     with tempfile.TemporaryDirectory() as folder:
         descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -73,7 +45,7 @@ def openat2() -> Finding:
 
 
 def _openat2(folder: int, path: bytes, how: bytes) -> int:
-    """The errno of the call, 0 where it succeeded."""
+    """Return the errno of the call, or 0 if it succeeded."""
     opened = _libc.syscall(SYS_OPENAT2, folder, path, how, len(how))
     if opened < 0:
         return ctypes.get_errno()
@@ -102,7 +74,7 @@ def seccomp(status_file: Path = Path("/proc/self/status")) -> Finding:
 
 
 def user_namespaces(sysctl: Path = Path("/proc/sys/kernel")) -> Finding:
-    """Makes one. Where that fails, names the switch that is known to forbid it."""
+    """Make a user namespace. If that fails, name the switch that is known to forbid it."""
     try:
         tried = subprocess.run(
             ["unshare", "--user", "--map-root-user", "true"],  # noqa: S607  the probe asks about the user's own PATH
@@ -126,23 +98,35 @@ def user_namespaces(sysctl: Path = Path("/proc/sys/kernel")) -> Finding:
     return missing(f"unshare fails: {reason[-1] if reason else tried.returncode}", _KERNEL_FIX)
 
 
+def parse_membership(text: str) -> dict[str, str]:
+    """Read ``/proc/self/cgroup``: the path in version 1 by controller, and in version 2 by an empty name."""
+    groups: dict[str, str] = {}
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        if colon:
+            groups |= dict.fromkeys(controllers.split(","), path)
+    return groups
+
+
 def cgroups(mount: Path = Path("/sys/fs/cgroup"), membership_file: Path = Path("/proc/self/cgroup")) -> Finding:
-    """Which of the controllers we limit whole process trees with may be used from here."""
+    """Find the controllers that limit whole process trees and may be used from here."""
     try:
-        membership = parse_membership(membership_file.read_text())
+        groups = parse_membership(membership_file.read_text())
     except OSError as error:
         return missing(f"{membership_file} is not readable: {error.strerror}", "mount /proc")
     fix = "delegate cpu, memory and pids to this user (systemd: Delegate=yes), or run as root"
-    if (mount / "cgroup.controllers").exists() and membership.unified is not None:
-        group = mount / membership.unified.lstrip("/")
+    unified = groups.pop("", None)
+    if (mount / "cgroup.controllers").exists() and unified is not None:
+        group = mount / unified.lstrip("/")
         listed = group / "cgroup.controllers"
         offered = listed.read_text().split() if listed.exists() else []
         usable = [name for name in WANTED_CONTROLLERS if name in offered and os.access(group, os.W_OK)]
         version = "v2"
     else:
-        places = {name: mount / name / path.lstrip("/") for name, path in membership.legacy.items()}
+        places = {name: mount / name / path.lstrip("/") for name, path in groups.items()}
         usable = [name for name in WANTED_CONTROLLERS if name in places and os.access(places[name], os.W_OK)]
-        version = "v1" if membership.legacy else "none"
+        version = "v1" if groups else "none"
     if len(usable) == len(WANTED_CONTROLLERS):
         return ok(f"cgroup {version}: {', '.join(usable)} writable")
     if usable:

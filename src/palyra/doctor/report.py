@@ -20,7 +20,7 @@ class Status(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a probe saw. ``evidence`` is a fact that was observed, ``fix`` what a person can do about it."""
+    """The result of a probe. ``evidence`` is a fact that was observed, ``fix`` what a person can do about it."""
 
     status: Status
     evidence: str
@@ -28,7 +28,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to the machine. ``required`` says that Palyra as built now does not work without a yes."""
+    """One question to the machine. ``required`` says that Palyra as built now does not work without it."""
 
     name: str
     purpose: str
@@ -71,7 +71,7 @@ def missing(evidence: str, fix: str) -> Finding:
 
 
 def examine(probes: Sequence[Probe]) -> Report:
-    """Asks every probe. One that breaks counts as a no, with what broke as its evidence."""
+    """Run every probe. One that breaks counts as missing, with the error as its evidence."""
     return Report(checks=tuple(_ask(probe) for probe in probes))
 
 

@@ -26,10 +26,10 @@ class Broken:
 
 async def test_where_no_probe_runs_nothing_counts_as_stopped(tmp_path: Path) -> None:
     sandbox = Broken()
-    told: list[tuple[SandboxTier, str, int, int]] = []
+    reported: list[tuple[SandboxTier, str, int, int]] = []
 
     def progress(tier: SandboxTier, attempt: Attempt, number: int, total: int) -> None:
-        told.append((tier, attempt.id, number, total))
+        reported.append((tier, attempt.id, number, total))
 
     report = await attack(
         (SandboxTier.C,),
@@ -43,7 +43,7 @@ async def test_where_no_probe_runs_nothing_counts_as_stopped(tmp_path: Path) -> 
     assert report.idle == (SandboxTier.C,)
     assert sandbox.closed
     assert os.listdir(tmp_path) == []
-    assert [number for *_, number, _ in told] == list(range(1, told[0][3] + 1))
+    assert [number for *_, number, _ in reported] == list(range(1, reported[0][3] + 1))
 
 
 def test_without_a_python_of_the_system_ours_is_taken_with_its_directories() -> None:

@@ -13,7 +13,7 @@ from palyra.doctor.report import Status
 
 @contextmanager
 def answering(reply: bytes) -> Iterator[tuple[int, list[bytes]]]:
-    """A server that takes one request and gives one reply."""
+    """Serve one request with one reply."""
     requests: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 

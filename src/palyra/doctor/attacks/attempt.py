@@ -20,7 +20,7 @@ class AttackClass(StrEnum):
 
 
 class Bait(StrEnum):
-    """What is laid out in the workspace for one attempt only."""
+    """Things in the workspace for one attempt only."""
 
     LINKS_OUT = "links_out"
     GHOST_LINK = "ghost_link"
@@ -29,10 +29,10 @@ class Bait(StrEnum):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """``c`` and ``b`` are the layers with which that tier promises to stop it, the foremost first.
+    """One escape attempt. ``c`` and ``b`` are the layers with which that tier promises to stop it, the foremost first.
 
-    ``None`` means that it is not tried there, an empty tuple that it is tried and nothing is promised: its result is
-    told but is no failure. A promise counts where at least one of its layers held, as the receipt has it;
+    ``None`` means that it is not tried there. An empty tuple means that it is tried and nothing is promised: its result
+    is reported but is no failure. A promise counts where at least one of its layers held, as the receipt has it;
     ``not_for_root`` names layers that do not bind the host's root user.
 
     Strings in ``arguments``, ``command`` and ``env`` may name bait as ``{secret}``. An attempt with a ``command`` runs
@@ -62,8 +62,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return self.c if tier is SandboxTier.C else self.b
 
 
-def filled(value: Any, names: dict[str, Any]) -> Any:
-    """The value with every ``{name}`` in its strings replaced; a string that is one name alone becomes that value."""
+def fill_names(value: Any, names: dict[str, Any]) -> Any:
+    """Replace every ``{name}`` in the value's strings. A string that is one name alone becomes that value."""
     if isinstance(value, str):
         if value.startswith("{") and value.endswith("}") and value[1:-1] in names:
             return names[value[1:-1]]
@@ -71,7 +71,7 @@ def filled(value: Any, names: dict[str, Any]) -> Any:
             value = value.replace("{" + name + "}", str(content))
         return value
     if isinstance(value, dict):
-        return {key: filled(each, names) for key, each in value.items()}
+        return {key: fill_names(each, names) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [filled(each, names) for each in value]
+        return [fill_names(each, names) for each in value]
     return value

@@ -33,7 +33,7 @@ GUARD_ATTEMPTS: Final = (
     Attempt(
         id="guards.environment_leak",
         kind=AttackClass.ENVIRONMENT,
-        title="find a variable of whoever started the sandbox",
+        title="find a variable of the process that started the sandbox",
         c=_ENVIRONMENT,
         b=_ENVIRONMENT,
         probe="environment",

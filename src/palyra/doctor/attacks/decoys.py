@@ -1,4 +1,8 @@
-"""Reads what an attempt left: processes by their name, files by their content and rights, a process's limits."""
+"""Bait around a workspace, and the traces that an attempt leaves on it.
+
+Everything is made fresh for one run and named by a random token: files outside the workspace, listeners on the host's
+loopback, a process to be attacked, shared memory, a variable, an open descriptor. Nothing else is ever a target.
+"""
 
 import contextlib
 import ctypes
@@ -18,8 +22,8 @@ from palyra.workspace.openat2 import hold
 MAX_COMPARED_BYTES: Final = 4096
 
 
-def survivors(comm: str) -> Iterator[str]:
-    """Processes by the name that the attacking program gave itself; its children have it too, also as zombies."""
+def find_survivors(comm: str) -> Iterator[str]:
+    """Find processes by the name that the attacking program gave itself; its children have it too, also as zombies."""
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -35,7 +39,7 @@ def limits_of(pid: int) -> str:
         return file.read()
 
 
-def touched(pid: int, limits: str) -> str:
+def find_touch(pid: int, limits: str) -> str:
     with contextlib.suppress(OSError):
         with open(f"/proc/{pid}/status") as file:
             tracer = next((line for line in file if line.startswith("TracerPid:")), "TracerPid:\t0")
@@ -46,12 +50,12 @@ def touched(pid: int, limits: str) -> str:
     return ""
 
 
-def listing(folder: str) -> Iterator[tuple[str, Any]]:
+def list_files(folder: str) -> Iterator[tuple[str, Any]]:
     for name in sorted(os.listdir(folder)):
-        yield name, described(f"{folder}/{name}")
+        yield name, describe(f"{folder}/{name}")
 
 
-def described(path: str) -> Any:
+def describe(path: str) -> Any:
     try:
         status = os.lstat(path)
         content = b""
@@ -70,8 +74,8 @@ def attributes(path: str) -> list[str]:
         return []
 
 
-def planted(workspace: str) -> Iterator[str]:
-    """What would harm outside if somebody used it: devices, programs with rights, dumped memory."""
+def find_planted(workspace: str) -> Iterator[str]:
+    """Find files that would do harm outside if a program used them: devices, programs with rights, dumped memory."""
     for folder, _, files in os.walk(workspace):
         for name in files:
             mode = os.lstat(f"{folder}/{name}").st_mode
@@ -85,14 +89,8 @@ def planted(workspace: str) -> Iterator[str]:
                 yield f"a core dump was left in the workspace: {name}"
 
 
-# Lays out bait around a workspace, and looks afterwards at what became of it.
-#
-# Everything is made fresh for this one run and named by a random token: files outside the workspace, listeners on the
-# host's loopback, a process to be attacked, shared memory, a variable, an open descriptor. Nothing else is ever a
-# target.
-
 _HOOK: Final = b"#!/bin/sh\nexit 0\n"
-# What a probe says that could send its signal, and how long who got it has to die.
+# The output of a probe that could send its signal, and the time that the victim has to die.
 _SIGNALLED: Final = b"signalled process"
 _DYING_SECONDS: Final = 5.0
 _PROTECTED_FILES: Final = {
@@ -122,7 +120,7 @@ time.sleep(float(sys.argv[4]))
 """
 
 
-class BaitScene:
+class BaitFolder:
     """Use as a context manager. ``reset`` before each attempt, ``traces`` after it."""
 
     def __init__(self, base: str, python: str) -> None:
@@ -209,7 +207,7 @@ class BaitScene:
         library.shmdt(ctypes.c_void_p(address))
 
     def names(self) -> dict[str, Any]:
-        """What ``{name}`` stands for in the attempts' arguments."""
+        """Return the values for ``{name}`` in the attempts' arguments."""
         self._start_victim()
         return self._names | {
             "token": self.token,
@@ -228,9 +226,9 @@ class BaitScene:
         }
 
     def _start_victim(self) -> None:
-        """One that was touched is replaced by a fresh one, so that no attempt is blamed for another."""
+        """Replace a victim that was touched, so that no attempt is blamed for another."""
         if self._victim is not None and self._victim.poll() is None:
-            if not touched(self._victim.pid, self._victim_limits):
+            if not find_touch(self._victim.pid, self._victim_limits):
                 return
             self._end_victim()
         self._victim = subprocess.Popen(
@@ -256,19 +254,19 @@ class BaitScene:
             self._victim.wait()
 
     def reset(self, bait: frozenset[Bait], probes: str) -> None:
-        """A workspace and a neighbourhood as if nothing had been tried yet."""
+        """Restore the workspace and everything around it to the state before any attempt."""
         for path in (self.workspace, self.outside):
             for name in os.listdir(path):
                 _remove(f"{path}/{name}")
         self._fill_outside()
         self._fill_workspace(bait, probes)
-        self._drain()
-        self._before = dict(listing(self.outside))
+        tuple(self._drain_listeners())
+        self._before = dict(list_files(self.outside))
         self._protected = dict(self._protected_now())
         self._start_victim()
 
     def _compiled(self, probes: str) -> str:
-        """The probes as the interpreter inside wants them: to compile them takes it longer than to run one."""
+        """Compile the probes for the interpreter inside: that takes it longer than to run one."""
         made = f"{self.scratch}/probes"
         if not os.path.exists(made):
             shutil.copytree(probes, made, ignore=shutil.ignore_patterns("__pycache__"))
@@ -277,7 +275,7 @@ class BaitScene:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                # Not this process's own, which another scene may be changing at this moment.
+                # Not this process's own, which the other tier's run may be changing at this moment.
                 env={},
                 check=False,
             )
@@ -324,13 +322,13 @@ class BaitScene:
                 os.chmod(f"{self.workspace}/{name}", 0o700)
 
     def traces(self, output: bytes) -> tuple[str, ...]:
-        """Everything that should not be there after an attempt."""
-        return tuple(self._seen(output))
+        """Describe everything that should not be there after an attempt."""
+        return tuple(self._find_traces(output))
 
-    def _seen(self, output: bytes) -> Iterator[str]:
+    def _find_traces(self, output: bytes) -> Iterator[str]:
         if self.token.encode() in output:
             yield "the secret came out"
-        after = dict(listing(self.outside))
+        after = dict(list_files(self.outside))
         for name in sorted(self._before.keys() | after.keys()):
             if self._before.get(name) != after.get(name):
                 what = "appeared" if name not in self._before else "is gone" if name not in after else "was changed"
@@ -339,16 +337,16 @@ class BaitScene:
         for name in sorted(self._protected.keys() | protected.keys()):
             if self._protected.get(name) != protected.get(name):
                 yield f"protected {name} changed"
-        yield from planted(self.workspace)
-        yield from self._drain()
+        yield from find_planted(self.workspace)
+        yield from self._drain_listeners()
         if self._victim is not None and self._victim_ended(_SIGNALLED in output):
             yield "the host's process was ended"
-        elif self._victim is not None and (seen := touched(self._victim.pid, self._victim_limits)):
+        elif self._victim is not None and (seen := find_touch(self._victim.pid, self._victim_limits)):
             yield seen
-        yield from survivors(self.comm)
+        yield from find_survivors(self.comm)
 
     def _victim_ended(self, expected: bool) -> bool:
-        """A process that was killed is not dead at once, on a busy machine."""
+        """Tell whether the victim ended. A killed process is not dead at once on a busy machine."""
         if self._victim is None:
             return False
         if expected:
@@ -357,16 +355,13 @@ class BaitScene:
         return self._victim.poll() is not None
 
     def _protected_now(self) -> Iterator[tuple[str, Any]]:
-        yield from ((name, described(f"{self.workspace}/{name}")) for name in _PROTECTED_FILES)
+        yield from ((name, describe(f"{self.workspace}/{name}")) for name in _PROTECTED_FILES)
         for folder in (".git", "vendor/.git", "d/" * 80 + ".git"):
             with contextlib.suppress(OSError):
                 for name in os.listdir(f"{self.workspace}/{folder}/hooks"):
                     yield f"{folder[-PATH_CHARS_SHOWN:]}/hooks/{name}", True
 
-    def _drain(self) -> Iterator[str]:
-        return iter(tuple(self._arrived()))
-
-    def _arrived(self) -> Iterator[str]:
+    def _drain_listeners(self) -> Iterator[str]:
         for name, listener in (*self._streams.items(), ("the unix socket outside", self._path_socket)):
             while listener is not None:
                 try:
@@ -384,7 +379,7 @@ class BaitScene:
                 yield "the host's UDP socket got a datagram"
 
     def knock(self) -> bool:
-        """Whether something listens on the host's loopback where a program inside was told to listen."""
+        """Tell whether a program inside listens on the host's loopback, at the port that its order names."""
         try:
             with socket.create_connection(("127.0.0.1", self._free_port), timeout=1):
                 return True
@@ -401,7 +396,7 @@ _LOADERS: Final = (
 
 
 def _handle_of(path: str) -> str:
-    """struct file_handle of a file in hexadecimal, or nothing where the file system has none."""
+    """Return the struct file_handle of a file in hexadecimal, empty if the file system has none."""
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "name_to_handle_at"):
         return ""

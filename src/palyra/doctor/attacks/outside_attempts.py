@@ -50,7 +50,7 @@ PROCESS_ATTEMPTS: Final = (
     _process(
         "command_line", "read the command line of a process of the host", "read", paths=["/proc/{victim}/cmdline"]
     ),
-    _process("end_keeper", "end whoever watches over the sandbox", "end_keeper", runner="{runner}"),
+    _process("end_keeper", "end the supervisor of the sandbox", "end_supervisor", runner="{runner}"),
     _process(
         "change_user",
         "become another user",

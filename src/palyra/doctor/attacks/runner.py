@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from palyra.doctor.attacks.attempt import Attempt, filled
+from palyra.doctor.attacks.attempt import Attempt, fill_names
 from palyra.doctor.attacks.catalogue import attempts_in
-from palyra.doctor.attacks.decoys import PROTECTED_NAMES, BaitScene, survivors
+from palyra.doctor.attacks.decoys import PROTECTED_NAMES, BaitFolder, find_survivors
 from palyra.doctor.attacks.verdict import Answer, AttackReport, NotAttacked, Observed, Verdict, judge, not_tried
 from palyra.errors import PalyraError
 from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome
@@ -28,7 +28,7 @@ from palyra.sandbox.running_process import Sink
 SYSTEM_PYTHON: Final = "/usr/bin/python3"
 # Longer than any attempt takes by itself.
 ATTEMPT_TIMEOUT_MS: Final = 15_000
-# How long a process that is being killed may still show: the kernel takes its time with large ones.
+# How long a killed process may still show: the kernel takes its time with large ones.
 SETTLE_LOOKS: Final = 25
 SETTLE_STEP_SECONDS: Final = 0.02
 _HELLO: Final = "hello"
@@ -38,15 +38,15 @@ Progress = Callable[[SandboxTier, Attempt, int, int], None]
 
 
 class Sandbox(Protocol):
-    """What the attempts are made through: the real runner, or in tests something that holds less."""
+    """The runner of the attempts: the real one, or in tests one that holds less."""
 
     async def run_constrained_process(
         self, profile: SandboxProfile, command: ProcessCommand, *, sink: Sink | None = None
     ) -> ProcessOutcome:
-        """The outcome of one program, or one of the sandbox's errors."""
+        """Run one program, or raise one of the sandbox's errors."""
 
     async def close(self) -> None:
-        """Ends what the runner keeps ready."""
+        """End what the runner keeps ready."""
 
 
 class Python(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,22 +71,22 @@ async def attack(
     sandbox: Callable[[str], Sandbox] = lambda scratch: ProcessRunner(RunnerSettings(scratch=scratch)),
     base: str | None = None,
 ) -> AttackReport:
-    """``protected_names`` are the user's own; the names that serve as bait are protected besides."""
+    """Make all attempts. ``protected_names`` are the user's own; the names that serve as bait are protected too."""
     if sys.platform != "linux":
         raise NotAttacked("the attempts are made for Linux", hint="run it where the sandbox runs")
     since = time.monotonic()
     python = find_python()
 
     async def one(tier: SandboxTier) -> list[Verdict]:
-        with _folder(base) as folder, BaitScene(folder, python.program) as scene:
-            runner = sandbox(scene.scratch)
+        with _folder(base) as folder, BaitFolder(folder, python.program) as bait:
+            runner = sandbox(bait.scratch)
             try:
-                attacker = Attacker(scene, runner, python, (*PROTECTED_NAMES, *protected_names))
+                attacker = Attacker(bait, runner, python, (*PROTECTED_NAMES, *protected_names))
                 return await attacker.make(tier, tuple(filter(choose, attempts_in(tier))), progress)
             finally:
                 await runner.close()
 
-    # Each tier has a scene of its own, so that what one of them lets through is never blamed on the other.
+    # Each tier has bait of its own, so that what one of them lets through is never blamed on the other.
     async with asyncio.TaskGroup() as together:
         working = [together.create_task(one(tier)) for tier in tiers]
     verdicts = tuple(verdict for task in working for verdict in task.result())
@@ -94,8 +94,8 @@ async def attack(
 
 
 class Attacker:
-    def __init__(self, scene: BaitScene, runner: Sandbox, python: Python, protected: tuple[str, ...]) -> None:
-        self.scene = scene
+    def __init__(self, bait: BaitFolder, runner: Sandbox, python: Python, protected: tuple[str, ...]) -> None:
+        self.bait = bait
         self.runner = runner
         self.python = python
         self.protected = tuple(dict.fromkeys(protected))
@@ -115,7 +115,7 @@ class Attacker:
         return verdicts
 
     async def _speechless(self, tier: SandboxTier) -> str:
-        """Why the attacking program cannot even say hello in this tier; nothing where it can."""
+        """Run the attacking program once. Returns why it cannot run in this tier, empty if it can."""
         greeting = Attempt(id=_HELLO, kind=attempts_in(tier)[0].kind, title=_HELLO, c=(), b=(), probe=_HELLO)
         seen = await self.observe(tier, greeting)
         if seen.refused:
@@ -125,18 +125,18 @@ class Attacker:
         return ""
 
     async def observe(self, tier: SandboxTier, attempt: Attempt) -> Observed:
-        """Makes one attempt in a fresh scene and tells what was seen."""
-        await asyncio.to_thread(self.scene.reset, attempt.bait, self.probes)
-        names = self.scene.names()
+        """Make one attempt against fresh bait and collect what it left."""
+        await asyncio.to_thread(self.bait.reset, attempt.bait, self.probes)
+        names = self.bait.names()
         profile, command = self._profile(tier, attempt), self._command(attempt, names)
         knocked = False
 
-        def heard(_stream: str, chunk: bytes) -> None:
+        def on_output(_stream: str, chunk: bytes) -> None:
             nonlocal knocked
             if b'"ready"' in chunk:
-                knocked = self.scene.knock()
+                knocked = self.bait.knock()
 
-        sink = heard if attempt.probe == _LISTENS else None
+        sink = on_output if attempt.probe == _LISTENS else None
         error: PalyraError | None = None
         outcome: ProcessOutcome | None
         try:
@@ -145,7 +145,7 @@ class Attacker:
             error, outcome = raised, getattr(raised, "outcome", None)
         await self._settle()
         output = b"" if outcome is None else outcome.stdout + outcome.stderr
-        traces = await asyncio.to_thread(self.scene.traces, output)
+        traces = await asyncio.to_thread(self.bait.traces, output)
         if knocked:
             traces = (*traces, "the host reached a listener inside")
         return Observed(
@@ -159,45 +159,44 @@ class Attacker:
         )
 
     async def _settle(self) -> None:
-        """Nothing tells when a process of another tree is gone, so it is looked for a few times."""
+        """Look for left processes a few times: no notification tells when one of another tree is gone."""
         for _ in range(SETTLE_LOOKS):
-            if not any(survivors(self.scene.comm)):
+            if not any(find_survivors(self.bait.comm)):
                 return
             await asyncio.sleep(SETTLE_STEP_SECONDS)
 
     def _profile(self, tier: SandboxTier, attempt: Attempt) -> SandboxProfile:
-        appearing = AppearingProtected.MOVE_ASIDE if attempt.move_aside else AppearingProtected.KEEP
         return SandboxProfile(
-            workspace_root=self.scene.workspace,
+            workspace_root=self.bait.workspace,
             tier=tier,
             protected_names=self.protected,
             limits=msgspec.convert({"timeout_ms": ATTEMPT_TIMEOUT_MS, **attempt.limits}, SandboxLimits),
             allow_interpreters=not attempt.command,
-            appearing_protected=appearing,
+            appearing_protected=AppearingProtected.MOVE_ASIDE if attempt.move_aside else AppearingProtected.KEEP,
             tool_roots=self.python.roots,
         )
 
     def _command(self, attempt: Attempt, names: dict[str, Any]) -> ProcessCommand:
-        env = tuple((name, str(filled(value, names))) for name, value in attempt.env)
+        env = tuple((name, str(fill_names(value, names))) for name, value in attempt.env)
         if attempt.command:
-            program, *args = (str(filled(word, names)) for word in attempt.command)
+            program, *args = (str(fill_names(word, names)) for word in attempt.command)
             return ProcessCommand(command=program, args=tuple(args), env=env)
         order = {
-            **filled(attempt.arguments, names),
+            **fill_names(attempt.arguments, names),
             "probe": attempt.probe,
-            "comm": self.scene.comm,
+            "comm": self.bait.comm,
             "calls": self.calls,
         }
         return ProcessCommand(
             command=self.python.program,
-            args=("-I", "-S", f"{self.scene.workspace}/probes/start.py"),
+            args=("-I", "-S", f"{self.bait.workspace}/probes/start.py"),
             env=env,
             stdin=json.dumps(order).encode(),
         )
 
 
 def _answer(output: bytes) -> Answer | None:
-    """The last line that is one. A probe that was flooded out or killed has none."""
+    """Read the last line that is an answer. A probe that was flooded out or killed has none."""
     for line in reversed(output[-8192:].splitlines()):
         try:
             return msgspec.json.decode(line, type=Answer)

@@ -1,7 +1,7 @@
-"""What came of an attempt, judged from what was seen outside and from what the attacking program says itself.
+"""The verdict on an attempt, from what is seen outside and from what the attacking program prints.
 
 A success that either of them shows is a success. An attempt counts as stopped only where something says that it was
-made and stopped: an attacking program that ends without a word proves nothing.
+made and stopped: an attacking program that ends without an answer proves nothing.
 """
 
 from collections import Counter
@@ -111,18 +111,18 @@ def _result(attempt: Attempt, observed: Observed) -> tuple[Result, str]:
     if attempt.command and observed.exit_code is not None:
         return Result.NOT_BLOCKED, f"the command was started (exit code {observed.exit_code})"
     ended = f"exit code {observed.exit_code}" if observed.signal is None else f"signal {observed.signal}"
-    return Result.NOT_APPLICABLE, f"the attacking program ended without a word ({ended})"
+    return Result.NOT_APPLICABLE, f"the attacking program ended without an answer ({ended})"
 
 
 def _signal(observed: Observed) -> int | None:
-    """bubblewrap ends as shells do: with 128 and the number of the signal that ended its program."""
+    """Return the signal that ended the program. bubblewrap adds 128 to its number, as shells do."""
     if observed.signal is not None or observed.exit_code is None or observed.exit_code <= _SIGNAL_BASE:
         return observed.signal
     return observed.exit_code - _SIGNAL_BASE
 
 
 def _binding(attempt: Attempt, tier: SandboxTier, observed: Observed, *, root: bool) -> Layers:
-    """The layers of the promise that were in force for this run."""
+    """Select the layers of the promise that were in force for this run."""
     asked = attempt.promise(tier) or ()
     usable = tuple(layer for layer in asked if not (root and layer in attempt.not_for_root))
     if observed.held is None:
@@ -145,9 +145,6 @@ def _layer(attempt: Attempt, tier: SandboxTier, observed: Observed, binding: Lay
     return asked[0] if asked else "not promised"
 
 
-# The list of verdicts, what they come to, and the error that makes a success known.
-
-
 class Escaped(Failed):
     """An attempt that a tier promises to stop succeeded on this machine."""
 
@@ -156,7 +153,7 @@ class Escaped(Failed):
 
 
 class NotAttacked(Unavailable):
-    """A tier in which nothing at all could be tried is no tier that held."""
+    """Nothing at all could be tried in a tier: that does not show that it held."""
 
     code = "doctor.not_attacked"
     hint = "`palyra doctor` shows what this machine lacks"
@@ -210,7 +207,7 @@ class AttackReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def idle(self) -> tuple[SandboxTier, ...]:
-        """Tiers in which nothing at all was tried."""
+        """List tiers in which nothing at all was tried."""
         return tuple(
             count.tier for count in self.counts() if not count.blocked + count.not_blocked + count.not_promised
         )
@@ -225,7 +222,7 @@ class AttackReport(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def raise_if_escaped(self) -> None:
-        """Raises for successes first; then for a tier in which nothing was tried."""
+        """Raise for successes first; then for a tier in which nothing was tried."""
         if self.escapes:
             names = ", ".join(f"{each.id} (tier {each.tier})" for each in self.escapes)
             count = len(self.escapes)

@@ -1,4 +1,4 @@
-"""Raw system calls for the attacking program, and how an attempt says what came of it.
+"""Raw system calls for the attacking program, and the ways in which an attempt ends.
 
 A probe that returns has got through, and what it returns is the evidence. ``OSError`` and ``Blocked`` mean that it was
 stopped, ``NotApplicable`` that there was nothing here to try.
@@ -39,7 +39,7 @@ def number_of(order: Order, name: str) -> int:
 
 
 def call(number: int, *arguments: Any) -> int:
-    """The result, or OSError. Every argument is passed at full width."""
+    """Make a system call, or raise OSError. Every argument is passed at full width."""
     passed = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
     ctypes.set_errno(0)
     result = int(libc.syscall(ctypes.c_long(number), *passed))
@@ -49,7 +49,7 @@ def call(number: int, *arguments: Any) -> int:
 
 
 def raw_arguments(spelled: list[Any]) -> list[Any]:
-    """Numbers as they are, text as a path or name, ``{"hex": …}`` as a buffer, ``null`` as no pointer."""
+    """Convert text to a path or name, ``{"hex": …}`` to a buffer and ``null`` to no pointer. Numbers stay."""
     made: list[Any] = []
     for each in spelled:
         if isinstance(each, str):
@@ -63,7 +63,7 @@ def raw_arguments(spelled: list[Any]) -> list[Any]:
 
 
 def in_child(action: Any) -> int:
-    """Runs something in a forked child that always ends at once; gives its wait status."""
+    """Run something in a forked child that always ends at once, and return its wait status."""
     child = os.fork()
     if child == 0:
         try:

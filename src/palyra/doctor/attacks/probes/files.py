@@ -7,7 +7,7 @@ import shutil
 import stat
 from collections.abc import Callable
 
-from .calls import Blocked, NotApplicable, Order, call, libc, number_of
+from .calls import Blocked, NotApplicable, Order, call, fail, libc, number_of
 
 SIGNATURE = b"escaped\n"
 RENAME_EXCHANGE = 2
@@ -15,24 +15,23 @@ AT_FDCWD = -100
 
 
 def read(order: Order) -> str:
-    """The first of the paths that can be read gives its content away."""
     return first_of(order["paths"], lambda path: open(path, "rb").read(200).decode("utf-8", "replace"))
 
 
 def first_of(paths: list[str], action: Callable[[str], str]) -> str:
-    """The first that works. Otherwise the first refusal that says more than that nothing is there."""
-    told = OSError(errno.ENOENT, "there was no such path")
+    """Try each path and return the first success, or raise the first refusal other than that the path is missing."""
+    refusal = OSError(errno.ENOENT, "there was no such path")
     for path in paths:
         try:
             return f"{path}: {action(path)}"
         except OSError as error:
-            if told.errno == errno.ENOENT:
-                told = error
-    raise told
+            if refusal.errno == errno.ENOENT:
+                refusal = error
+    raise refusal
 
 
 def open_for_writing(order: Order) -> str:
-    """Only opens: nothing is ever written to a file of the system."""
+    """Open and write nothing: no file of the system is ever changed."""
 
     def opened(path: str) -> str:
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
@@ -86,13 +85,12 @@ def exchange(order: Order) -> str:
     os.mkdir("other")
     old, new = (ctypes.c_char_p(name.encode()) for name in (order["path"], "other"))
     if libc.renameat2(AT_FDCWD, old, AT_FDCWD, new, RENAME_EXCHANGE) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise fail("renameat2")
     return f"{order['path']} and another directory changed places"
 
 
 def replace_parent(order: Order) -> str:
-    """Makes a directory with a config of its own and moves it over the real one."""
+    """Make a directory with a config of its own and move it over the real one."""
     os.makedirs("fresh/hooks")
     with open("fresh/config", "wb") as file:
         file.write(SIGNATURE)
@@ -110,7 +108,7 @@ def unlink(order: Order) -> str:
 
 
 def hard_link(order: Order) -> str:
-    """A second name in the workspace for a file that may not be read, or not be written."""
+    """Make a second name in the workspace for a file that may not be read, or not be written."""
     os.link(order["path"], "alias")
     with open("alias", "r+b") as file:
         content = file.read(200)
@@ -127,15 +125,15 @@ def new_symlink(order: Order) -> str:
 
 
 def reopen(order: Order) -> str:
-    """Holds the file without the right to write and asks for that right through /proc."""
-    held = os.open(order["path"], os.O_PATH)
-    writing = os.open(f"/proc/self/fd/{held}", os.O_WRONLY)
+    """Hold the file without the right to write and request that right through /proc."""
+    descriptor = os.open(order["path"], os.O_PATH)
+    writing = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY)
     os.write(writing, SIGNATURE)
     return f"reopened {order['path']} for writing"
 
 
 def inherited(order: Order) -> str:
-    """Everything that came with the process and is not one of the three standard descriptors."""
+    """Read every descriptor that came with the process beside the three standard ones."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         number = int(name)
@@ -154,7 +152,7 @@ def inherited(order: Order) -> str:
 
 
 def init_descriptors(order: Order) -> str:
-    """What the process that watches over this one holds open, which may lead to the old root."""
+    """Read through the descriptors of the process that supervises this one, which may lead to the old root."""
     watcher = 1 if os.getppid() == 0 else os.getppid()
     seen = os.listdir(f"/proc/{watcher}/fd")
     paths = [f"/proc/{watcher}/fd/{name}" for name in seen]
@@ -176,7 +174,7 @@ def init_descriptors(order: Order) -> str:
 
 
 def parents(order: Order) -> str:
-    """Climbs from a directory that was moved while it was the working directory."""
+    """Climb from a directory that was moved while it was the working directory."""
     os.makedirs("climb/er", exist_ok=True)
     os.chdir("climb/er")
     os.rename("../../climb", "../../fallen")
@@ -189,7 +187,7 @@ def device(order: Order) -> str:
 
 
 def setuid(order: Order) -> str:
-    """A file that runs as its owner for whoever starts it outside."""
+    """Make a file that runs as its owner for any user who starts it outside."""
     way = order["way"]
     shutil.copyfile("/usr/bin/id" if os.path.exists("/usr/bin/id") else "/bin/ls", "plant")
     if way == "chmod":
@@ -224,7 +222,7 @@ def setuid(order: Order) -> str:
 
 
 def capability(order: Order) -> str:
-    """A file whose capabilities make whoever starts it outside as strong as root: here, to bind low ports."""
+    """Make a file whose capabilities make any user who starts it outside as strong as root: here, to bind low ports."""
     shutil.copyfile("/usr/bin/id" if os.path.exists("/usr/bin/id") else "/bin/ls", "plant")
     value = (0x02000001).to_bytes(4, "little") + (1 << 10).to_bytes(4, "little") + bytes(12)
     os.setxattr("plant", "security.capability", value)
@@ -237,7 +235,7 @@ def give_away(order: Order) -> str:
 
 
 def plant_by_rename(order: Order) -> str:
-    """Makes the hook under a harmless name and moves its directory into place."""
+    """Make the hook under a harmless name and move its directory into place."""
     os.makedirs("vendor/harmless/hooks")
     with open("vendor/harmless/hooks/post-checkout", "wb") as file:
         file.write(SIGNATURE)
@@ -248,8 +246,7 @@ def plant_by_rename(order: Order) -> str:
 def mount_over(order: Order) -> str:
     target = ctypes.c_char_p(order["path"].encode())
     if libc.mount(b"none", target, b"tmpfs", 0, None) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise fail("mount")
     libc.umount2(target, 2)
     return f"mounted over {order['path']}"
 
@@ -257,20 +254,18 @@ def mount_over(order: Order) -> str:
 def remount_writable(order: Order) -> str:
     ms_remount, ms_bind = 32, 4096
     if libc.mount(None, ctypes.c_char_p(order["path"].encode()), None, ms_remount | ms_bind, None) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise fail("mount")
     return write(order)
 
 
 def unmount(order: Order) -> str:
     if libc.umount2(ctypes.c_char_p(order["path"].encode()), 2) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise fail("umount2")
     return write(order)
 
 
 def file_handle(order: Order) -> str:
-    """Opens a file by the kernel's own number for it, from any descriptor on the same file system."""
+    """Open a file by the kernel's own number for it, from any descriptor on the same file system."""
     handle = bytes.fromhex(order["handle"])
     if not handle:
         raise NotApplicable("this file system has no handles")
@@ -282,7 +277,7 @@ def file_handle(order: Order) -> str:
 
 
 def nothing(order: Order) -> str:
-    """The attack is in the workspace itself; the program only has to be started."""
+    """Do nothing: the attack is in the workspace itself, and the program only has to be started."""
     raise Blocked("the program ran in the prepared workspace")
 
 

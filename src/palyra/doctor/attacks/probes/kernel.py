@@ -17,6 +17,7 @@ from .calls import (
     NotApplicable,
     Order,
     call,
+    fail,
     in_child,
     libc,
     number_of,
@@ -30,7 +31,7 @@ INVISIBLE = (errno.ESRCH, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.ESOCK
 
 
 def syscall(order: Order) -> str:
-    """One call. Where success would do harm its arguments make it fail: the errno tells how far it got."""
+    """Make one call. If success would do harm, its arguments make it fail: the errno tells how far it got."""
     name = order["call"]
     number = number_of(order, name)
     try:
@@ -44,7 +45,7 @@ def syscall(order: Order) -> str:
 
 
 def new_user_namespace(order: Order) -> str:
-    """clone and clone3 with a namespace flag: the child ends at once."""
+    """Call clone or clone3 with a namespace flag. The child ends at once."""
     if order["call"] == "clone3":
         record = struct.pack("8Q", CLONE_NEWUSER, 0, 0, 0, signal.SIGCHLD, 0, 0, 0)
         pointer = ctypes.create_string_buffer(record, len(record))
@@ -58,10 +59,9 @@ def new_user_namespace(order: Order) -> str:
 
 
 def mount_in_new_namespace(order: Order) -> str:
-    """The classic: a nested user namespace gives back the right to mount."""
+    """Mount in a nested user namespace, which gives back the right to mount."""
     if libc.unshare(CLONE_NEWUSER | 0x00020000) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise fail("unshare")
     if libc.mount(b"none", b"/tmp", b"tmpfs", 0, None) != 0:
         raise Blocked("a namespace was made, but not the mount in it")
     return "mounted in a nested namespace"
@@ -81,7 +81,7 @@ def trace_child(order: Order) -> str:
 
 
 def compat_entry(order: Order) -> str:
-    """getpid by int 0x80: the calls of 32-bit programs have other numbers, which a filter could overlook."""
+    """Call getpid by int 0x80: the calls of 32-bit programs have other numbers, which a filter could overlook."""
     if platform.machine() != "x86_64":
         raise NotApplicable("only x86-64 has this way in")
     code = bytes((0x53, 0xB8, 20, 0, 0, 0, 0xCD, 0x80, 0x5B, 0xC3))
@@ -116,10 +116,10 @@ def x32_entry(order: Order) -> str:
 
 
 def terminal(order: Order) -> str:
-    """Puts a character into the input of a terminal: of an own one where there is one, else of what is there."""
+    """Put a character into the input of a terminal: of an own one, or else of standard input."""
     number = int(order["request"])
     try:
-        keeper, user = os.openpty()
+        primary, user = os.openpty()
     except OSError:
         user = 0
     else:
@@ -133,7 +133,7 @@ def terminal(order: Order) -> str:
                 os._exit(min(error.errno or 0, 250))
             os._exit(0)
         status = os.waitpid(child, 0)[1]
-        os.close(keeper)
+        os.close(primary)
         result = os.WEXITSTATUS(status)
         if result == 0:
             return "a character was put into a terminal's input"
@@ -161,20 +161,20 @@ def socket_family(order: Order) -> str:
 
 
 def network_settings(order: Order) -> str:
-    """Asks to change an interface that does not exist: whoever may not change any is told so first."""
+    """Request a change of an interface that does not exist: the kernel checks the right to change any first."""
     link = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0x7FFFFFFF, 0, 0)
     header = struct.pack("=IHHII", 16 + len(link), 19, 1 | 4, 1, 0)
-    with socket.socket(16, socket.SOCK_RAW, 0) as asking:
-        asking.settimeout(2)
-        asking.sendto(header + link, (0, 0))
-        (answer,) = struct.unpack_from("=i", asking.recv(4096), 16)
+    with socket.socket(16, socket.SOCK_RAW, 0) as client:
+        client.settimeout(2)
+        client.sendto(header + link, (0, 0))
+        (answer,) = struct.unpack_from("=i", client.recv(4096), 16)
     if -answer in REFUSED:
         raise OSError(-answer, os.strerror(-answer))
     return f"the request was carried out, as far as it went ({errno.errorcode.get(-answer, answer)})"
 
 
 def core_dump(order: Order) -> str:
-    """The memory of a crashed program must not be written anywhere, nor handed to a program of the host."""
+    """Crash a child. Its memory must not be written anywhere, nor handed to a program of the host."""
 
     def crash() -> int:
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -187,7 +187,7 @@ def core_dump(order: Order) -> str:
 
 
 def privileged_program(order: Order) -> str:
-    """Starts a setuid program of root's. Only one that got no new rights obeys LD_DEBUG, and then does nothing."""
+    """Start a setuid program of root's. Only one that got no new rights obeys LD_DEBUG, and then does nothing."""
     candidates = ("/usr/bin/su", "/bin/su", "/usr/bin/passwd", "/usr/bin/mount", "/bin/mount", "/usr/bin/newgrp")
     program = next((path for path in candidates if os.path.exists(path) and os.stat(path).st_mode & 0o4000), None)
     if program is None:
@@ -199,8 +199,8 @@ def privileged_program(order: Order) -> str:
             os.dup2(writing, number)
         os.execve(program, [program, "--version"], {"LD_DEBUG": "help"})  # noqa: S606  no shell is wanted
     os.close(writing)
-    with os.fdopen(reading, "rb") as said:
-        obeyed = b"LD_DEBUG" in said.read()
+    with os.fdopen(reading, "rb") as output:
+        obeyed = b"LD_DEBUG" in output.read()
     os.waitpid(child, 0)
     with open("/proc/self/status") as status:
         fields = dict(line.split(":\t", 1) for line in status if ":\t" in line)

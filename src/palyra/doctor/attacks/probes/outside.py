@@ -10,7 +10,7 @@ import struct
 import time
 from collections.abc import Callable
 
-from .calls import Blocked, NotApplicable, Order, call, libc, number_of
+from .calls import Blocked, NotApplicable, Order, call, fail, libc, number_of
 
 MSG_FASTOPEN = 0x20000000
 IPPROTO_MPTCP = 262
@@ -53,8 +53,8 @@ def victim_memory_file(order: Order) -> str:
 
 
 def victim_descriptor(order: Order) -> str:
-    held = os.pidfd_open(order["victim"])
-    stolen = call(number_of(order, "pidfd_getfd"), held, order["victim_descriptor"], 0)
+    descriptor = os.pidfd_open(order["victim"])
+    stolen = call(number_of(order, "pidfd_getfd"), descriptor, order["victim_descriptor"], 0)
     return f"took a descriptor: {os.pread(stolen, 200, 0).decode('utf-8', 'replace')}"
 
 
@@ -64,7 +64,7 @@ def victim_limits(order: Order) -> str:
 
 
 def see_processes(order: Order) -> str:
-    """Looks for the victim among the processes, by its secret name."""
+    """Look for the victim among the processes, by its secret name."""
     seen = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -77,22 +77,22 @@ def see_processes(order: Order) -> str:
     raise Blocked(f"{seen} processes are visible, the host's are not among them")
 
 
-def end_keeper(order: Order) -> str:
-    """Kills whoever started this, so that nobody is left to end it; what is left behind is seen outside."""
+def end_supervisor(order: Order) -> str:
+    """Kill the supervisor, so that no process is left to end this one. What is left behind is seen outside."""
     parent = os.getppid()
     if parent <= 1 or parent == order["runner"]:
-        raise Blocked("whoever started this is out of sight")
+        raise Blocked("the process that started this is out of sight")
     if os.fork() == 0:
         os.setsid()
         time.sleep(LINGER_SECONDS)
         os._exit(0)
     os.kill(parent, signal.SIGKILL)
     time.sleep(0.5)
-    return f"ended process {parent}, which watched over this one"
+    return f"ended process {parent}, the supervisor of this one"
 
 
 def change_user(order: Order) -> str:
-    """Another user's process may not be ended by this one's; what is left behind is seen outside."""
+    """Leave a process of another user behind, which this one's may not end. It is seen outside."""
     child = os.fork()
     if child == 0:
         try:
@@ -113,13 +113,12 @@ def shared_memory(order: Order) -> str:
     libc.shmat.restype = ctypes.c_void_p
     address = libc.shmat(order["shm"], None, 0o10000)
     if address in (None, ctypes.c_void_p(-1).value):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise fail("shmat")
     return f"attached shared memory: {ctypes.string_at(address, 64).decode('utf-8', 'replace')}"
 
 
 def _short_path(path: str) -> str:
-    """The same socket by way of a descriptor of its folder: a socket's own path may have no more than 107 bytes."""
+    """Name the same socket by a descriptor of its folder: a socket's own path may have no more than 107 bytes."""
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
     return f"/proc/self/fd/{folder}/{os.path.basename(path)}"
 
@@ -135,7 +134,7 @@ def connect_unix(order: Order) -> str:
 
 
 def connect_tcp(order: Order) -> str:
-    """One listener of the host, by an ordinary connection or by a way around what watches ordinary ones."""
+    """Connect to one listener of the host, by an ordinary connection or by one that Landlock overlooks."""
     way = order["way"]
     family = socket.AF_INET6 if way == "ipv6" else socket.AF_INET
     host = "::1" if way == "ipv6" else "127.0.0.1"
@@ -159,14 +158,14 @@ def connect_tcp(order: Order) -> str:
 
 
 def send_udp(order: Order) -> str:
-    """Whether it arrived is seen outside: sending into one's own empty network succeeds too."""
+    """Send a datagram. Its arrival is seen outside: sending into one's own empty network succeeds too."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.sendto(order["token"].encode(), ("127.0.0.1", order["port"]))
     raise Blocked("a datagram was sent; nobody of the host received it")
 
 
 def listen_tcp(order: Order) -> str:
-    """Whether it can be reached from the host is seen outside."""
+    """Listen on loopback. A connection from the host is seen outside."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
         server.bind(("127.0.0.1", order["free_port"]))
         server.listen(1)
@@ -182,9 +181,9 @@ def listen_tcp(order: Order) -> str:
 def routes(order: Order) -> str:
     for family, address in NOWHERE:
         try:
-            with socket.socket(family, socket.SOCK_DGRAM) as asking:
-                asking.connect((address, 9))
-                return f"there is a route to {address} from {asking.getsockname()[0]}"
+            with socket.socket(family, socket.SOCK_DGRAM) as client:
+                client.connect((address, 9))
+                return f"there is a route to {address} from {client.getsockname()[0]}"
         except OSError as error:
             last = error
     raise last
@@ -203,7 +202,7 @@ def interfaces(order: Order) -> str:
 
 
 def resolver(order: Order) -> str:
-    """Whether a packet to any name server that is configured here would have a way out. None is sent."""
+    """Look for a route to any name server that is configured here. No packet is sent."""
     servers = []
     with open("/etc/resolv.conf") as file:
         for line in file:
@@ -214,9 +213,9 @@ def resolver(order: Order) -> str:
         family = socket.AF_INET6 if ":" in server else socket.AF_INET
         if server.startswith("127.") or server == "::1":
             continue
-        with socket.socket(family, socket.SOCK_DGRAM) as asking:
+        with socket.socket(family, socket.SOCK_DGRAM) as client:
             try:
-                asking.connect((server, 53))
+                client.connect((server, 53))
             except OSError as error:
                 if error.errno in (errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     continue
@@ -226,7 +225,7 @@ def resolver(order: Order) -> str:
 
 
 def environment(order: Order) -> str:
-    """The variable of whoever started the sandbox, in any environment that can be read here."""
+    """Look for the launcher's variable in any environment that can be read here."""
     for path in ("/proc/self/environ", "/proc/1/environ", f"/proc/{os.getppid()}/environ"):
         try:
             with open(path, "rb") as file:
@@ -266,6 +265,6 @@ PROBES: dict[str, Callable[[Order], str]] = {
     for each in (
         *(signal_victim, pidfd_victim, trace_victim, victim_memory, victim_memory_file, victim_descriptor),
         *(victim_limits, see_processes, shared_memory, connect_unix, connect_tcp, send_udp, listen_tcp, routes),
-        *(end_keeper, change_user, interfaces, resolver, environment, raise_limits, priority, immortality),
+        *(end_supervisor, change_user, interfaces, resolver, environment, raise_limits, priority, immortality),
     )
 }

@@ -18,7 +18,7 @@ MAX_EVIDENCE = 300
 
 
 def hello(_: Order) -> str:
-    """Shows that the program runs here at all."""
+    """Show that the program runs here at all."""
     return "here"
 
 
@@ -44,7 +44,7 @@ def attempt(order: Order) -> dict[str, Any]:
 
 def main() -> None:
     order = json.loads(sys.stdin.buffer.read())
-    # The name by which whoever watches from outside finds what is left of this process and of its children.
+    # The runner outside finds what is left of this process and of its children by this name.
     libc.prctl(PR_SET_NAME, ctypes.c_char_p(order["comm"].encode()), 0, 0, 0)
     answer = attempt(order)
     answer["evidence"] = str(answer["evidence"])[:MAX_EVIDENCE]

@@ -17,7 +17,7 @@ CHUNK = 1 << 20
 
 
 def forks(order: Order) -> str:
-    """As many children as there may be, and more. They end when their parent does, and by themselves soon after."""
+    """Start more children than allowed. They end when their parent does, and by themselves soon after."""
     most = order["most"]
     children: list[int] = []
     try:
@@ -37,27 +37,27 @@ def forks(order: Order) -> str:
 
 
 def memory(order: Order) -> str:
-    """Touches pages one after the other, of memory that was reserved or of memory that was not."""
+    """Touch pages one after the other, of memory that was reserved or of memory that was not."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | (MAP_NORESERVE if order["reserve"] is False else 0)
     if order["reserve"] == "shared":
         flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
     most = order["most"]
-    touched = 0
+    find_touch = 0
     kept = []
-    while touched < most:
+    while find_touch < most:
         try:
             area = mmap.mmap(-1, 16 * CHUNK, flags=flags)
         except (OSError, ValueError) as error:
-            raise Blocked(f"{touched >> 20} MiB, then {error}") from None
+            raise Blocked(f"{find_touch >> 20} MiB, then {error}") from None
         for page in range(0, len(area), mmap.PAGESIZE):
             area[page] = 1
-        touched += len(area)
+        find_touch += len(area)
         kept.append(area)
-    return f"{touched >> 20} MiB in one process"
+    return f"{find_touch >> 20} MiB in one process"
 
 
 def memory_in_sum(order: Order) -> str:
-    """Several processes, each within the limit that binds a single one."""
+    """Use memory in several processes, each within the limit that binds a single one."""
     each, count = order["each"], order["count"]
     reading, writing = os.pipe()
     children = []
@@ -128,13 +128,13 @@ def sparse_file(order: Order) -> str:
 
 
 def descriptors(order: Order) -> str:
-    held: list[int] = []
-    while len(held) < order["most"]:
+    descriptor: list[int] = []
+    while len(descriptor) < order["most"]:
         try:
-            held.append(os.open("/dev/null", os.O_RDONLY))
+            descriptor.append(os.open("/dev/null", os.O_RDONLY))
         except OSError as error:
-            raise Blocked(f"{len(held)} descriptors, then {error.strerror}") from None
-    return f"{len(held)} descriptors"
+            raise Blocked(f"{len(descriptor)} descriptors, then {error.strerror}") from None
+    return f"{len(descriptor)} descriptors"
 
 
 def flood(order: Order) -> str:
@@ -146,7 +146,7 @@ def flood(order: Order) -> str:
 
 
 def sleeper(order: Order) -> str:
-    """Stays past its deadline, deaf to every signal that can be ignored."""
+    """Stay past the deadline, deaf to every signal that can be ignored."""
     for number in range(1, signal.NSIG):
         if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
             try:
@@ -158,7 +158,7 @@ def sleeper(order: Order) -> str:
 
 
 def spinner(order: Order) -> str:
-    """Uses processor time, deaf to the warning."""
+    """Use processor time, deaf to the warning."""
     signal.signal(signal.SIGXCPU, signal.SIG_IGN)
     while time.process_time() < order["seconds"]:
         pass
@@ -166,7 +166,7 @@ def spinner(order: Order) -> str:
 
 
 def linger(order: Order) -> str:
-    """Leaves a process behind. Whether it outlives the call is seen outside."""
+    """Leave a process behind. Whether it outlives the call is seen outside."""
     way = order["way"]
     if way == "zombie":
         for _ in range(5):
@@ -196,7 +196,7 @@ def linger(order: Order) -> str:
 
 
 def relay(order: Order) -> str:
-    """A process that flees from its own death: each child makes the next and ends, a bounded number of times."""
+    """Flee from being killed: each child makes the next and ends, a bounded number of times."""
     if os.fork() == 0:
         os.setsid()
         deadline = time.monotonic() + LINGER_SECONDS
