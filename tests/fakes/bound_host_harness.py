@@ -104,7 +104,7 @@ async def sandboxed(tmp_path: Path, **egress: Any) -> AsyncIterator[Sandboxed]:
         listening = socket.create_server(("127.0.0.1", 0))
         it = Sandboxed(harness, listener, plan, listening.getsockname(), port)
         sockets: Any = [SimpleNamespace(plan=SimpleNamespace(kind=SimpleNamespace(value="proxy")), socket=listening)]
-        await listener.opened(sockets)
+        await listener.serve(sockets)
         try:
             yield it
         finally:

@@ -14,7 +14,7 @@ from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumProcess, Ch
 from palyra.browser.engine.process_tree import ProcessNotes
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.proxy.server import CallListener, EgressProxy, ListeningSocket
-from palyra.sandbox.domain.network import DoorPlan, ListenerKind
+from palyra.sandbox.domain.network import ListenerKind, NetworkPlan
 from palyra.sandbox.network.call_network import NamespaceSockets
 
 
@@ -23,7 +23,7 @@ class NamespaceGuard:
         self._sockets = NamespaceSockets()
 
     async def open(self, network: int, owner: int, port: int) -> socket.socket:
-        opened = await self._sockets.open(DoorPlan(ports=(), proxy_port=port), network, owner)
+        opened = await self._sockets.open(NetworkPlan(ports=(), proxy_port=port), network, owner)
         (listener,) = opened.of(ListenerKind.PROXY)
         for each in opened:
             if each.kind is not ListenerKind.PROXY:

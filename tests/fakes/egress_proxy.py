@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from palyra.sandbox.domain.network import DoorUsage, ListenerKind
+from palyra.sandbox.domain.network import ListenerKind, NetworkUsage
 from palyra.sandbox.network.call_network import OpenedSockets
 
 A, AAAA = 1, 28
@@ -25,7 +25,7 @@ class FakeNetworkProxy:
         self.addresses = {name: f"127.0.1.{number}" for number, name in enumerate(names, 1)}
         self.handles: list[FakeHandle] = []
 
-    async def opened(self, sockets: OpenedSockets) -> "FakeHandle":
+    async def serve(self, sockets: OpenedSockets) -> "FakeHandle":
         handle = FakeHandle(self)
         self.handles.append(handle)
         await handle.serve(sockets)
@@ -56,7 +56,7 @@ class FakeHandle:
         for each in self._udp:
             asyncio.get_running_loop().add_reader(each.fileno(), self._dns_udp, each)
 
-    async def close(self) -> DoorUsage:
+    async def close(self) -> NetworkUsage:
         self.closed = True
         for each in self._udp:
             asyncio.get_running_loop().remove_reader(each.fileno())
@@ -66,7 +66,7 @@ class FakeHandle:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        return DoorUsage(
+        return NetworkUsage(
             connections=self.connections, bytes_up=self.up, bytes_down=self.down, refusals=tuple(self.refusals)
         )
 

@@ -29,14 +29,14 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
     runner = ProcessRunner(RunnerSettings(scratch=str(scratch)))
     shut = SandboxProfile(workspace_root=str(workspace))
     opened = SandboxProfile(workspace_root=str(workspace), allowed_egress_hosts=("a.example:443",))
-    door = FakeNetworkProxy({("a.example", 443): ("127.0.0.1", 1)})
+    proxy = FakeNetworkProxy({("a.example", 443): ("127.0.0.1", 1)})
     command = ProcessCommand(command="true")
     mine: list[float] = []
     theirs: list[float] = []
     try:
         for number in range(SAMPLES + WARM_UP):
             since = time.perf_counter()
-            await runner.run_constrained_process(opened, command, door=door)
+            await runner.run_constrained_process(opened, command, listener=proxy)
             between = time.perf_counter()
             await asyncio.sleep(0.008)
             later = time.perf_counter()

@@ -137,7 +137,7 @@ async def test_an_answer_that_somebody_on_the_way_cut_off_does_not_look_whole(tm
             listening = socket.create_server(("127.0.0.1", 0))
             kind = SimpleNamespace(kind=SimpleNamespace(value="proxy"))
             sockets: Any = [SimpleNamespace(plan=kind, socket=listening)]
-            await listener.opened(sockets)
+            await listener.serve(sockets)
             bundle = dict(profile.extra_files)[BUNDLE_PATH].decode()
             with pytest.raises((OSError, ssl.SSLError)):
                 await asyncio.to_thread(_read_all, listening.getsockname(), server.port, bundle)
@@ -169,7 +169,7 @@ async def test_keys_of_a_connection_that_carries_a_secret_are_logged_nowhere(
             listening = socket.create_server(("127.0.0.1", 0))
             kind = SimpleNamespace(kind=SimpleNamespace(value="proxy"))
             sockets: Any = [SimpleNamespace(plan=kind, socket=listening)]
-            await listener.opened(sockets)
+            await listener.serve(sockets)
             bundle = dict(profile.extra_files)[BUNDLE_PATH].decode()
             got = await asyncio.to_thread(_read_all, listening.getsockname(), server.port, bundle)
             await listener.close()

@@ -206,7 +206,7 @@ class TestDisguises:
         assert GuardHarness(workspace).check(f"./{name}", "-c").executable.in_workspace
 
 
-RUNNERS: list[tuple[tuple[str, ...], dict[str, str]]] = [
+EXEC_RULES: list[tuple[tuple[str, ...], dict[str, str]]] = [
     (("env", "touch", "pwned"), {}),
     (("env", "-S", "touch pwned"), {}),
     (("env", "-i", "A=1", "/usr/bin/touch", "pwned"), {}),
@@ -261,7 +261,7 @@ def armed(workspace: Path) -> Path:
     return workspace
 
 
-@pytest.mark.parametrize(("argv", "env"), RUNNERS, ids=[" ".join((*argv, *env)) for argv, env in RUNNERS])
+@pytest.mark.parametrize(("argv", "env"), EXEC_RULES, ids=[" ".join((*argv, *env)) for argv, env in EXEC_RULES])
 def test_programs_that_run_programs(armed: Path, argv: tuple[str, ...], env: dict[str, str]) -> None:
     runs(armed, *argv, env=env)
     error = refused(GuardHarness(armed), argv[0], *argv[1:], env=env)

@@ -21,9 +21,9 @@ import pytest
 from fakes.isolated import Ran, planned, profile_of, run, run_plan, shell
 from palyra.errors import PalyraError
 from palyra.sandbox.domain.profile import (
-    AppearingProtected,
     EgressEnforcementMode,
     Layer,
+    NewProtectedPolicy,
     SandboxLimits,
     UnsupportedPlatform,
 )
@@ -410,7 +410,7 @@ def attack_keyrings_with_the_filter(harness: Harness) -> None:
 def attack_names_that_appear(harness: Harness) -> None:
     odd = b".env.\n\xff*?["
     script = "mkdir -p n/.vscode a/.git/hooks && : > n/.vscode/settings.json && : > a/.git/hooks/x && rm -f .git/index"
-    for policy in AppearingProtected:
+    for policy in NewProtectedPolicy:
         profile = profile_of(harness.workspace, appearing_protected=policy)
         _, before = gather_workspace(profile)
         ran = run(profile, ["/usr/bin/python3", "-c", f"open({odd!r}, 'w')"])
@@ -423,11 +423,11 @@ def attack_names_that_appear(harness: Harness) -> None:
         try:
             report.refuse()
         except PalyraError as error:
-            assert policy is AppearingProtected.FAIL
+            assert policy is NewProtectedPolicy.FAIL
             assert error.code == "sandbox.protected_appeared"
         else:
-            assert policy is not AppearingProtected.FAIL
-        moved = policy is AppearingProtected.MOVE_ASIDE
+            assert policy is not NewProtectedPolicy.FAIL
+        moved = policy is NewProtectedPolicy.MOVE_ASIDE
         assert (harness.workspace / "n/.vscode").exists() is not moved
         assert len(os.listdir(aside)) == (3 if moved else 0)
         for path in (odd, b"n", b"a"):

@@ -79,7 +79,7 @@ class Harness:
 
     async def run(self, command: str, *args: str) -> ProcessOutcome:
         return await self.runner.run_constrained_process(
-            self.profile, ProcessCommand(command=command, args=args), door=self.proxy
+            self.profile, ProcessCommand(command=command, args=args), listener=self.proxy
         )
 
     async def python(self, script: str) -> ProcessOutcome:

@@ -16,7 +16,7 @@ import pytest
 from fakes.ordinary_user import run_as_ordinary_user
 from palyra.sandbox import limits
 from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome
-from palyra.sandbox.domain.profile import AppearingProtected, Layer, ReceiptLine, SandboxProfile
+from palyra.sandbox.domain.profile import Layer, NewProtectedPolicy, ReceiptLine, SandboxProfile
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.verify import protected_changes
 from palyra.sandbox.verify.protected_changes import ProtectedAppeared, ProtectedUnseen
@@ -35,7 +35,7 @@ open(".git/hooks/post-checkout", "w").close()
 
 
 class Harness:
-    def __init__(self, base: Path, runner: ProcessRunner, policy: AppearingProtected) -> None:
+    def __init__(self, base: Path, runner: ProcessRunner, policy: NewProtectedPolicy) -> None:
         self.workspace = base / "workspace"
         self.scratch = base / "scratch"
         self.runner = runner
@@ -101,8 +101,8 @@ for number in range(600):
 os.makedirs("heap/77/.git/hooks")
 open("heap/77/.git/hooks/post-checkout", "w").close()
 """
-    kept = limits.MAX_SURVEYED_ENTRIES, protected_changes.MAX_NEW_ENTRIES
-    limits.MAX_SURVEYED_ENTRIES, protected_changes.MAX_NEW_ENTRIES = 300, 300  # type: ignore[misc]
+    kept = limits.MAX_SCANNED_ENTRIES, protected_changes.MAX_NEW_ENTRIES
+    limits.MAX_SCANNED_ENTRIES, protected_changes.MAX_NEW_ENTRIES = 300, 300  # type: ignore[misc]
     try:
         with pytest.raises(ProtectedUnseen) as refused:
             await harness.python(script)
@@ -116,7 +116,7 @@ open("heap/77/.git/hooks/post-checkout", "w").close()
         assert outcome.exit_code == 1
         assert b"Read-only file system" in outcome.stderr
     finally:
-        limits.MAX_SURVEYED_ENTRIES, protected_changes.MAX_NEW_ENTRIES = kept  # type: ignore[misc]
+        limits.MAX_SCANNED_ENTRIES, protected_changes.MAX_NEW_ENTRIES = kept  # type: ignore[misc]
     # With room to look, all of it is found.
     assert "1 read-only" in (await harness.still_usable()).got
     shutil.rmtree(harness.workspace / "heap")
@@ -193,13 +193,13 @@ print("finished")
     assert "2 of them other names of protected files" in line.got
 
 
-ATTACKS: dict[Callable[[Harness], Awaitable[None]], AppearingProtected] = {
-    planted_deep: AppearingProtected.MOVE_ASIDE,
-    kept_deep: AppearingProtected.FAIL,
-    planted_among_many: AppearingProtected.KEEP,
-    planted_in_a_closed_directory: AppearingProtected.FAIL,
-    link_to_an_unspeakable_place: AppearingProtected.FAIL,
-    written_through_a_second_name: AppearingProtected.KEEP,
+ATTACKS: dict[Callable[[Harness], Awaitable[None]], NewProtectedPolicy] = {
+    planted_deep: NewProtectedPolicy.MOVE_ASIDE,
+    kept_deep: NewProtectedPolicy.FAIL,
+    planted_among_many: NewProtectedPolicy.KEEP,
+    planted_in_a_closed_directory: NewProtectedPolicy.FAIL,
+    link_to_an_unspeakable_place: NewProtectedPolicy.FAIL,
+    written_through_a_second_name: NewProtectedPolicy.KEEP,
 }
 
 

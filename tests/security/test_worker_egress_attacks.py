@@ -33,7 +33,7 @@ from palyra.fleet.egress.handover_client import ProxyOfWorker
 from palyra.fleet.egress.leases import LeaseRef
 from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
-from palyra.sandbox.limits import DOOR_PROXY_PORT
+from palyra.sandbox.limits import SANDBOX_PROXY_PORT
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
 pytestmark = pytest.mark.promise("P-worker-network")
@@ -97,7 +97,7 @@ class Harness:
         return await self.runner.run_constrained_process(
             profile,
             ProcessCommand(command="/usr/bin/python3", args=("-I", "script.py")),
-            door=self.proxy.network(lease.lease_id, lease.fence),
+            listener=self.proxy.network(lease.lease_id, lease.fence),
         )
 
     def restart(self) -> None:
@@ -165,7 +165,7 @@ async def test_another_port_of_an_allowed_host_and_its_address_are_seen_too(harn
     where = f"{host.address}:{FORBIDDEN_PORT}"
     script = f"""
 import socket
-with socket.create_connection(("127.0.0.1", {DOOR_PROXY_PORT}), 10) as c:
+with socket.create_connection(("127.0.0.1", {SANDBOX_PROXY_PORT}), 10) as c:
     c.sendall(b"CONNECT {where} HTTP/1.1\\r\\nHost: {where}\\r\\n\\r\\n")
     print(c.recv(200))
 """
@@ -251,7 +251,7 @@ async def test_a_profile_with_more_hosts_than_were_granted_reaches_no_more(harne
     outcome = await harness.runner.run_constrained_process(
         profile,
         ProcessCommand(command="/usr/bin/python3", args=("-I", "script.py")),
-        door=harness.proxy.network(lease.lease_id, lease.fence),
+        listener=harness.proxy.network(lease.lease_id, lease.fence),
     )
     assert outcome.exit_code != 0 and len(host.arrived()) == before
     await harness.fleet.quarantined()

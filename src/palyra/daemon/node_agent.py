@@ -27,8 +27,8 @@ from palyra.nodes.agent.note_folder import DeviceFolder
 from palyra.nodes.agent.settings import CommandPlan
 from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import (
-    AppearingProtected,
     EgressEnforcementMode,
+    NewProtectedPolicy,
     SandboxLimits,
     SandboxProfile,
     SandboxTier,
@@ -91,7 +91,7 @@ class SandboxedCommands:
             env=tuple(sorted(settings.env.items())),
             allow_interpreters=settings.allow_interpreters or plan.interpreter,
             allowed_executables=settings.allowed_executables or None,
-            appearing_protected=AppearingProtected(settings.appearing_protected),
+            appearing_protected=NewProtectedPolicy(settings.appearing_protected),
             tool_roots=settings.tool_roots,
         )
 

@@ -92,13 +92,13 @@ MAX_ENVIRONMENT_VALUE_BYTES: Final = 32 * KIB
 # The walk that looks for protected names. What lies beyond is read-only as a whole during a call, and a call that makes
 # more than can be looked through afterwards fails. A part of a found name's path counts as much as a file: a million
 # files take a second or two and some hundred megabytes.
-MAX_SURVEYED_ENTRIES: Final = 1_000_000
+MAX_SCANNED_ENTRIES: Final = 1_000_000
 # How many files more than before its call a program may leave behind.
 MAX_NEW_ENTRIES: Final = 1_000_000
 # Each level takes some memory.
-MAX_SURVEY_DEPTH: Final = 10_000
+MAX_SCAN_DEPTH: Final = 10_000
 # Directories held open at once; those above are found again by their inode.
-MAX_SURVEY_DESCRIPTORS: Final = 64
+MAX_SCAN_DESCRIPTORS: Final = 64
 # Directories of one directory that are told one by one when they were not looked through.
 MAX_UNSEEN_IN_ONE: Final = 16
 # 15 names of 255 bytes are less than the longest path that the kernel takes at once.
@@ -143,17 +143,17 @@ PROBE_SECONDS: Final = 10.0
 
 # The door: sockets opened in a sandbox's own network and served from outside.
 # Where a program finds its resolver; names, not addresses, are how a program says what it wants.
-DOOR_DNS_PORT: Final = 53
+SANDBOX_DNS_PORT: Final = 53
 # SOCKS5 and HTTP for programs that want a proxy; the number that SOCKS clients assume.
-DOOR_PROXY_PORT: Final = 1_080
+SANDBOX_PROXY_PORT: Final = 1_080
 # Each is a listening socket in the sandbox; with the resolver's and the proxy's all fit in one message.
-MAX_DOOR_PORTS: Final = 64
+MAX_ALLOWED_PORTS: Final = 64
 # Connections that may wait to be accepted on each.
-DOOR_BACKLOG: Final = 128
+LISTENER_BACKLOG: Final = 128
 # Opening takes a millisecond; a machine that needs longer than this is in trouble.
-DOOR_OPEN_SECONDS: Final = 10.0
+SOCKETS_OPEN_SECONDS: Final = 10.0
 # Serving is told to stop when the program has ended; connections that are left then are cut.
-DOOR_CLOSE_SECONDS: Final = 5.0
+LISTENER_CLOSE_SECONDS: Final = 5.0
 # What is said of refused connections in a receipt: it stays readable when a program tries a million.
 MAX_REPORTED_REFUSALS: Final = 8
 # Processes that wait to open sockets: each serves one call, and calls come in bursts.

@@ -23,8 +23,8 @@ from palyra.sandbox.launch.prewarm import BuiltAhead, filter_of
 from palyra.sandbox.layers.bubblewrap import gather_host
 from palyra.sandbox.layers.cgroup import CgroupPool, Group
 from palyra.sandbox.layers.protected_mounts import TooManyForNow, gather_workspace
-from palyra.sandbox.layers.workspace_scan import Survey, remove_tree
-from palyra.sandbox.network.call_network import Doorway
+from palyra.sandbox.layers.workspace_scan import WorkspaceScan, remove_tree
+from palyra.sandbox.network.call_network import SandboxNetwork
 from palyra.sandbox.quick_look import QuickLook
 from palyra.sandbox.running_process import OutputCapture, Running
 from palyra.sandbox.verify.protected_changes import AppearingReport, look_again
@@ -36,10 +36,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     profile: SandboxProfile
     command: ProcessCommand
     host: GuardHost
-    doorway: Doorway
+    network: SandboxNetwork
 
     def check(self) -> Checked:
-        return check_before_spawn(self.profile, self.command, self.host, served=self.doorway.served)
+        return check_before_spawn(self.profile, self.command, self.host, served=self.network.served)
 
 
 class Prepared(msgspec.Struct, kw_only=True, eq=False):
@@ -50,7 +50,7 @@ class Prepared(msgspec.Struct, kw_only=True, eq=False):
     checked: Checked | None = None
     home: str = ""
     facts: Facts | None = None
-    before: Survey | None = None
+    before: WorkspaceScan | None = None
     # One that was built ahead and is just what would be built now.
     sandbox: WaitingSandbox | None = None
     # Whether it was all looked at without a change of threads, and can be again.
@@ -141,8 +141,8 @@ class CallPreparation:
     def finish_at_once(self, prepared: Prepared, running: Running) -> bool:
         """Gives everything back, and names what appeared, if that takes no time: the program has ended, its door never
         was opened, and its workspace is small. False where ``finish`` must do it; then nothing was done."""
-        ended, doorway = running.child.ended, prepared.call.doorway
-        if not (prepared.quick and ended and doorway.never_opened and prepared.group.empty()):
+        ended, network = running.child.ended, prepared.call.network
+        if not (prepared.quick and ended and network.never_opened and prepared.group.empty()):
             return False
         if prepared.sandbox is not None and running.child is not prepared.sandbox.child:
             return False
@@ -170,7 +170,7 @@ class CallPreparation:
             prepared.capture.close()
         if prepared.sandbox is not None and (running is None or running.child is not prepared.sandbox.child):
             await prepared.sandbox.end()
-        receipt, usage = await prepared.call.doorway.close(running.receipt if running is not None else Receipt())
+        receipt, usage = await prepared.call.network.close(running.receipt if running is not None else Receipt())
         if running is not None:
             running.receipt, running.egress = receipt, usage
         try:
@@ -200,7 +200,7 @@ class CallPreparation:
     def look_again(
         self,
         profile: SandboxProfile,
-        before: Survey,
+        before: WorkspaceScan,
         running: Running,
         most: int | None = None,
         *,

@@ -35,7 +35,7 @@ from palyra.sandbox.layers.bubblewrap import to_launch_spec
 from palyra.sandbox.layers.cgroup import CgroupPool
 from palyra.sandbox.layers.landlock import abi as landlock_abi
 from palyra.sandbox.layers.seccomp import tier_b_program
-from palyra.sandbox.network.call_network import Doorway, NamespaceSockets, NetworkDoor
+from palyra.sandbox.network.call_network import NamespaceSockets, NetworkListener, SandboxNetwork
 from palyra.sandbox.preparation import Call, CallPreparation, Prepared
 from palyra.sandbox.running_process import (
     OutputCapture,
@@ -106,7 +106,7 @@ class ProcessRunner:
         command: ProcessCommand,
         *,
         sink: Sink | None = None,
-        door: NetworkDoor | None = None,
+        listener: NetworkListener | None = None,
     ) -> ProcessOutcome:
         """The outcome of a program that ended by itself, whatever its exit code.
 
@@ -118,7 +118,7 @@ class ProcessRunner:
         ended: Exit | None = None
         try:
             async with self.started(
-                profile, command, sink=sink, door=door, wait_seconds=wait, confirmed=False
+                profile, command, sink=sink, listener=listener, wait_seconds=wait, confirmed=False
             ) as running:
                 ended = await running.ended(max(0.0, wait - (time.monotonic() - since)))
                 _refuse_failed(command, running)
@@ -142,15 +142,15 @@ class ProcessRunner:
         command: ProcessCommand,
         *,
         sink: Sink | None = None,
-        door: NetworkDoor | None = None,
+        listener: NetworkListener | None = None,
         wait_seconds: float | None = None,
         confirmed: bool = True,
     ) -> AsyncIterator[Running]:
         """A started program. Leaving the block ends it and everything it started, and cleans up after it.
 
-        It may have to wait for its turn, at most ``wait_seconds``. ``door`` serves the hosts that the profile allows.
-        Without ``confirmed`` a program that could not be executed has ended soon, and its caller asks whether that was
-        so.
+        It may have to wait for its turn, at most ``wait_seconds``. ``listener`` serves the hosts that the profile
+        allows. Without ``confirmed`` a program that could not be executed has ended soon, and its caller asks whether
+        that was so.
         """
         host = self._guard_host(profile)
         # Written out: a generator around a generator costs every call as much as looking for its program.
@@ -159,9 +159,9 @@ class ProcessRunner:
         else:
             await self._slots.acquire()
         try:
-            doorway = Doorway(door, self._namespace_sockets)
-            doorway.begin(profile)
-            prepared = await self._calls.prepare(Call(profile=profile, command=command, host=host, doorway=doorway))
+            network = SandboxNetwork(listener, self._namespace_sockets)
+            network.begin(profile)
+            prepared = await self._calls.prepare(Call(profile=profile, command=command, host=host, network=network))
             running: Running | None = None
             try:
                 begin = await self._way_of(profile)
@@ -211,7 +211,7 @@ class ProcessRunner:
                 if begun is not None:
                     sandbox = await self.ahead.built(begun)
                 assert sandbox is not None
-                await prepared.call.doorway.serve(sandbox.sockets)
+                await prepared.call.network.serve(sandbox.sockets)
                 with hold(_stdin_of(command)) as stdin:
                     receipt = sandbox.start(order, (stdin, *capture.writers()))
         except BaseException:
@@ -275,7 +275,7 @@ class ProcessRunner:
 
     async def _isolated(self, prepared: Prepared, sink: Sink | None) -> Running:
         assert prepared.facts is not None
-        profile, command, doorway = prepared.call.profile, prepared.call.command, prepared.call.doorway
+        profile, command, network = prepared.call.profile, prepared.call.command, prepared.call.network
         checked, group = self._calls.checked(prepared), prepared.group
         capture = prepared.captured(_capture_of(profile, sink))
         refuse_unmet(Receipt.of(group.receipt()), profile.required_layers & _KNOWN_BEFORE)
@@ -294,8 +294,8 @@ class ProcessRunner:
             running = Running(child, capture, Receipt(), "bubblewrap", since)
             try:
                 with Waiting(await gate.described()) as waiting:
-                    await doorway.open(profile, waiting)
-                    seen = await self._released(plan, gate, waiting, running, doorway)
+                    await network.open(profile, waiting)
+                    seen = await self._released(plan, gate, waiting, running, network)
             except NotBuilt as error:
                 await running.kill("not built")
                 capture.finish()
@@ -311,9 +311,9 @@ class ProcessRunner:
         return running
 
     async def _released(
-        self, plan: BubblewrapPlan, gate: Gate, waiting: Waiting, running: Running, doorway: Doorway
+        self, plan: BubblewrapPlan, gate: Gate, waiting: Waiting, running: Running, network: SandboxNetwork
     ) -> Receipt:
-        looking = asyncio.ensure_future(asyncio.to_thread(release_checked, plan, gate, waiting, doorway.look))
+        looking = asyncio.ensure_future(asyncio.to_thread(release_checked, plan, gate, waiting, network.look))
         try:
             return await asyncio.shield(looking)
         except asyncio.CancelledError:

@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Final
 
 from palyra.sandbox.domain.launch_spec import Exit, KeeperLost
-from palyra.sandbox.domain.network import DoorUsage
+from palyra.sandbox.domain.network import NetworkUsage
 from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome, RuntimeFailure, SpawnFailed
 from palyra.sandbox.domain.profile import Layer, Receipt, ReceiptLine, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.launch.built_sandbox import WaitingSandbox
@@ -161,7 +161,7 @@ class Running:
         self.until: float | None = None
         self.killed_by: str | None = None
         self.out_of_memory = False
-        self.egress: DoorUsage | None = None
+        self.egress: NetworkUsage | None = None
 
     @property
     def seconds(self) -> float:

@@ -239,12 +239,12 @@ async def test_a_door_is_the_calls_own_in_the_background_too(harness: GatewayHar
     profile = SandboxProfile(
         workspace_root=str(harness.workspace), allow_interpreters=True, allowed_egress_hosts=("a.example:443",)
     )
-    door = FakeNetworkProxy({("a.example", 443): ("127.0.0.1", 1)})
+    proxy = FakeNetworkProxy({("a.example", 443): ("127.0.0.1", 1)})
     for tool in ("process.run", "process.start"):
         arguments = {"command": "sleep", "args": ["0" if tool == "process.run" else "60"]}
-        done = await harness.tools.perform(Call(run_id="run", tool=tool, arguments=arguments), profile, door)
+        done = await harness.tools.perform(Call(run_id="run", tool=tool, arguments=arguments), profile, proxy)
         assert any(line["layer"] == "egress" and line["held"] for line in done.receipt)
-    ran, started = door.handles
+    ran, started = proxy.handles
     assert ran.closed and not started.closed
     stopped = await harness.call("process.stop", handle=done.result["handle"])
     assert started.closed

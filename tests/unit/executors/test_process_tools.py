@@ -11,7 +11,7 @@ from palyra.pipeline.domain.call import ExecutionPlan
 from palyra.pipeline.domain.spec import ToolCapability, ToolTier
 from palyra.policy.decision import Obligations
 from palyra.sandbox.domain.process_run import QuotaExceeded
-from palyra.sandbox.domain.profile import AppearingProtected, EgressEnforcementMode, SandboxTier
+from palyra.sandbox.domain.profile import EgressEnforcementMode, NewProtectedPolicy, SandboxTier
 from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
 from palyra.sandbox.limits import MAX_OUTPUT_BYTES
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
@@ -75,7 +75,7 @@ def test_the_settings_become_the_profile() -> None:
     assert made.workspace_root == "/work" and made.tier is SandboxTier.C and made.protected_names == NAMES
     assert made.env == (("A", "1"), ("B", "2")) and made.tool_roots == ("/opt/tools",)
     assert made.egress is EgressEnforcementMode.PREFLIGHT and made.allowed_egress_hosts == ("example.com",)
-    assert made.appearing_protected is AppearingProtected.FAIL and made.allowed_executables == ("ls",)
+    assert made.appearing_protected is NewProtectedPolicy.FAIL and made.allowed_executables == ("ls",)
     assert (made.limits.pids, made.limits.open_files, made.limits.file_bytes) == (7, 70, 700)
     assert made.limits.timeout_ms == 5_000 and not made.allow_interpreters
     assert compile_profile(plan(), SandboxSettings(), NAMES).allowed_executables is None

@@ -65,7 +65,7 @@ async def test_a_doors_sockets_go_to_the_proxy_and_its_account_comes_back(tmp_pa
                 OpenedSocket(ListenerPlan(ListenerKind.DNS_UDP, "127.0.0.1", 1), udp),
             )
         )
-        handle = await network.opened(opened)
+        handle = await network.serve(opened)
     assert handler.kinds == ["proxy", "dns_udp"]
     usage = await handle.close()
     assert (usage.connections, usage.bytes_up, usage.bytes_down, usage.violations) == (2, 3, 4, 1)

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox.domain.profile import AppearingProtected, Layer, ReceiptLine, SandboxProfile
+from palyra.sandbox.domain.profile import Layer, NewProtectedPolicy, ReceiptLine, SandboxProfile
 from palyra.sandbox.layers.protected_mounts import gather_workspace
 from palyra.sandbox.verify import protected_changes
 from palyra.sandbox.verify.protected_changes import Change, ProtectedAppeared, ProtectedUnseen, look_again
 
 
-def profile(root: Path, policy: AppearingProtected) -> SandboxProfile:
+def profile(root: Path, policy: NewProtectedPolicy) -> SandboxProfile:
     root.mkdir(exist_ok=True)
     return SandboxProfile(workspace_root=str(root), protected_names=(".git/hooks", ".env*"), appearing_protected=policy)
 
 
 def test_nothing_new_is_said_to_be_nothing(tmp_path: Path) -> None:
-    wanted = profile(tmp_path / "w", AppearingProtected.FAIL)
+    wanted = profile(tmp_path / "w", NewProtectedPolicy.FAIL)
     (tmp_path / "w/.env").write_text("")
     _, before = gather_workspace(wanted)
     (tmp_path / "w/other").write_text("")
@@ -30,7 +30,7 @@ def test_nothing_new_is_said_to_be_nothing(tmp_path: Path) -> None:
 
 
 def test_kept_names_are_told_and_stay(tmp_path: Path) -> None:
-    wanted = profile(tmp_path / "w", AppearingProtected.KEEP)
+    wanted = profile(tmp_path / "w", NewProtectedPolicy.KEEP)
     _, before = gather_workspace(wanted)
     (tmp_path / "w/.git/hooks").mkdir(parents=True)
     report = look_again(wanted, before)
@@ -41,7 +41,7 @@ def test_kept_names_are_told_and_stay(tmp_path: Path) -> None:
 
 
 def test_a_failing_policy_names_them(tmp_path: Path) -> None:
-    wanted = profile(tmp_path / "w", AppearingProtected.FAIL)
+    wanted = profile(tmp_path / "w", NewProtectedPolicy.FAIL)
     _, before = gather_workspace(wanted)
     (tmp_path / "w/.env").write_text("")
     report = look_again(wanted, before)
@@ -52,7 +52,7 @@ def test_a_failing_policy_names_them(tmp_path: Path) -> None:
 
 
 def test_moved_aside_they_keep_their_content_and_links_come_back(tmp_path: Path) -> None:
-    wanted = profile(tmp_path / "w", AppearingProtected.MOVE_ASIDE)
+    wanted = profile(tmp_path / "w", NewProtectedPolicy.MOVE_ASIDE)
     (tmp_path / "aside").mkdir()
     (tmp_path / "w/.env").symlink_to("first")
     (tmp_path / "w/.env.gone").symlink_to("second")
@@ -73,7 +73,7 @@ def test_moved_aside_they_keep_their_content_and_links_come_back(tmp_path: Path)
 
 
 def test_what_cannot_be_moved_fails_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = profile(tmp_path / "w", AppearingProtected.MOVE_ASIDE)
+    wanted = profile(tmp_path / "w", NewProtectedPolicy.MOVE_ASIDE)
     _, before = gather_workspace(wanted)
     (tmp_path / "w/.env").write_text("")
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_moved_fails_the_call(tmp_path: Path, monkeypatch: pytest
 
 
 def test_many_names_are_told_in_one_short_line(tmp_path: Path) -> None:
-    wanted = profile(tmp_path / "w", AppearingProtected.KEEP)
+    wanted = profile(tmp_path / "w", NewProtectedPolicy.KEEP)
     _, before = gather_workspace(wanted)
     for number in range(100):
         (tmp_path / f"w/.env\n{number:03d}").write_text("")
@@ -104,7 +104,7 @@ def test_many_names_are_told_in_one_short_line(tmp_path: Path) -> None:
 def test_more_than_can_be_looked_through_fails_the_call_whatever_the_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = profile(tmp_path / "w", AppearingProtected.KEEP)
+    wanted = profile(tmp_path / "w", NewProtectedPolicy.KEEP)
     (tmp_path / "w/there").mkdir()
     (tmp_path / "w/there/.env").write_text("")
     _, before = gather_workspace(wanted)
@@ -120,7 +120,7 @@ def test_more_than_can_be_looked_through_fails_the_call_whatever_the_policy(
 
 
 def test_a_name_beyond_the_longest_path_is_moved_aside(tmp_path: Path) -> None:
-    wanted = profile(tmp_path / "w", AppearingProtected.MOVE_ASIDE)
+    wanted = profile(tmp_path / "w", NewProtectedPolicy.MOVE_ASIDE)
     (tmp_path / "aside").mkdir()
     _, before = gather_workspace(wanted)
     here = os.open(tmp_path / "w", os.O_RDONLY)

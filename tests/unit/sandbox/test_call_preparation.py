@@ -124,8 +124,8 @@ async def test_a_workspace_that_grew_is_looked_through_by_a_thread(harness: Harn
 
 async def test_what_is_prepared_can_be_given_back_unused(harness: Harness) -> None:
     calls: CallPreparation = harness.runner._calls
-    host, doorway = harness.runner._guard_host(harness.profile), preparation.Doorway(None, None)  # type: ignore[arg-type]
-    call = Call(profile=harness.profile, command=ProcessCommand(command="true"), host=host, doorway=doorway)
+    host, network = harness.runner._guard_host(harness.profile), preparation.SandboxNetwork(None, None)  # type: ignore[arg-type]
+    call = Call(profile=harness.profile, command=ProcessCommand(command="true"), host=host, network=network)
     prepared: Prepared = await calls.prepare(call)
     assert prepared.group not in harness.runner._cgroups._free
     assert calls.checked(prepared) is calls.checked(prepared)

@@ -7,7 +7,7 @@ import pytest
 
 from fakes.isolation_plan import plan
 from palyra.sandbox.domain.facts import HostHold, Identity
-from palyra.sandbox.domain.network import DoorPlan, ListenerSeen, NetworkSeen
+from palyra.sandbox.domain.network import ListenerSeen, NetworkPlan, NetworkSeen
 from palyra.sandbox.domain.profile import Layer
 from palyra.sandbox.verify.evidence import (
     Evidence,
@@ -114,7 +114,7 @@ def test_wrong_evidence_fails_its_own_layer(change: dict[str, Any], layers: set[
 
 def test_allowed_hosts_need_the_sockets_that_serve_them() -> None:
     hosts = ("a.example:443",)
-    door = DoorPlan(ports=(443,))
+    door = NetworkPlan(ports=(443,))
     network = good().namespaces["net"]
     seen = NetworkSeen(
         listeners=tuple(

@@ -3,7 +3,7 @@
 from palyra import limits as shared
 from palyra.sandbox import limits
 from palyra.sandbox.domain.launch_spec import LAST_EXTRA_DESCRIPTOR
-from palyra.sandbox.domain.network import DoorPlan
+from palyra.sandbox.domain.network import NetworkPlan
 from palyra.sandbox.domain.plan import FIRST_EXTRA_FILE_FD
 from palyra.sandbox.network import socket_opener_main
 
@@ -25,7 +25,7 @@ def test_defaults_lie_within_what_may_be_asked() -> None:
 
 
 def test_the_largest_door_fits_the_helpers_order_and_extra_files_the_launch() -> None:
-    widest = DoorPlan(ports=tuple(range(2000, 2000 + limits.MAX_DOOR_PORTS)))
+    widest = NetworkPlan(ports=tuple(range(2000, 2000 + limits.MAX_ALLOWED_PORTS)))
     assert len(widest.listeners()) <= socket_opener_main.MAX_LISTENERS
     assert FIRST_EXTRA_FILE_FD + limits.MAX_EXTRA_FILES - 1 <= LAST_EXTRA_DESCRIPTOR
 

@@ -9,18 +9,18 @@ from palyra.egress.domain.rules import BadHostRule
 from palyra.sandbox import limits
 from palyra.sandbox.domain.network import (
     CA_VARIABLES,
-    BadDoor,
-    DoorPlan,
-    DoorUsage,
+    BadNetworkPlan,
     HostsNeedTierC,
     ListenerKind,
     ListenerSeen,
+    NetworkPlan,
     NetworkSeen,
-    asked_of,
+    NetworkUsage,
     ca_environment,
-    door_plan,
+    describe_egress,
     judge_network,
     network_text,
+    plan_network,
     refuse_unserved,
     used_line,
 )
@@ -41,8 +41,8 @@ def profile(*hosts: str, **changes: Any) -> SandboxProfile:
     return SandboxProfile(workspace_root="/w", allowed_egress_hosts=hosts, **changes)
 
 
-def plan_of(*hosts: str) -> DoorPlan:
-    found = door_plan(profile(*hosts))
+def plan_of(*hosts: str) -> NetworkPlan:
+    found = plan_network(profile(*hosts))
     assert found is not None
     return found
 
@@ -60,24 +60,24 @@ def test_ports_are_those_that_any_rule_opens() -> None:
 
 
 def test_no_door_without_hosts_or_where_the_network_is_not_shut() -> None:
-    assert door_plan(profile()) is None
+    assert plan_network(profile()) is None
     for mode in (EgressEnforcementMode.NONE, EgressEnforcementMode.PREFLIGHT):
-        assert door_plan(profile("a.example", egress=mode)) is None
+        assert plan_network(profile("a.example", egress=mode)) is None
 
 
 @pytest.mark.parametrize("hosts", [("a.example:53",), ("a.example", "b.example:1080")])
 def test_the_doors_own_ports_are_not_a_hosts(hosts: tuple[str, ...]) -> None:
-    with pytest.raises(BadDoor):
-        door_plan(profile(*hosts))
+    with pytest.raises(BadNetworkPlan):
+        plan_network(profile(*hosts))
 
 
 def test_ports_are_bounded_and_rules_are_rules() -> None:
-    most = [f"a.example:{2000 + number}" for number in range(limits.MAX_DOOR_PORTS)]
-    assert len(plan_of(*most).ports) == limits.MAX_DOOR_PORTS
-    with pytest.raises(BadDoor):
-        door_plan(profile(*most, "a.example:1999"))
+    most = [f"a.example:{2000 + number}" for number in range(limits.MAX_ALLOWED_PORTS)]
+    assert len(plan_of(*most).ports) == limits.MAX_ALLOWED_PORTS
+    with pytest.raises(BadNetworkPlan):
+        plan_network(profile(*most, "a.example:1999"))
     with pytest.raises(BadHostRule):
-        door_plan(profile("*"))
+        plan_network(profile("*"))
 
 
 def test_hosts_that_nobody_serves_are_refused_by_the_layer() -> None:
@@ -105,11 +105,11 @@ def test_hosts_in_tier_b_are_refused_for_the_tier_and_not_for_the_machine(served
 def test_an_allowed_host_makes_the_egress_layer_required() -> None:
     assert Layer.EGRESS in profile("a.example").required_layers
     assert Layer.EGRESS not in profile().required_layers
-    assert asked_of(profile("a.example")) == "strict, 1 allowed hosts"
-    assert asked_of(profile()) == "strict"
+    assert describe_egress(profile("a.example")) == "strict, 1 allowed hosts"
+    assert describe_egress(profile()) == "strict"
 
 
-PLAN = DoorPlan(ports=(443,))
+PLAN = NetworkPlan(ports=(443,))
 SEEN = NetworkSeen(
     listeners=tuple(
         ListenerSeen(each, each.address, each.port, not each.is_udp, False, NAMESPACE) for each in PLAN.listeners()
@@ -161,13 +161,13 @@ def test_another_interface_is_a_fault() -> None:
 
 def test_the_line_after_the_call_tells_what_went_through_and_stays_short() -> None:
     refusal = {"code": "egress.host_not_allowed", "host": "x" * 500, "port": 443}
-    usage = DoorUsage(
+    usage = NetworkUsage(
         connections=2, bytes_up=10, bytes_down=20, credential_uses=1, refused=1000, refusals=(refusal,) * 50
     )
     line = used_line(LINE, usage)
     assert line.held and "2 connections, 10 bytes up, 20 down" in line.got and "1 credentials added" in line.got
     assert "1000 refused (egress.host_not_allowed xxx" in line.got and len(line.got) < 2000
-    assert "refused" not in used_line(LINE, DoorUsage()).got
+    assert "refused" not in used_line(LINE, NetworkUsage()).got
     assert not used_line(LINE, None).held
 
 

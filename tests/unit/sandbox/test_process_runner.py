@@ -30,9 +30,9 @@ from palyra.sandbox.domain.process_run import (
     encode_word,
 )
 from palyra.sandbox.domain.profile import (
-    AppearingProtected,
     EgressEnforcementMode,
     Layer,
+    NewProtectedPolicy,
     SandboxLimits,
     SandboxProfile,
     SandboxTier,
@@ -286,7 +286,7 @@ async def test_a_killed_keeper_is_a_failure_and_not_a_hang(bench: Bench) -> None
 
 async def test_hooks_planted_before_a_cancelled_end_are_moved_aside_all_the_same(bench: Bench) -> None:
     profile = bench.profile(
-        protected_names=(".git/hooks",), appearing_protected=AppearingProtected.MOVE_ASIDE, env=(("A", "b"),)
+        protected_names=(".git/hooks",), appearing_protected=NewProtectedPolicy.MOVE_ASIDE, env=(("A", "b"),)
     )
     script = "mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit; echo planted; sleep 60"
     seen: list[bytes] = []
@@ -309,7 +309,7 @@ async def test_hooks_planted_while_the_filter_is_looked_for_are_moved_aside(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that is cancelled between the release of its program and the end of the look at it."""
-    profile = bench.profile(protected_names=(".git/hooks",), appearing_protected=AppearingProtected.MOVE_ASIDE)
+    profile = bench.profile(protected_names=(".git/hooks",), appearing_protected=NewProtectedPolicy.MOVE_ASIDE)
     planted = bench.workspace / ".git" / "hooks" / "pre-commit"
     looked = threading.Event()
 
@@ -348,7 +348,7 @@ async def test_a_workspace_that_is_gone_at_the_start_fails_the_build(
 
 
 async def test_planted_hooks_fail_the_call_where_policy_says_so(bench: Bench) -> None:
-    profile = bench.profile(protected_names=(".git/hooks",), appearing_protected=AppearingProtected.FAIL)
+    profile = bench.profile(protected_names=(".git/hooks",), appearing_protected=NewProtectedPolicy.FAIL)
     with pytest.raises(ProtectedAppeared):
         await bench.shell(profile, "mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit")
     kept = bench.profile(protected_names=(".git/hooks", ".env*"))

@@ -21,7 +21,7 @@ from palyra.sandbox.layers.protected_mounts import (
     open_workspace_root,
     with_ancestors,
 )
-from palyra.sandbox.layers.workspace_scan import Survey, survey
+from palyra.sandbox.layers.workspace_scan import WorkspaceScan, scan_workspace
 from palyra.workspace.names import ProtectedNames
 
 PATTERNS = (".git/hooks", ".env*")
@@ -74,7 +74,7 @@ def test_a_directory_swapped_for_a_link_meanwhile_is_refused(tmp_path: Path) -> 
     (tmp_path / ".git/hooks").mkdir(parents=True)
     root = open_workspace_root(str(tmp_path))
     try:
-        seen = survey(root, ProtectedNames(PATTERNS))
+        seen = scan_workspace(root, ProtectedNames(PATTERNS))
         (tmp_path / ".git").rename(tmp_path / "moved")
         (tmp_path / ".git").symlink_to("moved")
         with pytest.raises(WorkspaceMoved):
@@ -118,12 +118,12 @@ def test_what_was_not_looked_through_is_read_only_as_a_whole(tmp_path: Path, mon
     (tmp_path / "big" / "inner").mkdir(parents=True)
     (tmp_path / "big" / "inner" / "file").write_text("")
     wanted = SandboxProfile(workspace_root=str(tmp_path), protected_names=(".vscode",))
-    monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 2)
+    monkeypatch.setattr(limits, "MAX_SCANNED_ENTRIES", 2)
     facts, seen = gather_workspace(wanted)
     assert seen.unseen == {(b"big", b"inner")}
     assert {mount.names: mount.read_only for mount in facts.mounts} == {(b"big",): False, (b"big", b"inner"): True}
     assert (facts.unseen, facts.shortfall) == (1, "more than 2 files")
-    monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 0)
+    monkeypatch.setattr(limits, "MAX_SCANNED_ENTRIES", 0)
     with pytest.raises(TooManyProtected, match="more than 0 files"):
         gather_workspace(wanted)
 
@@ -161,7 +161,7 @@ def test_names_in_the_root_cannot_be_folded_without_end() -> None:
         fold(frozenset((b".env%d" % number,) for number in range(1_100)))
 
 
-def look_through(root: Path) -> Survey:
+def look_through(root: Path) -> WorkspaceScan:
     before = len(os.listdir("/proc/self/fd"))
     profile = SandboxProfile(workspace_root=str(root), protected_names=(".git/hooks", ".env*", ".vscode"))
     _, seen = gather_workspace(profile)
@@ -184,7 +184,7 @@ def test_other_names_of_protected_files_are_found_wherever_they_are(tmp_path: Pa
     os.link(tmp_path / "real", tmp_path / "a/four")
     os.link(tmp_path / "other", tmp_path / "a/unprotected")
     seen = look_through(tmp_path)
-    assert seen.second_names == {(b"a", b"b", b"one"), (b"two",), (b"a", b"three"), (b"a", b"four")}
+    assert seen.hard_links == {(b"a", b"b", b"one"), (b"two",), (b"a", b"three"), (b"a", b"four")}
     assert seen.shortfall == ""
 
 
@@ -192,7 +192,7 @@ def test_a_second_name_outside_the_workspace_is_out_of_reach(tmp_path: Path) -> 
     (tmp_path / "w").mkdir()
     (tmp_path / "w/.env").write_text("")
     os.link(tmp_path / "w/.env", tmp_path / "outside")
-    assert look_through(tmp_path / "w").second_names == frozenset()
+    assert look_through(tmp_path / "w").hard_links == frozenset()
 
 
 def test_without_second_names_nothing_is_walked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +200,7 @@ def test_without_second_names_nothing_is_walked_twice(tmp_path: Path, monkeypatc
     (tmp_path / ".git/hooks/pre-commit").write_text("")
     (tmp_path / ".env").write_text("")
     monkeypatch.setattr("palyra.sandbox.layers.protected_mounts._Finder", None)
-    assert look_through(tmp_path).second_names == frozenset()
+    assert look_through(tmp_path).hard_links == frozenset()
 
 
 def test_what_was_not_walked_again_is_told_as_unseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_what_was_not_walked_again_is_told_as_unseen(tmp_path: Path, monkeypatch
     (tmp_path / "many").mkdir()
     for number in range(20):
         (tmp_path / "many" / f"{number}").write_text("")
-    monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 30)
+    monkeypatch.setattr(limits, "MAX_SCANNED_ENTRIES", 30)
     (tmp_path / ".vscode").mkdir()
     for number in range(7):
         (tmp_path / "many" / f".env{number}").symlink_to("nowhere")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from palyra.sandbox.domain.launch_spec import Exit
-from palyra.sandbox.domain.network import DoorUsage
+from palyra.sandbox.domain.network import NetworkUsage
 from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome, SpawnFailed
 from palyra.sandbox.domain.profile import Layer, Receipt, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.running_process import always, outcome_of, refuse_unexecuted
@@ -35,7 +35,7 @@ def ended(
         backend="bubblewrap" if tier is SandboxTier.C else "limited_process",
         out_of_memory=out_of_memory,
         killed_by=killed_by,
-        egress=DoorUsage(connections=1),
+        egress=NetworkUsage(connections=1),
     )
     return outcome_of(profile(tier, cpu_seconds=10_000), running, Exit(exit_code=exit_code, signal=number, rusage={}))
 

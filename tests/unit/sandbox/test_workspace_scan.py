@@ -12,7 +12,7 @@ import pytest
 from fakes.launching import as_ordinary_user
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import Kind
-from palyra.sandbox.layers.workspace_scan import Survey, _Walker, open_names, remove_tree, survey
+from palyra.sandbox.layers.workspace_scan import WorkspaceScan, _Walker, open_names, remove_tree, scan_workspace
 from palyra.workspace.names import ProtectedNames
 from palyra.workspace.openat2 import hold
 
@@ -27,10 +27,10 @@ def opened(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-def look(opened: int) -> Survey:
+def look(opened: int) -> WorkspaceScan:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
-    seen = survey(opened, ProtectedNames(PATTERNS))
+    seen = scan_workspace(opened, ProtectedNames(PATTERNS))
     assert len(os.listdir("/proc/self/fd")) == before
     return seen
 
@@ -122,7 +122,7 @@ def test_only_some_directories_are_held_open_at_once(
     tmp_path: Path, opened: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tmp_path.joinpath(*["d"] * 30).mkdir(parents=True)
-    monkeypatch.setattr(limits, "MAX_SURVEY_DESCRIPTORS", 3)
+    monkeypatch.setattr(limits, "MAX_SCAN_DESCRIPTORS", 3)
     most = 0
     children = _Walker.children
 
@@ -145,7 +145,7 @@ def test_a_directory_that_was_moved_meanwhile_is_told(
     deep.mkdir(parents=True)
     (tmp_path / "d" / "later").mkdir()
     (tmp_path / "elsewhere").mkdir()
-    monkeypatch.setattr(limits, "MAX_SURVEY_DESCRIPTORS", 1)
+    monkeypatch.setattr(limits, "MAX_SCAN_DESCRIPTORS", 1)
     children = _Walker.children
 
     def moving(self: _Walker, directory: int, names: Any, state: Any) -> Any:
@@ -164,19 +164,19 @@ def test_the_bounds_are_said_with_what_lies_beyond(
 ) -> None:
     deep = tmp_path.joinpath(*["d"] * 10)
     deep.mkdir(parents=True)
-    monkeypatch.setattr(limits, "MAX_SURVEY_DEPTH", 5)
+    monkeypatch.setattr(limits, "MAX_SCAN_DEPTH", 5)
     seen = look(opened)
     assert "deeper" in seen.shortfall
     assert seen.unseen == {(b"d",) * 6}
-    monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 2)
+    monkeypatch.setattr(limits, "MAX_SCANNED_ENTRIES", 2)
     seen = look(opened)
     assert "more than 2 files" in seen.shortfall
     assert seen.unseen == {(b"d",) * 2}
     # What is left out on purpose is no shortfall.
-    assert survey(opened, MACHINE, without=frozenset({(b"d",) * 2})).shortfall == ""
+    assert scan_workspace(opened, MACHINE, without=frozenset({(b"d",) * 2})).shortfall == ""
     for number in range(3):
         (tmp_path / f".env{number}").symlink_to("d")
-    monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 100)
+    monkeypatch.setattr(limits, "MAX_SCANNED_ENTRIES", 100)
     monkeypatch.setattr(limits, "MAX_FOLLOWED_LINKS", 2)
     seen = look(opened)
     assert "links" in seen.shortfall
@@ -189,7 +189,7 @@ def test_many_directories_beyond_a_bound_are_told_as_the_one_around_them(
     for number in range(40):
         (tmp_path / "many" / f"{number}").mkdir(parents=True)
         (tmp_path / "many" / f"{number}" / "file").write_text("")
-    monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 45)
+    monkeypatch.setattr(limits, "MAX_SCANNED_ENTRIES", 45)
     unseen = look(opened).unseen
     assert (b"many",) in unseen
     assert len(unseen) <= 2
@@ -202,7 +202,7 @@ def test_the_path_of_a_found_name_counts_too(tmp_path: Path, opened: int, monkey
         here = here / "d"
         here.mkdir()
         (here / ".env").write_text("")
-    monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 500)
+    monkeypatch.setattr(limits, "MAX_SCANNED_ENTRIES", 500)
     seen = look(opened)
     assert "files" in seen.shortfall
     assert len(seen.found) < 40
@@ -242,7 +242,7 @@ def test_what_a_link_leads_to_may_be_too_deep_to_be_told(tmp_path: Path, opened:
 
 def test_without_patterns_nothing_is_walked(tmp_path: Path, opened: int) -> None:
     (tmp_path / ".env").write_text("")
-    assert survey(opened, ProtectedNames(())).entries == 0
+    assert scan_workspace(opened, ProtectedNames(())).entries == 0
 
 
 def nest(place: Path, depth: int) -> None:

@@ -39,7 +39,7 @@ from palyra.browser.engine.launch_plan import (
 from palyra.browser.engine.process_inspection import inspect_isolation, is_ending, start_time
 from palyra.browser.engine.process_tree import ProcessNotes, ProcessTree, StartFailed, spawn
 from palyra.errors import Failed, InvalidInput, PalyraError, Unavailable
-from palyra.sandbox.domain.network import DoorPlan, ListenerKind
+from palyra.sandbox.domain.network import ListenerKind, NetworkPlan
 from palyra.sandbox.network.call_network import NamespaceSockets
 
 # One browser that runs, for one session: its connection, its folders, its fences, and its end.
@@ -269,7 +269,7 @@ class GuardListeners:
 
         ``owner`` is the user namespace that owns the network. Both are descriptors, which the caller closes.
         """
-        opened = await self._sockets.open(DoorPlan(ports=(), proxy_port=port), network, owner)
+        opened = await self._sockets.open(NetworkPlan(ports=(), proxy_port=port), network, owner)
         (listener,) = opened.of(ListenerKind.PROXY)
         for each in opened:
             if each.kind is not ListenerKind.PROXY:

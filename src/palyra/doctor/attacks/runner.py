@@ -20,7 +20,7 @@ from palyra.doctor.attacks.decoys import PROTECTED_NAMES, BaitFolder, find_survi
 from palyra.doctor.attacks.verdict import Answer, AttackReport, NotAttacked, Observed, Verdict, judge, not_tried
 from palyra.errors import PalyraError
 from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome
-from palyra.sandbox.domain.profile import AppearingProtected, SandboxLimits, SandboxProfile, SandboxTier
+from palyra.sandbox.domain.profile import NewProtectedPolicy, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.layers.syscall_table import SYSCALLS
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.running_process import Sink
@@ -172,7 +172,7 @@ class Attacker:
             protected_names=self.protected,
             limits=msgspec.convert({"timeout_ms": ATTEMPT_TIMEOUT_MS, **attempt.limits}, SandboxLimits),
             allow_interpreters=not attempt.command,
-            appearing_protected=AppearingProtected.MOVE_ASIDE if attempt.move_aside else AppearingProtected.KEEP,
+            appearing_protected=NewProtectedPolicy.MOVE_ASIDE if attempt.move_aside else NewProtectedPolicy.KEEP,
             tool_roots=self.python.roots,
         )
 

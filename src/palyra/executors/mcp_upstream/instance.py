@@ -14,7 +14,7 @@ from palyra.executors.mcp_upstream.limits import KEPT_STDERR_BYTES, SERVER_START
 from palyra.executors.mcp_upstream.spec import DefinitionKind, Listing, ToolDefinition, read_listing
 from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxProfile
-from palyra.sandbox.network.call_network import NetworkDoor
+from palyra.sandbox.network.call_network import NetworkListener
 from palyra.sandbox.runner import ProcessRunner
 from palyra.sandbox.running_process import StreamName
 
@@ -37,7 +37,7 @@ class McpInstance:
         self._task: asyncio.Task[None] | None = None
 
     def start(
-        self, runner: ProcessRunner, profile: SandboxProfile, command: ProcessCommand, listener: NetworkDoor | None
+        self, runner: ProcessRunner, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
     ) -> None:
         self._task = asyncio.create_task(self._live(runner, profile, command, listener), name=f"mcp {self.server}")
 
@@ -99,7 +99,7 @@ class McpInstance:
         return ServerGone(f"{self.server}: {why}" + (f"; its last words: {printed}" if printed else ""))
 
     async def _live(
-        self, runner: ProcessRunner, profile: SandboxProfile, command: ProcessCommand, listener: NetworkDoor | None
+        self, runner: ProcessRunner, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
     ) -> None:
         from palyra.executors.mcp_upstream.session import ServerPipes
 
@@ -108,7 +108,7 @@ class McpInstance:
         pipes = self._pipes = ServerPipes(lambda data: _write_all(writing, data))
         fed = ProcessCommand(command=command.command, args=command.args, live_input=reading)
         try:
-            async with runner.started(profile, fed, sink=self._sink(pipes), door=listener) as running:
+            async with runner.started(profile, fed, sink=self._sink(pipes), listener=listener) as running:
                 self.receipt = tuple(running.receipt.as_dicts())
                 ending = asyncio.ensure_future(running.ended(None))
                 ending.add_done_callback(lambda _: pipes.end())

@@ -29,7 +29,7 @@ from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan
 from palyra.policy.decision import PolicyPort
 from palyra.policy.entities import EntityDirectory
-from palyra.sandbox.domain.network import DoorUsage, ca_environment
+from palyra.sandbox.domain.network import NetworkUsage, ca_environment
 from palyra.sandbox.domain.profile import EXTRA_FILES_ROOT, SandboxProfile
 from palyra.sandbox.network.call_network import OpenedSockets
 
@@ -137,7 +137,7 @@ class SandboxListener:
             profile, extra_files=(*profile.extra_files, (BUNDLE_PATH, bundle)), env=(*profile.env, *added)
         )
 
-    async def opened(self, sockets: OpenedSockets) -> "SandboxListener":
+    async def serve(self, sockets: OpenedSockets) -> "SandboxListener":
         listening = [ListeningSocket(kind=each.plan.kind.value, socket=each.socket) for each in sockets]
         self._network.enter(self._plan, self._grant)
         try:
@@ -152,7 +152,7 @@ class SandboxListener:
             raise
         return self
 
-    async def close(self) -> DoorUsage:
+    async def close(self) -> NetworkUsage:
         assert self._listener is not None
         usage = self._listener.close()
         moved = usage.bytes_up + usage.bytes_down
@@ -168,7 +168,7 @@ class SandboxListener:
                 await self._network.observer.return_budget(self._grant, unused)
         finally:
             self._network.leave(self._grant)
-        return DoorUsage(
+        return NetworkUsage(
             connections=usage.connections,
             bytes_up=usage.bytes_up,
             bytes_down=usage.bytes_down,

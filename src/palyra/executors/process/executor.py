@@ -41,16 +41,16 @@ from palyra.sandbox.domain.process_run import (
     parse_command,
 )
 from palyra.sandbox.domain.profile import (
-    AppearingProtected,
     EgressEnforcementMode,
     Layer,
+    NewProtectedPolicy,
     SandboxLimits,
     SandboxProfile,
     SandboxTier,
 )
 from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
 from palyra.sandbox.limits import DEFAULT_LOG_BYTES
-from palyra.sandbox.network.call_network import NetworkDoor
+from palyra.sandbox.network.call_network import NetworkListener
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.running_process import Running, Sink, StreamName, outcome_of
 from palyra.sandbox.settings import SandboxSettings
@@ -116,8 +116,10 @@ class ProcessTools:
         # And its live input: the reading end of a pipe.
         self.live_input: int | None = None
 
-    async def perform(self, work: Work, profile: SandboxProfile, door: NetworkDoor | None = None) -> ProcessResult:
-        """``door`` serves the hosts that the profile allows, for this one call."""
+    async def perform(
+        self, work: Work, profile: SandboxProfile, listener: NetworkListener | None = None
+    ) -> ProcessResult:
+        """``listener`` serves the hosts that the profile allows, for this one call."""
         match work.tool:
             case "process.logs":
                 return ProcessResult(result=self._logs(work))
@@ -125,10 +127,10 @@ class ProcessTools:
                 return await self._stop(work)
         command = parse_command(dict(work.arguments))
         if work.tool == "process.start" or command.background:
-            return await self._start(work, profile, command, door)
+            return await self._start(work, profile, command, listener)
         if self.live_input is not None:
             command = msgspec.structs.replace(command, live_input=self.live_input)
-        return await self._run(profile, command, door)
+        return await self._run(profile, command, listener)
 
     async def close(self) -> None:
         """Ends every background process."""
@@ -139,9 +141,11 @@ class ProcessTools:
             await asyncio.wait(tasks)
         self._background.clear()
 
-    async def _run(self, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None) -> ProcessResult:
+    async def _run(
+        self, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
+    ) -> ProcessResult:
         try:
-            outcome = await self._runner.run_constrained_process(profile, command, sink=self.sink, door=door)
+            outcome = await self._runner.run_constrained_process(profile, command, sink=self.sink, listener=listener)
         except (QuotaExceeded, ProcessTimedOut, ProtectedAppeared, ProtectedUnseen) as error:
             if error.outcome is None:
                 raise
@@ -151,7 +155,7 @@ class ProcessTools:
         return ProcessResult(result=render_outcome(outcome), receipt=_read_receipt(outcome))
 
     async def _start(
-        self, work: Work, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None
+        self, work: Work, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
     ) -> ProcessResult:
         mine = [each for each in self._background.values() if each.run_id == work.run_id]
         if sum(not each.ended.done() for each in mine) >= MAX_BACKGROUND_PER_RUN:
@@ -159,7 +163,7 @@ class ProcessTools:
         for oldest in [each for each in mine if each.ended.done()][:-MAX_ENDED_PER_RUN]:
             del self._background[oldest.handle]
         each = _Background(work.run_id)
-        each.task = asyncio.create_task(self._live(each, profile, command, door), name=f"background {each.handle}")
+        each.task = asyncio.create_task(self._live(each, profile, command, listener), name=f"background {each.handle}")
         try:
             running = await asyncio.shield(each.started)
         except asyncio.CancelledError:
@@ -173,11 +177,11 @@ class ProcessTools:
         return ProcessResult(result=started, receipt=tuple(running.receipt.as_dicts()))
 
     async def _live(
-        self, each: _Background, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None
+        self, each: _Background, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
     ) -> None:
         timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
         try:
-            async with self._runner.started(profile, command, door=door) as running:
+            async with self._runner.started(profile, command, listener=listener) as running:
                 each.running = running
                 each.started.set_result(running)
                 ended = await self._until_stopped(each, running, timeout_ms / 1000)
@@ -429,7 +433,7 @@ def compile_profile(
         env=tuple(sorted(settings.env.items())),
         allow_interpreters=settings.allow_interpreters,
         allowed_executables=settings.allowed_executables or None,
-        appearing_protected=AppearingProtected(settings.appearing_protected),
+        appearing_protected=NewProtectedPolicy(settings.appearing_protected),
         tool_roots=settings.tool_roots,
         require=_list_demands(obliged),
     )
@@ -497,10 +501,10 @@ class ProcessExecutor:
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         watched = self.tools.sink is not None
         profile = compile_profile(plan, self._settings, self._protected, watched=watched)
-        door: SandboxListener | None = None
+        listener: SandboxListener | None = None
         if self._egress is not None and plan.tool in STARTING and profile.reaches_hosts:
-            profile, door = self._egress().prepare_listener(plan, profile)
-        done = await self.tools.perform(plan, profile, door)
+            profile, listener = self._egress().prepare_listener(plan, profile)
+        done = await self.tools.perform(plan, profile, listener)
         return ExecutorOutcome(result=done.result, receipt=done.receipt, error=done.error)
 
     async def close(self) -> None:

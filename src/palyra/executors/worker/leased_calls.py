@@ -29,7 +29,7 @@ from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.domain.spec import ToolCapability, ToolSpec, ToolTier
 from palyra.pipeline.execute import Executor, execute
 from palyra.pipeline.intake import accept_arguments
-from palyra.sandbox.domain.profile import AppearingProtected, SandboxProfile
+from palyra.sandbox.domain.profile import NewProtectedPolicy, SandboxProfile
 from palyra.sandbox.layers.bubblewrap import gather_host
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.running_process import StreamName
@@ -236,9 +236,9 @@ class _LeasedPlugin:
 
 def _keep_protected(profile: SandboxProfile) -> SandboxProfile:
     """Keep new protected names where they are: they are not sent back and vanish with the scratch workspace."""
-    if profile.appearing_protected is not AppearingProtected.MOVE_ASIDE:
+    if profile.appearing_protected is not NewProtectedPolicy.MOVE_ASIDE:
         return profile
-    return msgspec.structs.replace(profile, appearing_protected=AppearingProtected.KEEP)
+    return msgspec.structs.replace(profile, appearing_protected=NewProtectedPolicy.KEEP)
 
 
 def _tier_of(offer: LeaseOffer, spec: ToolSpec) -> ToolTier:

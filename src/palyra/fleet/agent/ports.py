@@ -9,7 +9,7 @@ from palyra.fleet.agent.lease import LeaseOffer
 from palyra.fleet.agent.scratch import Scratch
 from palyra.fleet.domain.lease import LeaseOutcome
 from palyra.fleet.domain.signed_statement import SignedStatement
-from palyra.sandbox.network.call_network import NetworkDoor
+from palyra.sandbox.network.call_network import NetworkListener
 
 # Gets the stream (1 standard output, 2 standard error) and its bytes while the call runs.
 OutputSink = Callable[[int, bytes], None]
@@ -61,4 +61,4 @@ class EgressOfLease(Protocol):
     async def hosts(self, lease_id: str, fence: int) -> tuple[str, ...]:
         """Return the rules of the hosts that the lease may reach; empty if none."""
 
-    def network(self, lease_id: str, fence: int) -> NetworkDoor: ...
+    def network(self, lease_id: str, fence: int) -> NetworkListener: ...

@@ -27,7 +27,7 @@ from palyra.fleet.egress.handover_protocol import (
     send,
 )
 from palyra.fleet.egress.leases import BadHandoverMessage, BadListenerSocket, LeaseRef, ProxyGone
-from palyra.sandbox.domain.network import DoorUsage
+from palyra.sandbox.domain.network import NetworkUsage
 from palyra.sandbox.network.call_network import OpenedSockets
 
 
@@ -189,11 +189,11 @@ class LeaseNetwork:
         self._proxy = proxy
         self._ref = ref
 
-    async def opened(self, sockets: OpenedSockets) -> "LeaseNetwork":
+    async def serve(self, sockets: OpenedSockets) -> "LeaseNetwork":
         client = await self._proxy.connected()
         await client.open(self._ref, [(each.plan.kind.value, each.socket) for each in sockets])
         return self
 
-    async def close(self) -> DoorUsage:
+    async def close(self) -> NetworkUsage:
         usage = await (await self._proxy.connected()).close_listener(self._ref)
-        return DoorUsage(**msgspec.structs.asdict(usage))
+        return NetworkUsage(**msgspec.structs.asdict(usage))

@@ -66,7 +66,7 @@ class WorkspaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     mounts: tuple[ProtectedMount, ...] = ()
     watched_links: int = 0
     # Other names of protected files, each with a mount of its own.
-    second_names: int = 0
+    hard_links: int = 0
     # Directories that were not looked through and are read-only as a whole, and why.
     unseen: int = 0
     shortfall: str = ""

@@ -25,7 +25,7 @@ from palyra.sandbox.domain.profile import (
 
 EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  every address of the sandbox's own loopback, and there is no other
 LOOPBACK: Final = "127.0.0.1"
-_RESERVED: Final = frozenset({limits.DOOR_DNS_PORT, limits.DOOR_PROXY_PORT})
+_RESERVED: Final = frozenset({limits.SANDBOX_DNS_PORT, limits.SANDBOX_PROXY_PORT})
 
 # The variables by which programs find another bundle of certificates than the system's.
 CA_VARIABLES: Final = ("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
@@ -35,9 +35,9 @@ _SHOWN_FAULTS: Final = 3
 _SHOWN_HOSTS: Final = 3
 
 
-class BadDoor(InvalidInput):
+class BadNetworkPlan(InvalidInput):
     code = "sandbox.bad_door"
-    hint = f"allow at most {limits.MAX_DOOR_PORTS} ports, and neither {limits.DOOR_DNS_PORT} nor {limits.DOOR_PROXY_PORT}: those serve the sandbox itself"  # noqa: E501
+    hint = f"allow at most {limits.MAX_ALLOWED_PORTS} ports, and neither {limits.SANDBOX_DNS_PORT} nor {limits.SANDBOX_PROXY_PORT}: those serve the sandbox itself"  # noqa: E501
 
 
 class HostsNeedTierC(InvalidInput):
@@ -72,12 +72,12 @@ class ListenerPlan(msgspec.Struct, frozen=True):
         return self.kind is ListenerKind.DNS_UDP
 
 
-class DoorPlan(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkPlan(msgspec.Struct, frozen=True, kw_only=True):
     """``ports`` are those that any allowed host may be reached at; which host at which is judged by who serves them."""
 
     ports: tuple[int, ...]
-    dns_port: int = limits.DOOR_DNS_PORT
-    proxy_port: int = limits.DOOR_PROXY_PORT
+    dns_port: int = limits.SANDBOX_DNS_PORT
+    proxy_port: int = limits.SANDBOX_PROXY_PORT
 
     def listeners(self) -> tuple[ListenerPlan, ...]:
         """Bound without SO_REUSEADDR and SO_REUSEPORT: no program, of the same user either, can bind over them."""
@@ -108,7 +108,7 @@ class NetworkSeen(msgspec.Struct, frozen=True, kw_only=True):
     routes: tuple[str, ...]
 
 
-class DoorUsage(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What went through a door, said by who served it.
 
     ``refusals`` are the first, as plain values with at least a code; ``refused`` counts all, ``violations`` the grave.
@@ -123,7 +123,7 @@ class DoorUsage(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[dict[str, Any], ...] = ()
 
 
-def door_plan(profile: SandboxProfile) -> DoorPlan | None:
+def plan_network(profile: SandboxProfile) -> NetworkPlan | None:
     """None where the profile needs no door: no host is allowed, or the network is not shut in the first place."""
     if profile.egress is not EgressEnforcementMode.STRICT or not profile.allowed_egress_hosts:
         return None
@@ -132,22 +132,22 @@ def door_plan(profile: SandboxProfile) -> DoorPlan | None:
         rule = HostRule.parse(raw)
         ports.update(rule.ports)
     if taken := sorted(ports & _RESERVED):
-        raise BadDoor(f"port {taken[0]} cannot be allowed", port=taken[0])
-    if len(ports) > limits.MAX_DOOR_PORTS:
-        raise BadDoor(f"{len(ports)} different ports are allowed", ports=len(ports))
-    return DoorPlan(ports=tuple(sorted(ports)))
+        raise BadNetworkPlan(f"port {taken[0]} cannot be allowed", port=taken[0])
+    if len(ports) > limits.MAX_ALLOWED_PORTS:
+        raise BadNetworkPlan(f"{len(ports)} different ports are allowed", ports=len(ports))
+    return NetworkPlan(ports=tuple(sorted(ports)))
 
 
 def list_argument_hosts(profile: SandboxProfile) -> tuple[str, ...]:
     """List the rules for hosts in arguments: the allowed ones and, where it has one, the sandbox's own proxy."""
-    plan = door_plan(profile)
+    plan = plan_network(profile)
     own = () if plan is None else (f"{LOOPBACK}:{plan.proxy_port}", f"localhost:{plan.proxy_port}")
     return (*profile.allowed_egress_hosts, *own)
 
 
 def refuse_unserved(profile: SandboxProfile, *, served: bool) -> None:
     """Raises where hosts are allowed and nothing could let just those through: not in this tier, or not here."""
-    if door_plan(profile) is None:
+    if plan_network(profile) is None:
         return
     if profile.tier is SandboxTier.B:
         raise HostsNeedTierC(
@@ -164,15 +164,17 @@ def _named(hosts: tuple[str, ...]) -> str:
 
 
 def _unserved(profile: SandboxProfile, why: str) -> PalyraError:
-    return unsupported([ReceiptLine(layer=Layer.EGRESS, asked=asked_of(profile), got=why, held=False)])
+    return unsupported([ReceiptLine(layer=Layer.EGRESS, asked=describe_egress(profile), got=why, held=False)])
 
 
-def asked_of(profile: SandboxProfile) -> str:
+def describe_egress(profile: SandboxProfile) -> str:
     hosts = profile.allowed_egress_hosts
     return f"{profile.egress.value}, {len(hosts)} allowed hosts" if hosts else profile.egress.value
 
 
-def judge_network(plan: DoorPlan, seen: NetworkSeen | None, *, namespace: int, interfaces: Iterable[str]) -> list[str]:
+def judge_network(
+    plan: NetworkPlan, seen: NetworkSeen | None, *, namespace: int, interfaces: Iterable[str]
+) -> list[str]:
     """Everything that is not as it must be before the program may start; an empty list is what is wanted."""
     if seen is None:
         return ["no socket was opened in it"]
@@ -195,7 +197,7 @@ def judge_network(plan: DoorPlan, seen: NetworkSeen | None, *, namespace: int, i
     return wrong
 
 
-def network_text(plan: DoorPlan, wrong: list[str]) -> str:
+def network_text(plan: NetworkPlan, wrong: list[str]) -> str:
     if wrong:
         return "; ".join(wrong[:_SHOWN_FAULTS])
     return f"only lo, no route, and sockets of ours: {', '.join(map(shown, plan.listeners()))}"
@@ -205,7 +207,7 @@ def shown(listener: ListenerPlan) -> str:
     return f"{listener.kind} {listener.address}:{listener.port}"
 
 
-def used_line(line: ReceiptLine, usage: DoorUsage | None) -> ReceiptLine:
+def used_line(line: ReceiptLine, usage: NetworkUsage | None) -> ReceiptLine:
     """The line after the call. ``usage`` None: the door did not close as it should."""
     if usage is None:
         got = f"{line.got}; the door did not close in time and was cut"

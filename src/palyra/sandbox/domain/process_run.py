@@ -10,7 +10,7 @@ import msgspec
 
 from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, PalyraError
 from palyra.sandbox import limits
-from palyra.sandbox.domain.network import DoorUsage
+from palyra.sandbox.domain.network import NetworkUsage
 from palyra.sandbox.domain.profile import Receipt, SandboxTier, UnsupportedPlatform
 from palyra.workspace.names import render_name
 
@@ -193,7 +193,7 @@ class ProcessOutcome(msgspec.Struct, frozen=True, kw_only=True):
     receipt: Receipt
     killed_by: str | None = None
     # What went through the door, where the call had one.
-    egress: DoorUsage | None = None
+    egress: NetworkUsage | None = None
 
 
 class _OfKind(PalyraError):

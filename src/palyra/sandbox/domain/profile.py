@@ -143,7 +143,7 @@ class EgressEnforcementMode(StrEnum):
     STRICT = "strict"
 
 
-class AppearingProtected(StrEnum):
+class NewProtectedPolicy(StrEnum):
     """What becomes of a protected name that was not there before the call and is there after it."""
 
     KEEP = "keep"
@@ -208,7 +208,7 @@ class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
     allow_interpreters: bool = False
     allowed_executables: tuple[str, ...] | None = None
     require: frozenset[Layer] = frozenset()
-    appearing_protected: AppearingProtected = AppearingProtected.KEEP
+    appearing_protected: NewProtectedPolicy = NewProtectedPolicy.KEEP
     tool_roots: tuple[str, ...] = ()
     # Files of this call's own, as (path in the sandbox, content); Tier C shows them read-only beneath EXTRA_FILES_ROOT.
     extra_files: tuple[tuple[str, bytes], ...] = ()

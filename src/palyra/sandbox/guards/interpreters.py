@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Final
 
 from palyra.sandbox.domain.process_run import InterpreterDenied, ProcessCommand, excerpt
+from palyra.sandbox.guards.exec_rule_table import EXEC_RULES
+from palyra.sandbox.guards.exec_rules import ASKS_FOR_HELP, ExecRule, Finding, apply_rule
 from palyra.sandbox.guards.executables import SYSTEM_ROOTS, ResolvedExecutable, base_name, is_beneath
-from palyra.sandbox.guards.program_runner_table import RUNNERS
-from palyra.sandbox.guards.program_runners import ASKS_FOR_HELP, Finding, Runner, runner_finding
 
 _SHELLS: Final = """
     sh bash dash ash hush zsh fish ksh mksh lksh pdksh oksh loksh csh tcsh rc es yash posh elvish nu nushell xonsh osh
@@ -94,7 +94,7 @@ _RUNNER_VERSION: Final = re.compile(r"[-.]?\d[\d.]*([-.](posix|win32|basic|tiny|
 _MULTI_CALL: Final = frozenset({"busybox", "toybox", "coreutils"})
 # Programs of their own whose names begin so.
 _NOT_OF_GIT: Final = frozenset({"git-lfs", "git-shell", "git-crypt", "git-annex", "git-absorb"})
-_BY_NAME: Final[dict[str, Runner]] = {name: runner for runner in RUNNERS for name in runner.names}
+_BY_NAME: Final[dict[str, ExecRule]] = {name: rule for rule in EXEC_RULES for name in rule.names}
 
 
 def judge_names(
@@ -131,12 +131,12 @@ def _finding_by_name(name: str, args: tuple[str, ...], stdin: bytes | None, *, i
         if args in ASKS_FOR_HELP or args == ("--list-diagnostics",):
             return None
         return Finding(program=name, why="the dynamic loader runs the program it is given", position=_first(args))
-    runner = None if invented else runner_named(name)
-    return None if runner is None else runner_finding(runner, name, args, stdin)
+    rule = None if invented else find_exec_rule(name)
+    return None if rule is None else apply_rule(rule, name, args, stdin)
 
 
 @lru_cache(maxsize=MAX_REMEMBERED_NAMES)
-def runner_named(name: str) -> Runner | None:
+def find_exec_rule(name: str) -> ExecRule | None:
     """The entry for a name in any spelling: ``x86_64-linux-gnu-gcc-12``, ``vim.basic`` and ``GIT.exe`` too."""
     plain = plain_name(name)
     for guess in (plain, _RUNNER_VERSION.sub("", plain), plain.partition(".")[0], _stem(name)):

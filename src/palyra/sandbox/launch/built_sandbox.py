@@ -18,7 +18,7 @@ from typing import Final
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import Facts
 from palyra.sandbox.domain.launch_spec import LaunchFailed, LaunchSpec, LaunchStage
-from palyra.sandbox.domain.network import door_plan
+from palyra.sandbox.domain.network import plan_network
 from palyra.sandbox.domain.plan import IMAGE_FD, ORDERS_FD, BubblewrapPlan
 from palyra.sandbox.domain.profile import Receipt, refuse_unmet
 from palyra.sandbox.launch.child import PACKET_BYTES, Child, failure_of, send_order
@@ -211,7 +211,7 @@ class WaitingSandbox:
     async def open_sockets(self, pid: int, namespace_sockets: NamespaceSockets) -> None:
         """Opens those that its profile's door needs. Before it hides: afterwards nobody of the same user may enter."""
         self._inside = Inside(pid)
-        door = door_plan(self.plan.profile)
+        door = plan_network(self.plan.profile)
         if door is not None:
             with self._inside.network() as (network, owner):
                 self.sockets = await namespace_sockets.open(door, network, owner)

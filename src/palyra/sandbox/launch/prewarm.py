@@ -23,8 +23,8 @@ from palyra.sandbox.domain.launch_spec import LaunchFailed, LaunchSpec, LaunchSt
 from palyra.sandbox.domain.plan import WAITS_INSIDE, BubblewrapPlan, environment_of, plan_isolated
 from palyra.sandbox.domain.process_run import ProcessCommand, RuntimeFailure, SpawnFailed
 from palyra.sandbox.domain.profile import (
-    AppearingProtected,
     EgressEnforcementMode,
+    NewProtectedPolicy,
     SandboxLimits,
     SandboxProfile,
     SandboxTier,
@@ -53,7 +53,7 @@ def sandbox_part(profile: SandboxProfile) -> SandboxProfile:
         env=(),
         allow_interpreters=False,
         allowed_executables=None,
-        appearing_protected=AppearingProtected.KEEP,
+        appearing_protected=NewProtectedPolicy.KEEP,
         limits=msgspec.structs.replace(
             wanted,
             max_output_bytes=_ANY.max_output_bytes,

@@ -22,7 +22,14 @@ from palyra.sandbox.domain.facts import (
     WorkspaceFacts,
 )
 from palyra.sandbox.domain.profile import BadProfile, SandboxProfile
-from palyra.sandbox.layers.workspace_scan import DIRECTORY, NO_LINKS, Descent, Survey, open_names, survey
+from palyra.sandbox.layers.workspace_scan import (
+    DIRECTORY,
+    NO_LINKS,
+    TreeWalk,
+    WorkspaceScan,
+    open_names,
+    scan_workspace,
+)
 from palyra.workspace.names import decode_name, protected_names_of, render_name
 from palyra.workspace.openat2 import RESOLVE_BENEATH, hold, openat2
 
@@ -73,10 +80,10 @@ def with_ancestors(protected: frozenset[Names]) -> frozenset[Names]:
 # for a look into the protected directories; else the workspace is walked once more, for the numbers of those files.
 
 
-def with_second_names(workspace: int, seen: Survey, *, most: int | None = None) -> Survey:
+def add_hard_links(workspace: int, seen: WorkspaceScan, *, most: int | None = None) -> WorkspaceScan:
     """The survey with the other names that protected files have in the workspace. What is looked at for them counts as
     its entries too; each of the two looks ends after ``most``."""
-    bound = limits.MAX_SURVEYED_ENTRIES if most is None else most
+    bound = limits.MAX_SCANNED_ENTRIES if most is None else most
     inside = _Inside(bound)
     for names, each in seen.found.items():
         if each.kind is Kind.DIRECTORY or each.links > 1:
@@ -87,10 +94,10 @@ def with_second_names(workspace: int, seen: Survey, *, most: int | None = None) 
         return _told(seen, inside)
     finder = _Finder(inside.linked, frozenset({*seen.found, *seen.real_places}), seen.unseen | inside.unseen, bound)
     finder.walk(os.open(b".", DIRECTORY, dir_fd=workspace), (), None)
-    return msgspec.structs.replace(_told(_told(seen, inside), finder), second_names=frozenset(finder.names))
+    return msgspec.structs.replace(_told(_told(seen, inside), finder), hard_links=frozenset(finder.names))
 
 
-def _told(seen: Survey, walked: Descent[None]) -> Survey:
+def _told(seen: WorkspaceScan, walked: TreeWalk[None]) -> WorkspaceScan:
     """What was not looked through for names is as good as not looked through."""
     return msgspec.structs.replace(
         seen,
@@ -100,7 +107,7 @@ def _told(seen: Survey, walked: Descent[None]) -> Survey:
     )
 
 
-class _Inside(Descent[None]):
+class _Inside(TreeWalk[None]):
     """The files with several names among protected ones and in protected directories."""
 
     def __init__(self, most: int) -> None:
@@ -134,7 +141,7 @@ class _Inside(Descent[None]):
         return enter
 
 
-class _Finder(Descent[None]):
+class _Finder(TreeWalk[None]):
     """Names outside the protected ones whose files are among those wanted."""
 
     def __init__(
@@ -205,11 +212,11 @@ def look(root: int, names: Names) -> Identity:
     return Identity(status.st_dev, status.st_ino)
 
 
-def facts_of(root: int, profile: SandboxProfile, seen: Survey) -> WorkspaceFacts:
+def facts_of(root: int, profile: SandboxProfile, seen: WorkspaceScan) -> WorkspaceFacts:
     """Facts about an open workspace, from what a survey of it has found."""
     status = os.fstat(root)
     there = {names for names, each in seen.found.items() if each.kind is not Kind.LINK}
-    exact = there | seen.real_places | seen.second_names
+    exact = there | seen.real_places | seen.hard_links
     protected = fold(frozenset(_mountable(profile, names) for names in exact | seen.unseen))
     if () in protected:
         raise TooManyProtected(f"the workspace cannot be looked through: {seen.shortfall}")
@@ -227,7 +234,7 @@ def facts_of(root: int, profile: SandboxProfile, seen: Survey) -> WorkspaceFacts
         identity=Identity(status.st_dev, status.st_ino),
         mounts=() if profile.read_only else mounts,
         watched_links=sum(each.kind is Kind.LINK for each in seen.found.values()),
-        second_names=len(seen.second_names),
+        hard_links=len(seen.hard_links),
         shortfall=seen.shortfall,
         unseen=len(seen.unseen),
     )
@@ -243,19 +250,19 @@ def _mountable(profile: SandboxProfile, names: Names) -> Names:
     return names[: limits.MAX_MOUNT_DEPTH]
 
 
-def gather_workspace(profile: SandboxProfile, *, most: int | None = None) -> tuple[WorkspaceFacts, Survey]:
+def gather_workspace(profile: SandboxProfile, *, most: int | None = None) -> tuple[WorkspaceFacts, WorkspaceScan]:
     """Looks at the workspace as it is now. The survey is kept, to be compared with one after the call."""
     protected = protected_names_of(profile.protected_names)
     with hold(open_workspace_root(profile.workspace_root)) as root:
-        seen = survey(root, protected, most=most)
+        seen = scan_workspace(root, protected, most=most)
         if most is None or seen.entries <= most:
-            seen = with_second_names(root, seen, most=most)
+            seen = add_hard_links(root, seen, most=most)
         if most is not None and seen.entries > most:
             raise TooManyForNow
         return facts_of(root, profile, seen), seen
 
 
-def _reason(names: Names, seen: Survey, *, in_full: bool, asked: bool) -> str:
+def _reason(names: Names, seen: WorkspaceScan, *, in_full: bool, asked: bool) -> str:
     if not in_full:
         return "a mount, so that the protected name beneath it cannot be renamed away"
     if names in seen.unseen:
@@ -264,6 +271,6 @@ def _reason(names: Names, seen: Survey, *, in_full: bool, asked: bool) -> str:
         return "holds more protected names than can be mounted one by one"
     if names in seen.found:
         return f"protected by {render_name(seen.found[names].pattern)}"
-    if names in seen.second_names:
+    if names in seen.hard_links:
         return "another name of a protected file"
     return "where a link with a protected name leads"

@@ -53,7 +53,7 @@ class _Level(Generic[S]):
             self.descriptor = -1
 
 
-class Descent(ABC, Generic[S]):
+class TreeWalk(ABC, Generic[S]):
     """One or more walks with a common count. ``unseen`` are the directories not looked through to their end, and
     ``shortfall`` says why. Nothing in ``without`` is entered. Each directory has a state, of which only the subclass
     knows the meaning."""
@@ -115,14 +115,14 @@ class Descent(ABC, Generic[S]):
             return
         levels.append(_Level(opened, []))
         levels[-1].pending = self.children(opened, path, onward)
-        if len(levels) > limits.MAX_SURVEY_DESCRIPTORS:
-            levels[-1 - limits.MAX_SURVEY_DESCRIPTORS].close()
+        if len(levels) > limits.MAX_SCAN_DESCRIPTORS:
+            levels[-1 - limits.MAX_SCAN_DESCRIPTORS].close()
 
     def _left_out(self, path: list[bytes]) -> bool:
         if self._without and len(path) <= limits.MAX_MOUNT_DEPTH and tuple(path) in self._without:
             return True
-        if len(path) > limits.MAX_SURVEY_DEPTH:
-            self.not_seen(path, f"deeper than {limits.MAX_SURVEY_DEPTH} directories")
+        if len(path) > limits.MAX_SCAN_DEPTH:
+            self.not_seen(path, f"deeper than {limits.MAX_SCAN_DEPTH} directories")
             return True
         return False
 
@@ -176,11 +176,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     target: bytes = b""
 
 
-class Survey(msgspec.Struct, frozen=True, kw_only=True):
+class WorkspaceScan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything found, by path. ``real_places`` are where links with protected names lead, if inside.
 
     ``unseen`` are the directories that were not looked through to their end, and ``shortfall`` says why.
-    ``second_names`` are other names, not protected ones, of files that are protected.
+    ``hard_links`` are other names, not protected ones, of files that are protected.
     """
 
     found: dict[Names, Found]
@@ -188,18 +188,18 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     shortfall: str
     unseen: frozenset[Names] = frozenset()
-    second_names: frozenset[Names] = frozenset()
+    hard_links: frozenset[Names] = frozenset()
 
 
-def survey(
+def scan_workspace(
     workspace: int, protected: ProtectedNames, *, most: int | None = None, without: frozenset[Names] = frozenset()
-) -> Survey:
+) -> WorkspaceScan:
     """Walks the whole workspace once, past at most ``most`` entries, and enters nothing in ``without``."""
-    walker = _Walker(workspace, protected, limits.MAX_SURVEYED_ENTRIES if most is None else most, without)
+    walker = _Walker(workspace, protected, limits.MAX_SCANNED_ENTRIES if most is None else most, without)
     if protected.patterns:
         walker.walk(os.open(b".", DIRECTORY, dir_fd=workspace), (), START)
         walker.follow_links()
-    return Survey(
+    return WorkspaceScan(
         found=walker.found,
         real_places=frozenset(walker.real_places),
         entries=walker.entries,
@@ -212,7 +212,7 @@ def beneath(names: Names, places: frozenset[Names]) -> bool:
     return bool(places) and any(names[:cut] in places for cut in range(min(len(names), limits.MAX_MOUNT_DEPTH) + 1))
 
 
-class _Walker(Descent[State]):
+class _Walker(TreeWalk[State]):
     def __init__(self, workspace: int, protected: ProtectedNames, most: int, without: frozenset[Names]) -> None:
         super().__init__(most, without)
         self.workspace = workspace

@@ -1,6 +1,6 @@
 """The life of one call's door: opened while the sandbox waits, served while its program runs, closed however it ends.
 
-Who serves it is not known here. The daemon gives an implementation of ``NetworkDoor``, which gets the sockets that
+Who serves it is not known here. The daemon gives an implementation of ``NetworkListener``, which gets the sockets that
 listen in the sandbox's network; this module sees to it that none of them outlives the call.
 """
 
@@ -21,13 +21,13 @@ from typing import Final, Protocol, Self
 from palyra.errors import Unavailable
 from palyra.sandbox import limits
 from palyra.sandbox.domain.network import (
-    DoorPlan,
-    DoorUsage,
     ListenerKind,
     ListenerPlan,
     ListenerSeen,
+    NetworkPlan,
     NetworkSeen,
-    door_plan,
+    NetworkUsage,
+    plan_network,
     used_line,
 )
 from palyra.sandbox.domain.profile import Layer, Receipt, SandboxProfile
@@ -212,7 +212,7 @@ class NamespaceSockets:
             if process is not None:
                 await asyncio.to_thread(_wait_for_end, process)
 
-    async def open(self, plan: DoorPlan, network: int, owner: int) -> OpenedSockets:
+    async def open(self, plan: NetworkPlan, network: int, owner: int) -> OpenedSockets:
         """The plan's sockets in the network that the descriptor names; ``owner`` is its user namespace's.
 
         The caller keeps and closes both descriptors.
@@ -220,7 +220,7 @@ class NamespaceSockets:
         async with self._turns:
             return await self._opened(plan, network, owner)
 
-    async def _opened(self, plan: DoorPlan, network: int, owner: int) -> OpenedSockets:
+    async def _opened(self, plan: NetworkPlan, network: int, owner: int) -> OpenedSockets:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours:
             ours.setblocking(False)
@@ -245,9 +245,9 @@ class NamespaceSockets:
                 await self._forget(orders)
 
 
-def order_of(plan: DoorPlan) -> bytes:
+def order_of(plan: NetworkPlan) -> bytes:
     wanted = plan.listeners()
-    return helper.ORDER.pack(helper.VERSION, len(wanted), limits.DOOR_BACKLOG) + b"".join(
+    return helper.ORDER.pack(helper.VERSION, len(wanted), limits.LISTENER_BACKLOG) + b"".join(
         helper.LISTENER.pack(helper.UDP if each.is_udp else helper.TCP, socket.inet_aton(each.address), each.port)
         for each in wanted
     )
@@ -263,15 +263,15 @@ async def _readable(ours: socket.socket) -> None:
 
     loop.add_reader(ours.fileno(), told)
     try:
-        async with asyncio.timeout(limits.DOOR_OPEN_SECONDS):
+        async with asyncio.timeout(limits.SOCKETS_OPEN_SECONDS):
             await readable
     except TimeoutError as late:
-        raise SocketsNotOpened(f"no socket was opened within {limits.DOOR_OPEN_SECONDS:.0f} s") from late
+        raise SocketsNotOpened(f"no socket was opened within {limits.SOCKETS_OPEN_SECONDS:.0f} s") from late
     finally:
         loop.remove_reader(ours.fileno())
 
 
-def _received(plan: DoorPlan, ours: socket.socket) -> OpenedSockets:
+def _received(plan: NetworkPlan, ours: socket.socket) -> OpenedSockets:
     """Never awaits: a descriptor that was received is always in somebody's hands."""
     wanted = plan.listeners()
     try:
@@ -314,30 +314,30 @@ def _wait_for_end(process: "subprocess.Popen[bytes]") -> None:
 # The life of one call's network.
 
 
-class DoorHandle(Protocol):
-    async def close(self) -> DoorUsage:
+class ServedListener(Protocol):
+    async def close(self) -> NetworkUsage:
         """Stops serving, cuts what is still connected, closes every accepted socket, and says what went through."""
 
 
-class NetworkDoor(Protocol):
+class NetworkListener(Protocol):
     """Made for one call: it knows whose call it is and what that call may reach."""
 
-    async def opened(self, sockets: OpenedSockets) -> DoorHandle:
+    async def serve(self, sockets: OpenedSockets) -> ServedListener:
         """Serves the sockets from now on. Once this returns the program starts; if it raises, it never does."""
 
 
-class Doorway:
+class SandboxNetwork:
     """The door of one call. Closing is always right: before it was opened, after it failed to, and twice."""
 
-    def __init__(self, door: NetworkDoor | None, namespace_sockets: NamespaceSockets) -> None:
-        self._door = door
+    def __init__(self, listener: NetworkListener | None, namespace_sockets: NamespaceSockets) -> None:
+        self._listener = listener
         self._namespace_sockets = namespace_sockets
         self._sockets: OpenedSockets | None = None
-        self._serving: asyncio.Task[DoorHandle] | None = None
+        self._serving: asyncio.Task[ServedListener] | None = None
 
     @property
     def served(self) -> bool:
-        return self._door is not None
+        return self._listener is not None
 
     @property
     def never_opened(self) -> bool:
@@ -351,7 +351,7 @@ class Doorway:
 
     async def open(self, profile: SandboxProfile, waiting: Waiting) -> None:
         """Where the profile allows hosts: opens its sockets in the waiting sandbox and has them served."""
-        plan = door_plan(profile)
+        plan = plan_network(profile)
         if plan is not None and self.served:
             with waiting.network() as (network, owner):
                 opened = await self._namespace_sockets.open(plan, network, owner)
@@ -360,23 +360,23 @@ class Doorway:
     async def serve(self, sockets: OpenedSockets | None) -> None:
         """Has sockets served that listen in the sandbox already. They are closed with the door from now on."""
         self._sockets = sockets
-        if self._door is not None and sockets is not None:
+        if self._listener is not None and sockets is not None:
             # Not cancelled half way, whoever waits for it: what has been opened is then there to be closed.
-            self._serving = asyncio.create_task(self._door.opened(sockets), name="a door is opened")
+            self._serving = asyncio.create_task(self._listener.serve(sockets), name="a door is opened")
             await asyncio.shield(self._serving)
 
     def look(self, waiting: Waiting) -> NetworkSeen | None:
         """What is there, once the sandbox is complete; for a thread. None where there is no door."""
         return None if self._sockets is None else look_at_network(self._sockets, waiting)
 
-    async def close(self, receipt: Receipt) -> tuple[Receipt, DoorUsage | None]:
+    async def close(self, receipt: Receipt) -> tuple[Receipt, NetworkUsage | None]:
         """The receipt with what went through, and that as a value. To be shielded by who may be cancelled."""
         sockets, self._sockets = self._sockets, None
         serving, self._serving = self._serving, None
-        usage: DoorUsage | None = None
+        usage: NetworkUsage | None = None
         try:
             if serving is not None:
-                async with asyncio.timeout(limits.DOOR_CLOSE_SECONDS):
+                async with asyncio.timeout(limits.LISTENER_CLOSE_SECONDS):
                     handle = await serving
                     usage = await handle.close()
         except Exception:

@@ -11,7 +11,7 @@ import msgspec
 
 from palyra.sandbox.domain.facts import HostHold, Identity
 from palyra.sandbox.domain.launch_spec import BESIDE_ROOT, MADE_ROOT, RLimit, rlimits_of
-from palyra.sandbox.domain.network import NetworkSeen, asked_of, door_plan, judge_network, network_text
+from palyra.sandbox.domain.network import NetworkSeen, describe_egress, judge_network, network_text, plan_network
 from palyra.sandbox.domain.plan import BubblewrapPlan, ExpectedMount, is_covered
 from palyra.sandbox.domain.profile import EgressEnforcementMode, Layer, ReceiptLine
 from palyra.workspace.names import decode_name, render_name
@@ -306,8 +306,8 @@ def _protected(plan: BubblewrapPlan, evidence: Evidence, seen: Mapping[bytes, Mo
         said.append(f"{facts.unseen} not looked through and read-only as a whole ({facts.shortfall})")
     if facts.watched_links:
         said.append(f"{facts.watched_links} links watched, not mounted")
-    if facts.second_names:
-        said.append(f"{facts.second_names} of them other names of protected files")
+    if facts.hard_links:
+        said.append(f"{facts.hard_links} of them other names of protected files")
     return _line(Layer.PROTECTED_NAMES, asked, "; ".join(said), held=True)
 
 
@@ -315,12 +315,12 @@ def _egress(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
     mode = plan.profile.egress
     if mode is not EgressEnforcementMode.STRICT:
         return _line(Layer.EGRESS, mode.value, "the host's network; arguments are judged before the start", held=True)
-    if (network := door_plan(plan.profile) if plan.profile.reaches_hosts else None) is not None:
+    if (network := plan_network(plan.profile) if plan.profile.reaches_hosts else None) is not None:
         wrong = judge_network(
             network, evidence.network, namespace=evidence.namespaces.get("net", 0), interfaces=evidence.interfaces
         )
         held = not wrong and "net" in plan.unshared
-        return _line(Layer.EGRESS, asked_of(plan.profile), network_text(network, wrong), held=held)
+        return _line(Layer.EGRESS, describe_egress(plan.profile), network_text(network, wrong), held=held)
     alone = set(evidence.interfaces) <= {"lo"}
     got = f"interfaces: {', '.join(evidence.interfaces) or 'none'}"
     return _line(Layer.EGRESS, mode.value, got, held=alone and "net" in plan.unshared)

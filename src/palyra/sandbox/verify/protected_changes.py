@@ -16,9 +16,9 @@ import msgspec
 from palyra.errors import Denied, LimitExceeded
 from palyra.sandbox.domain.facts import Kind, Names
 from palyra.sandbox.domain.process_run import ProcessOutcome
-from palyra.sandbox.domain.profile import AppearingProtected, Layer, ReceiptLine, SandboxProfile
+from palyra.sandbox.domain.profile import Layer, NewProtectedPolicy, ReceiptLine, SandboxProfile
 from palyra.sandbox.layers.protected_mounts import TooManyForNow, open_workspace_root
-from palyra.sandbox.layers.workspace_scan import Found, Survey, beneath, open_names, survey
+from palyra.sandbox.layers.workspace_scan import Found, WorkspaceScan, beneath, open_names, scan_workspace
 from palyra.sandbox.limits import MAX_NEW_ENTRIES, MAX_REPORTED_NAMES
 from palyra.workspace.names import ProtectedNames, decode_name, protected_names_of, render_name
 from palyra.workspace.openat2 import hold
@@ -64,7 +64,7 @@ class Appeared(msgspec.Struct, frozen=True, kw_only=True):
 
 class AppearingReport(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Appeared, ...]
-    policy: AppearingProtected
+    policy: NewProtectedPolicy
     shortfall: str = ""
 
     def line(self, before: ReceiptLine | None = None) -> ReceiptLine:
@@ -89,7 +89,7 @@ class AppearingReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def _left(self) -> tuple[Appeared, ...]:
         return (
-            () if self.policy is AppearingProtected.KEEP else tuple(each for each in self.changes if not each.moved_to)
+            () if self.policy is NewProtectedPolicy.KEEP else tuple(each for each in self.changes if not each.moved_to)
         )
 
     def refuse(self) -> None:
@@ -109,7 +109,7 @@ def _told(each: Appeared) -> str:
     return f"{each.render()} {each.change}{where}"
 
 
-def compare(before: Survey, after: Survey) -> tuple[Appeared, ...]:
+def compare(before: WorkspaceScan, after: WorkspaceScan) -> tuple[Appeared, ...]:
     """What differs, in the order of names. Contents of what was there are the mounts' business."""
     changes = [
         _change(found, Change.REPLACED if names in before.found else Change.APPEARED)
@@ -139,7 +139,7 @@ def _change(found: Found, change: Change) -> Appeared:
 
 def look_again(
     profile: SandboxProfile,
-    before: Survey,
+    before: WorkspaceScan,
     protected: ProtectedNames | None = None,
     *,
     aside: str | Callable[[], str] | None = None,
@@ -149,7 +149,7 @@ def look_again(
     makes one when there is something to move."""
     with hold(open_workspace_root(profile.workspace_root)) as root:
         bound = before.entries + MAX_NEW_ENTRIES
-        after = survey(
+        after = scan_workspace(
             root,
             protected or protected_names_of(profile.protected_names),
             most=bound if most is None else min(most, bound),
@@ -159,12 +159,14 @@ def look_again(
         if most is not None and after.entries > most:
             raise TooManyForNow
         changes = compare(before, after)
-        if profile.appearing_protected is AppearingProtected.MOVE_ASIDE and changes:
+        if profile.appearing_protected is NewProtectedPolicy.MOVE_ASIDE and changes:
             changes = _moved_aside(root, changes, before, aside() if callable(aside) else aside)
     return AppearingReport(changes=changes, policy=profile.appearing_protected, shortfall=after.shortfall)
 
 
-def _moved_aside(root: int, changes: tuple[Appeared, ...], before: Survey, aside: str | None) -> tuple[Appeared, ...]:
+def _moved_aside(
+    root: int, changes: tuple[Appeared, ...], before: WorkspaceScan, aside: str | None
+) -> tuple[Appeared, ...]:
     if aside is None:
         return tuple(msgspec.structs.replace(each, problem="no place to move it to") for each in changes)
     done: list[Appeared] = []
@@ -191,7 +193,7 @@ def _move(root: int, each: Appeared, shelf: int, name: str) -> None:
         os.rename(each.names[-1], name, src_dir_fd=parent, dst_dir_fd=shelf)
 
 
-def _put_back(root: int, each: Appeared, before: Survey) -> None:
+def _put_back(root: int, each: Appeared, before: WorkspaceScan) -> None:
     """A link that was replaced or removed is made again as it was."""
     was = before.found.get(each.names)
     if was is not None and was.kind is Kind.LINK:

@@ -22,7 +22,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     position: int | None = None
 
 
-class Runner(msgspec.Struct, frozen=True, kw_only=True):
+class ExecRule(msgspec.Struct, frozen=True, kw_only=True):
     """How one program runs others.
 
     ``flags`` are written as they are typed. ``--long`` is also found abbreviated; ``-x`` also inside ``-axb`` where
@@ -46,50 +46,50 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
     judge: Callable[[tuple[str, ...]], Finding | None] | None = None
 
 
-def runner_finding(runner: Runner, name: str, args: tuple[str, ...], stdin: bytes | None) -> Finding | None:
-    if args in ASKS_FOR_HELP or (runner.unless and runner.unless in args):
+def apply_rule(rule: ExecRule, name: str, args: tuple[str, ...], stdin: bytes | None) -> Finding | None:
+    if args in ASKS_FOR_HELP or (rule.unless and rule.unless in args):
         return None
-    if runner.always:
-        return Finding(program=name, why=runner.why, position=0 if args else None)
-    if runner.judge is not None and (found := runner.judge(args)):
+    if rule.always:
+        return Finding(program=name, why=rule.why, position=0 if args else None)
+    if rule.judge is not None and (found := rule.judge(args)):
         return found
     for position, word in enumerate(args):
         following = args[position + 1] if position + 1 < len(args) else ""
-        if any(_is_flag(runner, flag, word, following) for flag in runner.flags):
-            return Finding(program=name, why=runner.why, position=position)
-    if runner.subcommands is not None:
+        if any(_is_flag(rule, flag, word, following) for flag in rule.flags):
+            return Finding(program=name, why=rule.why, position=position)
+    if rule.subcommands is not None:
         first = next((index for index, word in enumerate(args) if not word.startswith("-")), None)
-        if first is not None and args[first] not in runner.subcommands:
-            return Finding(program=name, why=runner.why, position=first)
-    if runner.text:
-        return _text_finding(runner, name, args, stdin)
+        if first is not None and args[first] not in rule.subcommands:
+            return Finding(program=name, why=rule.why, position=first)
+    if rule.text:
+        return _text_finding(rule, name, args, stdin)
     return None
 
 
-def _text_finding(runner: Runner, name: str, args: tuple[str, ...], stdin: bytes | None) -> Finding | None:
-    pattern = re.compile(runner.text, re.IGNORECASE | re.MULTILINE)
+def _text_finding(rule: ExecRule, name: str, args: tuple[str, ...], stdin: bytes | None) -> Finding | None:
+    pattern = re.compile(rule.text, re.IGNORECASE | re.MULTILINE)
     for position, word in enumerate(args):
         if pattern.search(word):
-            return Finding(program=name, why=runner.why, position=position)
-    if runner.reads_input and stdin is None:
-        return Finding(program=name, why=f"{runner.why} (its input is not known before it runs)")
-    if runner.reads_input and stdin is not None and pattern.search(stdin.decode("utf-8", "surrogateescape")):
-        return Finding(program=name, why=f"{runner.why} (its input asks for it)")
+            return Finding(program=name, why=rule.why, position=position)
+    if rule.reads_input and stdin is None:
+        return Finding(program=name, why=f"{rule.why} (its input is not known before it runs)")
+    if rule.reads_input and stdin is not None and pattern.search(stdin.decode("utf-8", "surrogateescape")):
+        return Finding(program=name, why=f"{rule.why} (its input asks for it)")
     return None
 
 
-def _is_flag(runner: Runner, flag: str, word: str, following: str) -> bool:
+def _is_flag(rule: ExecRule, flag: str, word: str, following: str) -> bool:
     option, _, wanted = flag.partition("=")
     return any(
-        re.match(wanted, value.strip(), re.IGNORECASE) is not None for value in _values(runner, option, word, following)
+        re.match(wanted, value.strip(), re.IGNORECASE) is not None for value in _values(rule, option, word, following)
     )
 
 
-def _values(runner: Runner, option: str, word: str, following: str) -> Iterator[str]:
+def _values(rule: ExecRule, option: str, word: str, following: str) -> Iterator[str]:
     """The values that an option would have if this word is it; nothing if it is not."""
     name, equals, value = word.partition("=")
     if option.startswith("--"):
-        abbreviated = len(name) > len("--") and option.startswith(name) and name not in runner.harmless
+        abbreviated = len(name) > len("--") and option.startswith(name) and name not in rule.harmless
         if abbreviated and word.startswith("--"):
             yield value if equals else following
         return
@@ -103,7 +103,7 @@ def _values(runner: Runner, option: str, word: str, following: str) -> Iterator[
         if letter == option[1]:
             yield word[index + 1 :].removeprefix("=") or following
             return
-        if not runner.clusters or letter in runner.valued:
+        if not rule.clusters or letter in rule.valued:
             return
 
 

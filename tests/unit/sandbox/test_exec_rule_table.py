@@ -2,8 +2,8 @@ import shlex
 
 import pytest
 
+from palyra.sandbox.guards.exec_rule_table import EXEC_RULES
 from palyra.sandbox.guards.interpreters import interpreter_named, judge_names
-from palyra.sandbox.guards.program_runner_table import RUNNERS
 
 RUNS = r"""
 env ls
@@ -278,18 +278,18 @@ def test_a_use_that_runs_nothing_is_not(line: str) -> None:
 
 
 def test_no_name_stands_twice_and_every_entry_says_why() -> None:
-    names = [name for runner in RUNNERS for name in runner.names]
+    names = [name for rule in EXEC_RULES for name in rule.names]
     assert len(names) == len(set(names))
-    assert all(runner.why and runner.names for runner in RUNNERS)
+    assert all(rule.why and rule.names for rule in EXEC_RULES)
 
 
 def test_every_entry_can_find_something() -> None:
-    for runner in RUNNERS:
-        assert runner.always or runner.flags or runner.text or runner.judge or runner.subcommands, runner.names
+    for rule in EXEC_RULES:
+        assert rule.always or rule.flags or rule.text or rule.judge or rule.subcommands, rule.names
 
 
 def test_no_entry_is_hidden_behind_an_interpreter() -> None:
-    hidden = {name for runner in RUNNERS for name in runner.names if interpreter_named(name)}
+    hidden = {name for rule in EXEC_RULES for name in rule.names if interpreter_named(name)}
     assert hidden == set()
 
 

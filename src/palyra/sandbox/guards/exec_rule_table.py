@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from palyra.sandbox.guards.program_runners import Finding, Runner, git_finding
+from palyra.sandbox.guards.exec_rules import ExecRule, Finding, git_finding
 from palyra.sandbox.guards.sed_script import Malformed, read_line, read_script
 
 _ASSIGNMENT: Final = re.compile(r"[^=]+=")
@@ -56,8 +56,8 @@ def old_style_tar_finding(args: tuple[str, ...]) -> Finding | None:
     return None
 
 
-def _always(why: str, names: str) -> Runner:
-    return Runner(names=tuple(names.split()), why=why, always=True)
+def _always(why: str, names: str) -> ExecRule:
+    return ExecRule(names=tuple(names.split()), why=why, always=True)
 
 
 def _flags(
@@ -69,8 +69,8 @@ def _flags(
     clusters: bool = True,
     harmless: tuple[str, ...] = (),
     text: str = "",
-) -> Runner:
-    return Runner(
+) -> ExecRule:
+    return ExecRule(
         names=tuple(names.split()),
         why=why,
         flags=tuple(flags.split()),
@@ -81,8 +81,8 @@ def _flags(
     )
 
 
-def _only(why: str, names: str, subcommands: str, flags: str = "", *, clusters: bool = True) -> Runner:
-    return Runner(
+def _only(why: str, names: str, subcommands: str, flags: str = "", *, clusters: bool = True) -> ExecRule:
+    return ExecRule(
         names=tuple(names.split()),
         why=why,
         subcommands=frozenset(subcommands.split()),
@@ -97,9 +97,9 @@ _SSH_SETTINGS: Final = (
     "securitykeyprovider|xauthlocation|include|match|proxyusefdpass)"
 )
 
-RUNNERS: Final[tuple[Runner, ...]] = (
+EXEC_RULES: Final[tuple[ExecRule, ...]] = (
     # Wrappers: their arguments are a command line.
-    Runner(names=("env", "genv"), why="env runs the program it is given", judge=env_finding),
+    ExecRule(names=("env", "genv"), why="env runs the program it is given", judge=env_finding),
     _always(
         "it runs the program it is given",
         "xargs gxargs nice nohup timeout gtimeout stdbuf setsid ionice chrt taskset setarch linux32 linux64 uname26 "
@@ -166,7 +166,7 @@ RUNNERS: Final[tuple[Runner, ...]] = (
     # Files and archives.
     _flags("find runs a program for what it finds", "find gfind", "-exec -execdir -ok -okdir"),
     _flags("fd runs a program for what it finds", "fd fdfind", "-x -X --exec --exec-batch", valued="edEtSojc"),
-    Runner(
+    ExecRule(
         names=("tar", "gtar", "bsdtar", "star"),
         why="this option of tar names a program, or a host to run one on",
         flags=(
@@ -197,12 +197,12 @@ RUNNERS: Final[tuple[Runner, ...]] = (
     _flags("--strip-program names a program", "install ginstall", "--strip-program"),
     _flags("this option names a program", "diff3 sdiff", "--diff-program"),
     _flags("ed scripts in patches run programs", "patch gpatch", "-e --ed", valued="BDdFgioprVYxz"),
-    Runner(names=("sed", "gsed"), why="sed's e runs programs", judge=sed_finding),
+    ExecRule(names=("sed", "gsed"), why="sed's e runs programs", judge=sed_finding),
     _flags("--pre names a program", "rg ripgrep ag ack bat batcat", "--pre --hostname-bin --pager"),
     _flags("--xcmd names a program", "ctags", "--xcmd --options --_xcmd"),
     _flags("fzf runs its previews", "fzf", "--preview --bind --with-shell --listen"),
     # Version control.
-    Runner(names=("git",), why="git runs a program", judge=git_finding),
+    ExecRule(names=("git",), why="git runs a program", judge=git_finding),
     _flags(
         "this option names a program", "svn svnadmin", "--diff-cmd --diff3-cmd --editor-cmd --config-option --merge-cmd"
     ),
@@ -224,14 +224,16 @@ RUNNERS: Final[tuple[Runner, ...]] = (
         "-e -c --exec --sh-exec --lua-exec",
         valued="pswqiXxIOTVg",
     ),
-    Runner(names=("socat", "socat1"), why="this address runs a program", text=r"(^|[,!])\s*(exec|system|shell)\s*:"),
+    ExecRule(names=("socat", "socat1"), why="this address runs a program", text=r"(^|[,!])\s*(exec|system|shell)\s*:"),
     _flags(
         "this option names a program", "wget wget2", "--use-askpass -e --execute --config", valued="oaiBtOTwQPUlADIXR"
     ),
     _flags("aria2c runs a program on events", "aria2c", "--on-download --on-bt --conf-path", text=r"^--on-"),
     _flags("-z names a program", "tcpdump", "-z", valued="BcCEFGijMmQrsTVwWy"),
     _flags("scripts of nmap are programs", "nmap", "--script -sC -A --datadir"),
-    Runner(names=("ip",), why="ip netns exec and its relatives run a program", text=r"^(e|ex|exe|exec)$|^-ba?t?c?h?$"),
+    ExecRule(
+        names=("ip",), why="ip netns exec and its relatives run a program", text=r"^(e|ex|exe|exec)$|^-ba?t?c?h?$"
+    ),
     _flags("this option names a program", "rclone restic borg", "--password-command --rsh --remote-path -o"),
     # Editors and pagers.
     _always(
@@ -262,13 +264,13 @@ RUNNERS: Final[tuple[Runner, ...]] = (
         text=r"write18|shell-escape",
     ),
     _flags("unsafe PostScript runs programs", "gs ghostscript", "-dNOSAFER", text=r"NOSAFER|%pipe%|-c$"),
-    Runner(
+    ExecRule(
         names=("convert", "magick", "identify", "mogrify", "composite", "montage", "display", "animate", "import"),
         why="ImageMagick runs what follows a bar, and scripts",
         text=r"^\s*(\w+:)?@?\||^(msl|mvg|ephemeral|url|show|win|x):",
     ),
     # Databases.
-    Runner(
+    ExecRule(
         names=("sqlite3", "sqlite", "sqlite3.exe"),
         why="this command of sqlite3 runs a program or loads code",
         flags=("-init",),
@@ -280,7 +282,7 @@ RUNNERS: Final[tuple[Runner, ...]] = (
         reads_input=True,
         unless="-safe",
     ),
-    Runner(
+    ExecRule(
         names=("psql", "pgcli"),
         why="this command of psql runs a program or reads commands from a file",
         flags=("-f", "--file", "-o=\\|", "--output=\\|"),
@@ -288,7 +290,7 @@ RUNNERS: Final[tuple[Runner, ...]] = (
         text=r"\\(!|o\s*\||w\s*\||g\w*\s*\||copy\b|i|e|s\s*\||watch|set|prompt)|\b(to|from)\s+program\b",
         reads_input=True,
     ),
-    Runner(
+    ExecRule(
         names=("mysql", "mariadb", "mycli"),
         why="this command of mysql runs a program or loads code",
         flags=(
