@@ -73,7 +73,7 @@ async def test_a_profile_that_was_prepared_is_there_when_chromium_begins(tmp_pat
         process = await launcher.start(prepare)
         assert await process.close(graceful=True, archive=archive)
     assert kept["marker"] == b"from the last session"
-    assert not process.profile_dir.exists()
+    assert not process.files.profile.exists()
 
 
 async def test_chromium_that_ends_at_once_is_told_with_what_it_said(tmp_path: Path, bin_folder: Path) -> None:

@@ -27,7 +27,7 @@ def test_a_process_with_all_flags_misses_none() -> None:
     assert missing_guard_flags(WORDS) == []
 
 
-@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.fence], ids=lambda flag: flag.name)
+@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.guards], ids=lambda flag: flag.name)
 def test_a_missing_fence_is_named(flag: object) -> None:
     word = flag.word  # type: ignore[attr-defined]
     assert missing_guard_flags(tuple(each for each in WORDS if each != word)) == [flag.name]  # type: ignore[attr-defined]

@@ -115,7 +115,7 @@ def test_nothing_is_judged_before_every_helper_is_there() -> None:
 
 
 def test_the_receipt_is_plain_values() -> None:
-    shown = judge_isolation(PLAN, GOOD).as_dict()
+    shown = msgspec.to_builtins(judge_isolation(PLAN, GOOD))
     assert shown["lines"][0] == {
         "fence": "flags",
         "asked": "everything through the guard",

@@ -139,7 +139,6 @@ class PageLoad:
         # The page requested a navigation that has not started yet.
         self.requested = False
         self.commits = 0
-        self.starts = 0
         self.ends = 0
         self.within = 0
         self.status = 0
@@ -172,7 +171,6 @@ class PageLoad:
         self.requested = False
         if "sameDocument" in kind or "SameDocument" in kind:
             return
-        self.starts += 1
         self.pending = loader
 
     def answered(self, loader: str, status: int) -> None:

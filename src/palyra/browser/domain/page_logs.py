@@ -45,10 +45,6 @@ class LogRing:
         skipped = max(0, since - (self.total - len(self._entries)))
         return tuple(entry for entry, _ in list(self._entries)[skipped:])
 
-    def clear(self) -> None:
-        self._entries.clear()
-        self._bytes = 0
-
 
 class PageLogs:
     """The logs of one session, fed with CDP events."""

@@ -1,7 +1,7 @@
-"""The folders that a browser can write, reached from outside, and files put there as if it had made them.
+"""The folders that a browser can write, reached from outside, and files for a page's file input.
 
-They are file systems in memory inside its mount namespace. Each is held by a descriptor, so it outlives the browser's
-processes until it was archived, and goes with the daemon however that ends.
+The folders are file systems in memory inside the browser's mount namespace. A descriptor holds each of them, so they
+outlive the browser's processes until they were archived, and go with the daemon however it ends.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class BrowserFiles:
-    """``close`` gives them up: what is in them is gone unless the browser still runs."""
+    """Holds the folders until ``close``. They are then gone unless the browser still runs."""
 
     def __init__(self, first: int, account: Account) -> None:
         self._account = account
@@ -56,16 +56,16 @@ class BrowserFiles:
         return self._paths[UPLOADS]
 
     def inside(self, path: Path) -> str:
-        """What the browser calls a path beneath one of them."""
+        """Translate a path beneath one of the folders to the browser's name of it."""
         for inside, outside in self._paths.items():
             if path.is_relative_to(outside):
                 return f"{inside}/{path.relative_to(outside)}"
         raise ValueError("the path is in none of the browser's folders")
 
     async def as_browser(self, work: Callable[[], T]) -> T:
-        """Runs work in a thread that makes files as the browser's account.
+        """Run work in a thread that makes files as the browser's account.
 
-        Root's own could not be made there at all: the file system knows no other owner.
+        The file system has no other owner, so root could not make files there.
         """
         if not self._account.dropped:
             return await asyncio.to_thread(work)
@@ -81,17 +81,15 @@ class BrowserFiles:
 
 
 def _become(account: Account) -> None:
-    """For file access of this thread alone. The kernel gives up root's power over files with it."""
+    """Take on an account for file access of this thread. The kernel drops root's power over files with it."""
     _libc.setfsgid(account.gid)
     _libc.setfsuid(account.uid)
-    if _libc.setfsuid(-1) != account.uid:  # an impossible uid changes nothing and tells the present one
+    if _libc.setfsuid(-1) != account.uid:  # an impossible uid changes nothing and returns the present one
         raise PermissionError("the browser's account could not be taken on")
 
 
-# A folder opened as it is: a link in its place is refused.
-#
-# Except one kind: the folders of a running browser are known by descriptors of this process (`/proc/<pid>/fd/<n>`),
-# which lead nowhere but to what was opened before.
+# One kind of link is followed: `/proc/<pid>/fd/<n>` of this process names a folder of a running browser, and leads to
+# nothing but the folder that was opened before.
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DESCRIPTOR: Final = re.compile(r"/proc/([1-9][0-9]*)/fd/(?:0|[1-9][0-9]*)")
@@ -99,7 +97,7 @@ _DESCRIPTOR: Final = re.compile(r"/proc/([1-9][0-9]*)/fd/(?:0|[1-9][0-9]*)")
 
 @contextmanager
 def open_folder(path: Path | bytes, beneath: int | None = None) -> Iterator[int]:
-    """Its descriptor, for as long as the block runs."""
+    """Open a folder and close it at the end. A link in its place is refused."""
     descriptor = os.open(_named(path), _DIRECTORY, dir_fd=beneath)
     try:
         yield descriptor
@@ -111,22 +109,19 @@ def _named(path: Path | bytes) -> str | bytes:
     if isinstance(path, bytes):
         return path
     held = _DESCRIPTOR.fullmatch(str(path))
-    # The dot is the last name then, and what stands before the last name is followed.
+    # The dot is then the last name, and links before the last name are followed.
     return f"{path}/." if held and int(held[1]) == os.getpid() else str(path)
 
 
-# Files for a page's file input, put into the folder that the browser can read.
-
-
 class UploadFolder:
-    """Each time a new folder within: a page may read a file long after it was chosen, until the session ends."""
+    """Makes a new folder for each upload: a page may read a file long after it was chosen."""
 
     def __init__(self, files: BrowserFiles) -> None:
         self._files = files
         self._given = 0
 
     async def put(self, uploads: Sequence[Upload]) -> list[str]:
-        """The paths as the browser knows them."""
+        """Write the files and return the paths as the browser knows them."""
         if len(uploads) > MAX_UPLOADS:
             raise UploadRefused(f"at most {MAX_UPLOADS} files at once")
         names = [_name(each.name) for each in uploads]
@@ -155,7 +150,7 @@ class UploadFolder:
 
 
 def _name(name: str) -> str:
-    """What the page sees as the file's name: never a path."""
+    """Refuse a file name that is a path or not printable."""
     bad = not name or name in (".", "..") or "/" in name or "\\" in name or not name.isprintable()
     if bad or len(name.encode()) > MAX_UPLOAD_NAME_BYTES:
         raise UploadRefused(f"{name[:60]!r} is no plain file name")

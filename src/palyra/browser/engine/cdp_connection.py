@@ -1,6 +1,6 @@
-"""One connection to Chromium over its two pipes: commands with replies, events for those who asked for them.
+"""One connection to Chromium over its two pipes: commands with replies, and events for subscribers.
 
-It lives on one event loop. Events and replies are handed on in the order in which Chromium sent them, from one reader.
+It lives on one event loop. One reader delivers events and replies in the order in which Chromium sent them.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class _Waiting:
 
 
 class CdpPipe:
-    """Takes both descriptors over. ``closed`` is set when it ended, ``failure`` then says why."""
+    """Owns both descriptors. When ``closed`` is set, ``failure`` has the reason."""
 
     def __init__(self, read_from: int, write_to: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -82,7 +82,7 @@ class CdpPipe:
         session_id: str | None = None,
         timeout: float = limits.COMMAND_SECONDS,  # noqa: ASYNC109  one deadline for sending and answering
     ) -> dict[str, Any]:
-        """The result of a command. ``session_id`` None is the browser itself."""
+        """Return the result of a command. ``session_id`` None addresses the browser itself."""
         return await self.ask(method, params, session_id, timeout)
 
     def ask(
@@ -92,7 +92,7 @@ class CdpPipe:
         session_id: str | None = None,
         timeout: float = limits.COMMAND_SECONDS,
     ) -> "asyncio.Future[dict[str, Any]]":
-        """The same, sent already: for those who send several, or wait for something else as well."""
+        """Send a command and return the future of its result."""
         if self.failure is not None:
             raise _again(self.failure)
         if len(self._waiting) >= limits.MAX_WAITING_COMMANDS:
@@ -117,13 +117,15 @@ class CdpPipe:
             waiting.reply.set_exception(CommandTimeout(text, method=waiting.method))
 
     def _drop_cancelled(self) -> None:
-        """Those whose caller went away wait for their answer, or their time, to be forgotten."""
+        """Drop commands whose caller is gone. They would otherwise stay until their answer or their deadline."""
         for number in [number for number, each in self._waiting.items() if each.reply.done()]:
             self._waiting.pop(number).late.cancel()
 
     def post(self, method: str, params: dict[str, Any], session_id: str | None = None) -> None:
-        """A command whose answer nobody needs: none is waited for, and a refusal is not told. Cheap, for answers to
-        events that come by the thousand. Raises as ``send`` does when it cannot be sent."""
+        """Send a command without waiting for its answer; a refusal is ignored.
+
+        This is cheap, for answers to events that come by the thousand.
+        """
         if self.failure is not None:
             raise _again(self.failure)
         frame = encode(self._next, method, params, session_id)
@@ -133,7 +135,7 @@ class CdpPipe:
         self._write(frame)
 
     def subscribe(self, session_id: str | None, handler: Handler) -> Callable[[], None]:
-        """Every event of a session (None: the browser itself) from now on, until the returned function is called."""
+        """Deliver every event of a session (None: the browser itself) until the returned function is called."""
         key = session_id or ""
         self._handlers.setdefault(key, []).append(handler)
 
@@ -147,7 +149,7 @@ class CdpPipe:
         return unsubscribe
 
     def close(self, why: PalyraError | None = None) -> None:
-        """Closing our ends makes Chromium end too. Whoever waits gets ``why``."""
+        """Close both pipes, which ends Chromium too. Every waiting command fails with ``why``."""
         if self.failure is not None:
             return
         self.failure = why or BrowserEnded("the connection to Chromium was closed")
@@ -220,7 +222,7 @@ class CdpPipe:
     # Writing.
 
     def _write(self, frame: bytes) -> None:
-        """What is sent in one turn of the loop goes in one go: each write wakes Chromium."""
+        """Collect the frames of one turn of the loop into one write: each write wakes Chromium."""
         if not self._unsent:
             self._loop.call_soon(self._flush)
         self._unsent += frame
@@ -236,7 +238,7 @@ class CdpPipe:
             self._loop.remove_writer(self._write_to)
 
     def _put(self) -> bool:
-        """Whether something is left to be written."""
+        """Return whether anything is left to be written."""
         try:
             sent = os.write(self._write_to, self._unsent)
         except BlockingIOError:
@@ -249,5 +251,5 @@ class CdpPipe:
 
 
 def _again(why: PalyraError) -> PalyraError:
-    """The same error for each who waits: a shared one would gather everybody's traceback."""
+    """Copy the error for each waiting command: a shared one would collect the tracebacks of all."""
     return type(why)(why.message, hint=why.hint, **why.details)

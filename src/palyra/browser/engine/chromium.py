@@ -1,4 +1,4 @@
-"""Starts Chromium behind its fences, and looks at each of them before anybody gets it."""
+"""Starts Chromium in its isolation layers, and inspects each layer before a session gets the browser."""
 
 import asyncio
 import fcntl
@@ -42,8 +42,6 @@ from palyra.errors import Failed, InvalidInput, PalyraError, Unavailable
 from palyra.sandbox.domain.network import ListenerKind, NetworkPlan
 from palyra.sandbox.network.call_network import NamespaceSockets
 
-# One browser that runs, for one session: its connection, its folders, its fences, and its end.
-
 Archive = Callable[[Path], Awaitable[None]]
 
 
@@ -58,8 +56,11 @@ class GuardTaken(Failed):
 
 
 class ChromiumProcess:
-    """The guard's socket listens in its network and is served by whoever took the process: before that, nothing that
-    Chromium sends arrives anywhere. ``failure`` says why it ended; ``close`` must follow in every case."""
+    """One running browser for one session. ``failure`` says why it ended; ``close`` must follow in every case.
+
+    The guard's socket listens in the browser's network. The session that took the process serves it. Before that,
+    nothing that Chromium sends arrives anywhere.
+    """
 
     def __init__(
         self, tree: ProcessTree, files: BrowserFiles, guard: socket.socket, cdp: CdpPipe, forget: Callable[[], None]
@@ -68,7 +69,7 @@ class ChromiumProcess:
         self.files = files
         self.receipt = IsolationReceipt(lines=())
         self.product = ""
-        # A blank page that is there already; the first tab of the session.
+        # The blank page that becomes the first tab of the session.
         self.first_target = ""
         self.ended = asyncio.Event()
         self.failure: PalyraError | None = None
@@ -84,10 +85,6 @@ class ChromiumProcess:
         return self._tree.first
 
     @property
-    def profile_dir(self) -> Path:
-        return self.files.profile
-
-    @property
     def downloads(self) -> Path:
         return self.files.downloads
 
@@ -96,8 +93,11 @@ class ChromiumProcess:
         return self.failure is None and self._closing is None and not self.cdp.closed.is_set()
 
     def take_guard(self) -> socket.socket:
-        """The socket to serve, once. The taker closes it, also when the browser ended by itself: a socket that is
-        served may not be closed under the hands of who serves it."""
+        """Return the socket to serve, once.
+
+        The taker closes it, also when the browser ended by itself: nobody else may close a socket that is
+        being served.
+        """
         guard, self._guard = self._guard, None
         if guard is None:
             raise GuardTaken("the guard of this browser is served already")
@@ -108,10 +108,10 @@ class ChromiumProcess:
             self._guard.close()
 
     async def close(self, *, graceful: bool, archive: Archive | None = None) -> bool:
-        """Ends it with everything it started. Says whether it ended by itself when asked to: only then has it written
-        its whole profile.
+        """End the browser with everything it started. Return whether it ended by itself when requested.
 
-        ``archive`` gets the profile's folder then, after the last process is gone and before the folder is.
+        Only then has it written its whole profile, and ``archive`` gets the profile's folder: after the last
+        process is gone and before the folder is.
         """
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(graceful, archive), name="a browser is closed")
@@ -131,14 +131,14 @@ class ChromiumProcess:
             await self._tree.end()
             self._forget()
             if clean and archive is not None:
-                await archive(self.profile_dir)
+                await archive(self.files.profile)
         finally:
             self.files.close()
             self._end(BrowserEnded("the browser was closed"))
         return clean
 
     def watch(self, seen: IsolationSeen) -> None:
-        """From now on the end of the network service, or of the whole, ends it with a code."""
+        """Fail with a code when the network service, or the whole tree, ends."""
         loop = asyncio.get_running_loop()
         pid = seen.of(BROWSER)[0].pid
         browser = os.pidfd_open(pid)
@@ -146,8 +146,8 @@ class ChromiumProcess:
         for each in seen.of(NETWORK_SERVICE):
             descriptor = os.pidfd_open(each.pid)
             self._watched.append(descriptor)
-            # Looked at after the descriptor was opened: from now on the number is this process's. Not by its words: it
-            # writes them anew when it begins, and has others or none for a moment.
+            # The check follows the opening of the descriptor, so the number still means this process. Its words are no
+            # proof: it rewrites them when it begins, and has others or none for a moment.
             if start_time(each.pid) != each.started:
                 raise NetworkServiceDied("Chromium's network service ended while it was started")
             loop.add_reader(descriptor, self._network_service_ended, browser, pid)
@@ -164,7 +164,7 @@ class ChromiumProcess:
             self._fail(BrowserEnded("Chromium ended", said=self._tree.said))
 
     def _fail(self, why: PalyraError) -> None:
-        """Killed first: a network service that was started again may know no proxy."""
+        """Kill first: a network service that Chromium started again may not know the proxy."""
         self._tree.kill()
         self.unwatch()
         self._close_guard()
@@ -190,8 +190,6 @@ def _has_ended(process: int) -> bool:
     return bool(looking.poll(0))
 
 
-# Finds the programs that a browser is started with, and whom it runs as.
-
 # Never through PATH. The wrappers in /usr/bin are shell scripts that do not end with what they start.
 CHROMIUM_PLACES: Final = (
     "/usr/lib/chromium/chromium-headless-shell",
@@ -215,7 +213,7 @@ class BadAccount(InvalidInput):
 
 
 def find_layout(binary: str | None = None) -> HostLayout:
-    """``binary`` is the operator's own choice of Chromium."""
+    """Find the programs of the host. ``binary`` is the operator's own choice of Chromium."""
     chromium = _program("Chromium", CHROMIUM_PLACES if binary is None else (binary,))
     links = tuple((path, os.readlink(path)) for path in _ROOTS if os.path.islink(path))
     return HostLayout(
@@ -229,7 +227,7 @@ def find_layout(binary: str | None = None) -> HostLayout:
 
 
 def account_of(uid: int) -> Account:
-    """Whom Chromium runs as: this account where we are root, and otherwise ourselves."""
+    """Return the account that Chromium runs as: this one where the daemon is root, and otherwise our own."""
     own = os.geteuid()
     if own != 0:
         return Account(uid=own, gid=os.getegid(), dropped=False)
@@ -239,7 +237,7 @@ def account_of(uid: int) -> Account:
 
 
 def _program(what: str, places: tuple[str, ...]) -> str:
-    """One that other users could have written is passed over."""
+    """Return the first program of these places. One that other users can write is skipped."""
     for place in places:
         try:
             status = os.stat(place)
@@ -252,7 +250,7 @@ def _program(what: str, places: tuple[str, ...]) -> str:
 
 # From linux/nsfs.h: the user namespace that owns another namespace.
 _NS_GET_USERNS: Final = 0xB701
-# What Chromium says when it can make no user namespace; it ends then.
+# Chromium writes this before it ends when it cannot make a user namespace.
 _NO_SANDBOX_SAID: Final = "No usable sandbox"
 
 Prepare = Callable[[Path], None]
@@ -281,7 +279,7 @@ class GuardListeners:
 
 
 class ChromiumSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """``uid`` is whom it runs as where the daemon is root; ``allow_no_sandbox`` is browser.allow_no_sandbox."""
+    """``uid`` is the account that Chromium runs as where the daemon is root."""
 
     binary: str | None = None
     uid: int = limits.BROWSER_UID
@@ -296,9 +294,10 @@ class ChromiumLauncher:
         self._settings = settings or ChromiumSettings()
 
     async def start(self, prepare: Prepare | None = None) -> ChromiumProcess:
-        """A browser whose fences were seen. ``prepare`` fills the profile's folder first, in a thread of its own.
+        """Start a browser and inspect its isolation. ``prepare`` fills the profile's folder first, in a thread.
 
-        Where its own sandbox cannot be had, and only if the settings allow it, one without: the receipt says so.
+        If Chromium's own sandbox is unavailable and the settings allow it, start one without; the receipt
+        says so.
         """
         try:
             return await self._start(self._plan(own_sandbox=True), prepare)
@@ -315,11 +314,11 @@ class ChromiumLauncher:
     async def _start(self, plan: ChromiumPlan, prepare: Prepare | None) -> ChromiumProcess:
         tree = spawn(plan.argv)
         async with AsyncExitStack() as undo:
-            undo.push_async_callback(_ended, tree)
+            undo.push_async_callback(_end_tree, tree)
             try:
                 async with asyncio.timeout(limits.START_SECONDS):
-                    process = await self._built(plan, tree, prepare, undo)
-                    await self._looked_at(plan, process)
+                    process = await self._build(plan, tree, prepare, undo)
+                    await self._inspect(plan, process)
             except TimeoutError as late:
                 raise tree.failed(f"it was not ready within {limits.START_SECONDS:g} s") from late
             except BrowserEnded as ended:
@@ -327,10 +326,10 @@ class ChromiumLauncher:
             undo.pop_all()
             return process
 
-    async def _built(
+    async def _build(
         self, plan: ChromiumPlan, tree: ProcessTree, prepare: Prepare | None, undo: AsyncExitStack
     ) -> ChromiumProcess:
-        """Everything that must be there before Chromium begins; then it begins."""
+        """Build everything that must exist before Chromium begins, then let it begin."""
         first = await tree.built()
         files = BrowserFiles(first, plan.account)
         undo.callback(files.close)
@@ -348,7 +347,7 @@ class ChromiumLauncher:
         undo.callback(process.unwatch)
         return process
 
-    async def _looked_at(self, plan: ChromiumPlan, process: ChromiumProcess) -> None:
+    async def _inspect(self, plan: ChromiumPlan, process: ChromiumProcess) -> None:
         cdp = process.cdp
         process.product = str((await cdp.send("Browser.getVersion", timeout=limits.START_SECONDS)).get("product", ""))
         # A page that answers has a renderer that is in its sandbox.
@@ -358,13 +357,13 @@ class ChromiumLauncher:
         session = str(attached["sessionId"])
         await cdp.send("Runtime.evaluate", {"expression": "0"}, session, timeout=limits.START_SECONDS)
         await cdp.send("Target.detachFromTarget", {"sessionId": session})
-        seen = await self._seen(plan, process)
+        seen = await self._inspect_until_complete(plan, process)
         process.receipt = judge_isolation(plan, seen)
         refuse_down(process.receipt)
         process.watch(seen)
 
-    async def _seen(self, plan: ChromiumPlan, process: ChromiumProcess) -> IsolationSeen:
-        """Nothing announces the start of Chromium's helpers: looked for until they are there, or time is up."""
+    async def _inspect_until_complete(self, plan: ChromiumPlan, process: ChromiumProcess) -> IsolationSeen:
+        """Inspect until every helper is there: nothing announces the start of Chromium's helpers."""
         while True:
             try:
                 seen = await asyncio.to_thread(inspect_isolation, process.pid, plan.sizes)
@@ -376,20 +375,19 @@ class ChromiumLauncher:
 
 
 def _lacks_own_sandbox(failure: StartFailed | IsolationDown) -> bool:
-    """Whether its own sandbox, and nothing else, was what it could not have: any other trouble is no reason to go
-    without."""
+    """Whether Chromium's own sandbox, and nothing else, was unavailable."""
     if isinstance(failure, IsolationDown):
         return bool(failure.details["fences"] == [IsolationLayer.OWN_SANDBOX])
     return _NO_SANDBOX_SAID in failure.details.get("said", "")
 
 
-async def _ended(tree: ProcessTree) -> None:
+async def _end_tree(tree: ProcessTree) -> None:
     await asyncio.shield(tree.end())
 
 
 @contextmanager
 def _network_of(tree: ProcessTree) -> Iterator[tuple[int, int]]:
-    """Descriptors of its network and of the user namespace that owns it."""
+    """Open descriptors of the browser's network and of the user namespace that owns it."""
     with ExitStack() as opened:
         try:
             network = os.open(f"/proc/{tree.first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,7 +1,7 @@
-"""Which fences around a browser are up: judged from what was read off the running processes. Pure."""
+"""Judges the isolation layers of a browser from what was read off the running processes."""
 
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -42,7 +42,7 @@ class IsolationLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IsolationReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """``waived``: fences that are down because the operator allowed it."""
+    """``waived``: layers that are down because the operator allowed it."""
 
     lines: tuple[IsolationLine, ...]
     waived: tuple[IsolationLayer, ...] = ()
@@ -51,21 +51,19 @@ class IsolationReceipt(msgspec.Struct, frozen=True, kw_only=True):
     def held(self) -> bool:
         return all(line.held for line in self.lines)
 
-    def line(self, fence: IsolationLayer) -> IsolationLine:
-        return next(line for line in self.lines if line.fence is fence)
+    def line(self, layer: IsolationLayer) -> IsolationLine:
+        return next(line for line in self.lines if line.fence is layer)
 
     def down(self) -> tuple[IsolationLayer, ...]:
-        """Those that are down and may not be."""
+        """Return the layers that are down and may not be."""
         return tuple(line.fence for line in self.lines if not line.held and line.fence not in self.waived)
-
-    def as_dict(self) -> dict[str, Any]:
-        shown: dict[str, Any] = msgspec.to_builtins(self)
-        return shown
 
 
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of the tree as the host sees it. ``kind`` is its type, for utilities what they serve; with when it
-    ``started`` its number names it for good."""
+    """One process of the tree as the host sees it.
+
+    ``kind`` is its type, or the service of a utility process. ``pid`` and ``started`` together name it for good.
+    """
 
     pid: int
     started: int = 0
@@ -77,7 +75,7 @@ class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The network that Chromium is in. ``listening``: addresses and ports of TCP sockets that listen there."""
+    """The network that Chromium is in. ``listening``: addresses and ports of listening TCP sockets."""
 
     is_own: bool
     interfaces: tuple[str, ...]
@@ -97,7 +95,7 @@ class IsolationSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Whether everything is there that will be judged: helpers start a moment after the first reply."""
+        """Whether every process that will be judged is there: helpers start a moment after the first reply."""
         return all(self.of(kind) for kind in (BROWSER, RENDERER, NETWORK_SERVICE))
 
 
@@ -105,22 +103,24 @@ def judge_isolation(plan: ChromiumPlan, seen: IsolationSeen) -> IsolationReceipt
     waived = () if plan.own_sandbox else (IsolationLayer.OWN_SANDBOX,)
     return IsolationReceipt(
         lines=(
-            _line(IsolationLayer.FLAGS, "everything through the guard", "all in force", _flags(seen)),
-            _line(IsolationLayer.NAMESPACE, "a network of its own", "only lo, no route", _namespace(seen.network)),
+            _line(IsolationLayer.FLAGS, "everything through the guard", "all in force", _judge_flags(seen)),
+            _line(
+                IsolationLayer.NAMESPACE, "a network of its own", "only lo, no route", _judge_namespace(seen.network)
+            ),
             _line(
                 IsolationLayer.GUARD,
                 f"listens at 127.0.0.1:{GUARD_PORT} and nothing else does",
                 "so it is",
-                _guard(seen),
+                _judge_guard(seen),
             ),
             _line(
                 IsolationLayer.ACCOUNT,
                 f"uid {plan.account.uid}, no capabilities",
                 "every process",
-                _account(plan, seen),
+                _judge_account(plan, seen),
             ),
-            _line(IsolationLayer.FOLDERS, "in memory, with a size limit", "each", _folders(plan, seen)),
-            _line(IsolationLayer.OWN_SANDBOX, "a filter in every renderer", "Seccomp: 2", _own_sandbox(seen)),
+            _line(IsolationLayer.FOLDERS, "in memory, with a size limit", "each", _judge_folders(plan, seen)),
+            _line(IsolationLayer.OWN_SANDBOX, "a filter in every renderer", "Seccomp: 2", _judge_own_sandbox(seen)),
         ),
         waived=waived,
     )
@@ -129,29 +129,29 @@ def judge_isolation(plan: ChromiumPlan, seen: IsolationSeen) -> IsolationReceipt
 def refuse_down(receipt: IsolationReceipt) -> None:
     down = receipt.down()
     if down:
-        texts = "; ".join(f"{fence}: {receipt.line(fence).got}" for fence in down)
-        raise IsolationDown(f"a fence around the browser is down: {texts}", fences=[str(fence) for fence in down])
+        texts = "; ".join(f"{layer}: {receipt.line(layer).got}" for layer in down)
+        raise IsolationDown(f"a fence around the browser is down: {texts}", fences=[str(layer) for layer in down])
 
 
-def _line(fence: IsolationLayer, asked: str, good: str, wrong: list[str]) -> IsolationLine:
+def _line(layer: IsolationLayer, asked: str, good: str, wrong: list[str]) -> IsolationLine:
     got = "; ".join(wrong[:_SHOWN_FAULTS]) if wrong else good
-    return IsolationLine(fence=fence, asked=asked, got=got, held=not wrong)
+    return IsolationLine(fence=layer, asked=asked, got=got, held=not wrong)
 
 
-def _flags(seen: IsolationSeen) -> list[str]:
+def _judge_flags(seen: IsolationSeen) -> list[str]:
     browsers = seen.of(BROWSER)
     if len(browsers) != 1:
         return [f"{len(browsers)} browser processes were found"]
-    return [f"--{name} is not as it must be" for name in missing_guard_flags(browsers[0].words)]
+    return [f"--{name} is missing or differs" for name in missing_guard_flags(browsers[0].words)]
 
 
-def _namespace(network: NetworkSeen) -> list[str]:
+def _judge_namespace(network: NetworkSeen) -> list[str]:
     wrong = [] if network.is_own else ["it is in the host's network"]
     wrong += [f"an interface {name}" for name in network.interfaces if name != "lo"]
     return wrong + [f"a route {route}" for route in network.routes]
 
 
-def _guard(seen: IsolationSeen) -> list[str]:
+def _judge_guard(seen: IsolationSeen) -> list[str]:
     wanted = ("127.0.0.1", GUARD_PORT)
     listening = seen.network.listening
     wrong = [] if wanted in listening else ["nothing listens there"]
@@ -160,14 +160,14 @@ def _guard(seen: IsolationSeen) -> list[str]:
     ]
 
 
-def _account(plan: ChromiumPlan, seen: IsolationSeen) -> list[str]:
+def _judge_account(plan: ChromiumPlan, seen: IsolationSeen) -> list[str]:
     wrong = [f"{each.kind} runs as uid {each.uid}" for each in seen.processes if each.uid != plan.account.uid]
     wrong += ["it is root"] if plan.account.uid == 0 else []
-    # Chromium's sandbox has capabilities in the user namespace that it makes for itself, until it drops them.
+    # Chromium's sandbox has capabilities in its own user namespace until it drops them.
     return wrong + [f"{each.kind} has capabilities" for each in seen.of(BROWSER) if each.capabilities]
 
 
-def _folders(plan: ChromiumPlan, seen: IsolationSeen) -> list[str]:
+def _judge_folders(plan: ChromiumPlan, seen: IsolationSeen) -> list[str]:
     found = {path: (size, apart) for path, size, apart in seen.folders}
     wrong: list[str] = []
     for path, size, _ in writable_folders(plan.sizes):
@@ -178,7 +178,7 @@ def _folders(plan: ChromiumPlan, seen: IsolationSeen) -> list[str]:
     return wrong
 
 
-def _own_sandbox(seen: IsolationSeen) -> list[str]:
+def _judge_own_sandbox(seen: IsolationSeen) -> list[str]:
     renderers = seen.of(RENDERER)
     wrong = [] if renderers else ["no renderer was found"]
     wrong += [f"a renderer has Seccomp: {each.seccomp}" for each in renderers if each.seccomp != SECCOMP_FILTER]

@@ -1,8 +1,7 @@
-"""Chromium's flags as data, each with its reason. Pure.
+"""The command line of Chromium and of bubblewrap around it, as data, each part with its reason.
 
-Together with the network namespace and the guard they are one of three fences: with these flags alone a capture saw no
-packet beside the guard's, and a namespace alone gave the same. A switch that Chromium does not know is ignored without
-a word, so the fence is checked by what happens on the wire, in the silence test.
+With these flags alone a capture saw no packet beside the guard's, and the network namespace alone gave the same.
+Chromium silently ignores unknown switches, so the silence test checks what happens on the wire.
 """
 
 from typing import Final
@@ -23,12 +22,12 @@ NO_SANDBOX: Final = "no-sandbox"
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
-    """``fence``: without it traffic could go past the guard, so its presence is read back from the process."""
+    """``guards``: without the flag traffic could bypass the guard, so its presence is read back from the process."""
 
     name: str
     value: str = ""
     reason: str
-    fence: bool = False
+    guards: bool = False
 
     @property
     def word(self) -> str:
@@ -59,33 +58,33 @@ _GUARDED: Final = (
         name="proxy-server",
         value=f"socks5://127.0.0.1:{GUARD_PORT}",
         reason="the guard for everything: a proxy per context is forgotten when the network service restarts",
-        fence=True,
+        guards=True,
     ),
     Flag(
         name="proxy-bypass-list",
         value="<-loopback>",
         reason="without it loopback and link-local addresses, 169.254.169.254 too, go direct",
-        fence=True,
+        guards=True,
     ),
     Flag(
         name="host-resolver-rules",
         value="MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
         reason="no name is looked up here; the guard resolves",
-        fence=True,
+        guards=True,
     ),
     Flag(
         name="force-webrtc-ip-handling-policy",
         value=_PROXIED_ONLY,
         reason="no UDP past the proxy; the spelling that the headless shell obeys",
-        fence=True,
+        guards=True,
     ),
     Flag(
         name="webrtc-ip-handling-policy",
         value=_PROXIED_ONLY,
         reason="the same; the spelling that full Chromium obeys",
-        fence=True,
+        guards=True,
     ),
-    Flag(name="disable-quic", reason="UDP does not go through the guard", fence=True),
+    Flag(name="disable-quic", reason="UDP does not go through the guard", guards=True),
 )
 
 _SILENT: Final = (
@@ -106,7 +105,7 @@ _SILENT: Final = (
 )
 
 _SHAPE: Final = (
-    Flag(name="remote-debugging-pipe", reason="CDP over two descriptors; there is no port to reach", fence=True),
+    Flag(name="remote-debugging-pipe", reason="CDP over two descriptors; there is no port to reach", guards=True),
     Flag(name="user-data-dir", value=PROFILE, reason="a folder in memory with a size limit"),
     Flag(name="disk-cache-dir", value=CACHE, reason="apart from the profile, so that profiles stay small"),
     Flag(name="disk-cache-size", value=str(_CACHE_BYTES), reason="smaller than the folder it is in"),
@@ -143,19 +142,19 @@ def flags(*, own_sandbox: bool = True) -> tuple[Flag, ...]:
 
 
 def missing_guard_flags(words: tuple[str, ...]) -> list[str]:
-    """The flags of the fence that a process was not started with, and those that would undo one, by name."""
-    wanted = {flag.name: flag.word for flag in FLAGS if flag.fence}
+    """Return the guarding flags that a process was not started with, and the flags that undo one."""
+    wanted = {flag.name: flag.word for flag in FLAGS if flag.guards}
     wrong = [name for name, word in wanted.items() if word not in words]
     given = [word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")]
     wrong += [name for name in wanted if given.count(name) > 1]
     return wrong + [name for name in given if name in ("no-proxy-server", "remote-debugging-port")]
 
 
-# How Chromium is started: bubblewrap's options, each with its reason. Pure.
+# bubblewrap's options.
 #
-# Nothing of the host can be written, and what can be written is memory with a size limit that ends with the last
-# process and the last descriptor on it: a daemon that is killed leaves no folder behind. The network is a namespace
-# with nothing in it but a loopback, on which the guard's listener is opened from outside before Chromium begins.
+# Nothing of the host can be written. The writable folders are memory with a size limit. They end with the last process
+# and the last descriptor on them, so a killed daemon leaves no folder behind. The network is a namespace with nothing
+# but a loopback, on which the guard's listener is opened from outside before Chromium begins.
 
 # Descriptor numbers in the started process. Chromium fixes the first two.
 CDP_READ_FD: Final = 3
@@ -165,24 +164,24 @@ READY_FD: Final = 6
 INFO_FD: Final = 7
 LIFE_FD: Final = 8
 
-# Says that everything is mounted, and becomes Chromium when told to; a daemon that dies before closes the pipe, and
-# nothing is started. No core files: memory holds what was typed.
+# Reports that everything is mounted, and becomes Chromium on a line from the daemon. A daemon that dies before closes
+# the pipe, and nothing is started. No core files: memory holds typed text.
 _GATE: Final = (
     f'ulimit -c 0 && echo >&{READY_FD} && read -r go <&{GO_FD} && exec "$@" {GO_FD}<&- {READY_FD}>&- {INFO_FD}>&-'
 )
-# bubblewrap asks to die with the daemon before it gives its word to what it has started, which has not asked yet. If
-# the daemon is killed in between, bubblewrap dies, and the other waits for that word for ever; as the first process of
-# a pid namespace it heeds no signal that the kernel sends for a pipe or a terminal, only one of somebody outside. So
-# somebody is there before bubblewrap is, in its process group, and kills the group when the daemon is gone.
+# bubblewrap asks to die with the daemon before it releases its child, which has not asked yet. If the daemon is killed
+# in between, bubblewrap dies and the child waits for ever. As the first process of a pid namespace the child ignores
+# signals that the kernel sends for a pipe or a terminal, and heeds only one from outside. So a shell is there before
+# bubblewrap, in its process group, and kills the group when the daemon is gone.
 _WATCH: Final = (
-    f"{{ read -r told || kill -s KILL 0; }} <&{LIFE_FD} {CDP_READ_FD}<&- {CDP_WRITE_FD}>&- {GO_FD}<&- {READY_FD}>&- "
+    f"{{ read -r line || kill -s KILL 0; }} <&{LIFE_FD} {CDP_READ_FD}<&- {CDP_WRITE_FD}>&- {GO_FD}<&- {READY_FD}>&- "
     f'{INFO_FD}>&- {LIFE_FD}<&- >&- 2>&- & exec "$@" {LIFE_FD}<&-'
 )
 _SHELL: Final = "/bin/sh"
 
 
 class HostLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the host has what is needed; ``links`` and ``directories`` are its /lib and the like."""
+    """The paths of the needed programs. ``links`` and ``directories`` are the host's /lib and the like."""
 
     bwrap: str
     chromium: str
@@ -193,7 +192,7 @@ class HostLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom Chromium runs as. ``dropped``: the daemon is root, and this is another."""
+    """The account that Chromium runs as. ``dropped``: the daemon is root, and this is another account."""
 
     uid: int
     gid: int
@@ -218,7 +217,7 @@ class ChromiumPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def writable_folders(sizes: FolderSizes) -> tuple[tuple[str, int, str], ...]:
-    """Path, most bytes, and what it is for."""
+    """Return each folder's path, most bytes, and use."""
     return (
         (PROFILE, sizes.profile, "the profile"),
         (DOWNLOADS, sizes.downloads, "downloads: what grows past it fails"),
@@ -267,7 +266,7 @@ def _namespaces(layout: HostLayout) -> list[PlanLine]:
         PlanLine("the program that builds it", (layout.bwrap,)),
         # Without --disable-userns: Chromium's own sandbox makes a user namespace inside.
         PlanLine("the host's root means nothing inside", ("--unshare-user",)),
-        PlanLine("no way out but the guard's listener, for a taken-over network process too", ("--unshare-net",)),
+        PlanLine("no exit but the guard's listener, for a taken-over network process too", ("--unshare-net",)),
         PlanLine("it sees and signals its own processes only, and all end with the first", ("--unshare-pid",)),
         PlanLine("no shared memory with the host", ("--unshare-ipc",)),
         PlanLine("no name of the host's", ("--unshare-uts", "--hostname", "browser")),

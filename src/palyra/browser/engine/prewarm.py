@@ -1,4 +1,4 @@
-"""A few browsers started ahead of need. Each is given away once: none ever serves a second session."""
+"""A few browsers started in advance. Each serves one session: a used one never returns to the pool."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ class BadPoolSize(InvalidInput):
 
 
 class ProcessPool(Generic[P]):
-    """Spares have a blank profile and nobody serves their guard: they can reach nothing until they are taken."""
+    """Spares have a blank profile, and nobody serves their guard: they reach nothing until they are taken."""
 
     def __init__(self, start: Callable[[], Awaitable[P]], *, ready: int = limits.READY_PROCESSES) -> None:
         if not 0 <= ready <= limits.MAX_READY_PROCESSES:
@@ -55,12 +55,12 @@ class ProcessPool(Generic[P]):
         return sum(spare.alive for spare in self._spares)
 
     def fill(self) -> None:
-        """Begins to keep spares. Nothing is waited for."""
+        """Start to keep spares, without waiting for them."""
         if self._refill_task is None and not self._closed:
             self._refill_task = asyncio.create_task(self._refill(), name="browsers are kept ready")
 
     async def take(self) -> P:
-        """The spare that waited longest, or a new one. Whoever takes it closes it."""
+        """Return the oldest spare, or start a browser. The taker closes it."""
         if self._closed:
             raise PoolClosed("no browser is given out any more")
         try:
@@ -74,7 +74,7 @@ class ProcessPool(Generic[P]):
             self._attention.set()
 
     async def close(self) -> None:
-        """Ends the spares. Those that were taken are their takers'."""
+        """End the spares. Their takers end the others."""
         self._closed = True
         refill_task, self._refill_task = self._refill_task, None
         if refill_task is not None:
@@ -102,7 +102,7 @@ class ProcessPool(Generic[P]):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._attention.wait()
-            # Whoever took one wants its page first: another start would take the machine from it.
+            # The taker's first page has priority: another start would slow it down.
             await asyncio.sleep(limits.REFILL_SECONDS)
 
     def _add(self, spare: P) -> None:
@@ -115,7 +115,7 @@ class ProcessPool(Generic[P]):
         return spare
 
     async def _notice(self, spare: P) -> None:
-        """One that dies while it waits is replaced at once."""
+        """Replace a spare at once when it dies."""
         await spare.ended.wait()
         self._attention.set()
 

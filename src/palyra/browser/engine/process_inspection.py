@@ -1,4 +1,4 @@
-"""Reads off the running processes what stands around a browser: /proc, and nothing that they say of themselves."""
+"""Reads the isolation of a browser's processes from /proc. Nothing that they report themselves counts."""
 
 import os
 import re
@@ -18,27 +18,29 @@ _NUMBERS: Final = re.compile(rb"^NSpid:\t(.*)$", re.MULTILINE)
 # The first process inside is bubblewrap's; its only child waited at the gate and became Chromium.
 _BROWSER_NUMBER: Final = b"2"
 _MAX_PROCESSES: Final = 4096
-# Fields of /proc/PID/stat, counted from the state; and the kernel's mark of a process that is on its way out.
+# Fields of /proc/PID/stat, counted from the state, and the kernel's mark of a process that is exiting.
 _FLAGS: Final = 6
 _START_TIME: Final = 19
 _EXITING: Final = 0x4
 
 
 def start_time(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did: with its number it names it for good."""
+    """Return when a process began, in ticks since the machine did. With the number it names the process for good."""
     fields = _stat(pid)
     return None if fields is None else int(fields[_START_TIME])
 
 
 def is_ending(pid: int) -> bool:
-    """Whether it has ended, or has closed what it shared with others and will be gone in a moment: those may notice
-    that before anybody hears of its end."""
+    """Whether a process has ended, or has already closed its descriptors and will end in a moment.
+
+    The other end of a pipe may notice that before the end of the process is reported.
+    """
     fields = _stat(pid)
     return fields is None or bool(int(fields[_FLAGS]) & _EXITING)
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """What /proc says of a process that has not ended, from its state on."""
+    """Return the fields of /proc/PID/stat, from the state on. None for a process that has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -49,7 +51,7 @@ def _stat(pid: int) -> list[bytes] | None:
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and all below it, whichever of their threads started them."""
+    """Return a process and all below it, whichever of their threads started them."""
     found, at = [pid], 0
     while at < len(found) < _MAX_PROCESSES:
         for children in Path(f"/proc/{found[at]}/task").glob("*/children"):
@@ -62,7 +64,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def inspect_process(pid: int) -> ProcessSeen | None:
-    """None where it ended, or is just about to become another program."""
+    """Return None for a process that ended, or that is about to become another program."""
     try:
         status = Path(f"/proc/{pid}/status").read_bytes()
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()

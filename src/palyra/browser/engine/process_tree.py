@@ -1,7 +1,7 @@
 """One browser's processes: started together, ended together, and known to be gone.
 
-bubblewrap's outer process is our child. The first process inside is the init of a pid namespace: the kernel tells of
-its end only when every other process of that namespace is gone, so its descriptor is what says that nothing is left.
+bubblewrap's outer process is our child. The first process inside is the init of a pid namespace. The kernel reports
+its end only when every other process of that namespace is gone, so its descriptor proves that nothing is left.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from palyra.browser.engine.launch_plan import CDP_READ_FD, CDP_WRITE_FD, GO_FD, 
 from palyra.browser.engine.process_inspection import start_time
 from palyra.errors import Failed, Unavailable
 
-# Notes of which processes run, so that the next daemon can end what a killed one left.
+# Notes of the running processes, so that the next daemon can end those of a killed one.
 #
-# The kernel ends a browser with its daemon in three ways; this is for the case that none of them worked. A note names
-# a process by its number, when it began and which start of the machine that was, so that none is ended for another.
+# The kernel ends a browser with its daemon in three ways. The notes are for the case that all three failed. A note has
+# the process's number, its start and the machine's boot, so that no other process is ended in its place.
 
 _SUFFIX: Final = ".json"
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The first process of a browser's pid namespace: when it is killed the kernel kills the others."""
+    """The first process of a browser's pid namespace. When it is killed the kernel kills the others."""
 
     pid: int
     started: int
@@ -39,7 +39,7 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
-    """What a daemon that was killed left. ``unending``: processes that were killed and did not go."""
+    """Processes of a killed daemon. ``unending`` were killed and did not end."""
 
     notes: int = 0
     ended: tuple[int, ...] = ()
@@ -53,7 +53,7 @@ class ProcessNotes:
         self._boot = _boot()
 
     def write(self, pid: int) -> Path | None:
-        """Before Chromium begins. None where the process is gone already."""
+        """Note a process before Chromium begins. None if the process is already gone."""
         started = start_time(pid)
         if started is None:
             return None
@@ -68,7 +68,10 @@ class ProcessNotes:
             note.unlink(missing_ok=True)
 
     def collect(self) -> Leftovers:
-        """Ends what is noted and still runs, and removes the notes. Only for who alone has the state directory."""
+        """End every noted process that still runs, and remove the notes.
+
+        Only the sole user of the state directory may call this.
+        """
         notes, ended, unending = 0, [], []
         for path in sorted(self._folder.glob(f"*{_SUFFIX}"))[: limits.MAX_NOTES]:
             notes += 1
@@ -87,13 +90,13 @@ class ProcessNotes:
 
 
 def _end(note: Note) -> bool | None:
-    """True: it ran and is gone. None: it did not run any more."""
+    """Return True when the process ran and ended, None when it did not run."""
     try:
         descriptor = os.pidfd_open(note.pid)
     except OSError:
         return None
     try:
-        # Looked at after the descriptor was opened: from now on the number is this process's.
+        # The check follows the opening of the descriptor, so the number still means this process.
         if start_time(note.pid) != note.started:
             return None
         with suppress(ProcessLookupError):
@@ -106,7 +109,7 @@ def _end(note: Note) -> bool | None:
 
 
 def _read(path: Path) -> Note | None:
-    """None for what is no note of ours: a torn write, a foreign file."""
+    """Return None for anything but a note of ours: a torn write, a foreign file."""
     try:
         with path.open("rb") as file:
             return msgspec.json.decode(file.read(limits.MAX_NOTE_BYTES), type=Note)
@@ -137,7 +140,7 @@ class _Info(msgspec.Struct):
 
 
 class ProcessTree:
-    """Made by ``spawn``. ``release`` must follow, whatever happened."""
+    """Made by ``spawn``. ``release`` must follow in every case."""
 
     def __init__(self, pid: int, descriptors: dict[int, int], said: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -158,25 +161,21 @@ class ProcessTree:
 
     @property
     def said(self) -> str:
-        """The last of what its processes wrote."""
+        """The end of its processes' output."""
         return self._said.decode("utf-8", "replace").strip()
 
-    @property
-    def ended(self) -> bool:
-        return self._outer_gone.is_set()
-
     def on_end(self, call: Callable[[], None]) -> None:
-        """Called once, when bubblewrap or the first process inside has ended; at once where one has."""
+        """Call once, when bubblewrap or the first process inside has ended."""
         self._on_end = call
-        if self.ended or self._inner_gone.is_set():
+        if self._outer_gone.is_set() or self._inner_gone.is_set():
             call()
 
     def take(self, number: int) -> int:
-        """Our end of one of its descriptors, which the caller closes from now on."""
+        """Return our end of one of its descriptors. The caller closes it."""
         return self._descriptors.pop(number)
 
     async def built(self) -> int:
-        """Waits until everything is mounted. Returns the first process inside, as the host numbers it."""
+        """Wait until everything is mounted. Return the first process inside, as the host numbers it."""
         ready = self._descriptors[READY_FD]
         answered = asyncio.Event()
         self._loop.add_reader(ready, answered.set)
@@ -199,19 +198,19 @@ class ProcessTree:
         return self.first
 
     def go(self) -> None:
-        """Lets it become Chromium, which ends when its pipe is closed: nobody has to watch over us any more."""
+        """Let it become Chromium, which ends with its pipe: the watching shell is not needed any more."""
         gate = self.take(GO_FD)
         try:
             os.write(gate, b"\n")
         except OSError as problem:
-            raise self.failed("it ended before it was let go") from problem
+            raise self.failed("it ended before Chromium could begin") from problem
         finally:
             os.close(gate)
         life = self.take(LIFE_FD)
         try:
             os.write(life, b"\n")
         except OSError as problem:
-            raise self.failed("who watched over its start is gone") from problem
+            raise self.failed("the shell that watched over its start is gone") from problem
         finally:
             os.close(life)
 
@@ -227,15 +226,18 @@ class ProcessTree:
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
     def _kill_group(self) -> None:
-        """What bubblewrap has started waits for a word of its before it does anything, also before it has asked to die
-        with it: killed alone, bubblewrap would leave it waiting for ever. Until that word both are in one group, which
-        nobody else can have while our child is not buried."""
+        """Kill bubblewrap and its child together.
+
+        The child waits for bubblewrap before it does anything, also before it asks to die with it: killed
+        alone, bubblewrap would leave it waiting for ever. Until then both are in one group, whose number
+        stays taken while our child is not reaped.
+        """
         if not self._outer_gone.is_set():
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
     async def gone(self, seconds: float) -> bool:
-        """Whether every process of it is gone, within this time."""
+        """Whether every process of it ends within this time."""
         try:
             async with asyncio.timeout(seconds):
                 await self._outer_gone.wait()
@@ -246,7 +248,7 @@ class ProcessTree:
         return True
 
     async def end(self) -> None:
-        """Kills what is left, waits until it is gone, and closes everything that is held of it."""
+        """Kill every process, wait until they are gone, and close all descriptors."""
         self.kill()
         try:
             if not await self.gone(limits.END_SECONDS):
@@ -264,10 +266,10 @@ class ProcessTree:
             os.close(descriptor)
         self._descriptors.clear()
 
-    # What the kernel tells.
+    # Events of the kernel.
 
     def _listen(self) -> None:
-        """Read always, so that it never waits for us; only the last of it is kept."""
+        """Read always, so that no process waits for us. Only the end is kept."""
         if self._said_from < 0:
             return
         try:
@@ -300,9 +302,9 @@ class ProcessTree:
 
 
 def spawn(argv: tuple[str, ...]) -> ProcessTree:
-    """Starts it from this thread, which must live as long: bubblewrap ends when the thread does.
+    """Start it from this thread, which must live as long: bubblewrap ends when the thread does.
 
-    Never forks: in a large process that costs many times what this does.
+    It never forks: in a large process that costs many times as much.
     """
     with ExitStack() as theirs, ExitStack() as ours:
         kept: dict[int, int] = {}
@@ -323,8 +325,8 @@ def spawn(argv: tuple[str, ...]) -> ProcessTree:
             ours.callback(os.close, outside)
             kept[number] = outside
             actions.append((os.POSIX_SPAWN_DUP2, inside, number))
-        # No pipe: bubblewrap writes there while what it has started waits for its word. If that write failed, because
-        # we are gone, it would end, and leave the other waiting for ever.
+        # Not a pipe: bubblewrap writes there while its child waits. If that write failed, because the daemon is gone,
+        # bubblewrap would end and leave the child waiting for ever.
         kept[INFO_FD] = _memory()
         ours.callback(os.close, kept[INFO_FD])
         actions.append((os.POSIX_SPAWN_DUP2, kept[INFO_FD], INFO_FD))
@@ -339,7 +341,7 @@ def spawn(argv: tuple[str, ...]) -> ProcessTree:
 
 
 def _inheritable() -> list[int]:
-    """What this process itself was given by whoever started it, and would pass on."""
+    """List the descriptors that this process inherited and would pass on."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the listing's own is closed already

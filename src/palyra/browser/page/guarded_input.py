@@ -1,7 +1,7 @@
-"""Mouse and keys on one element: waits until it can be acted on, sends real input, and lets none of it reach another.
+"""Input on one element: wait until it can be acted on, send real events, and let none of them reach another element.
 
-Between a look at the page and an event the page may have changed. So the page's script stands before every listener
-of the page at the event itself, in every frame, and stops an event that does not reach the element it was meant for.
+Between an inspection of the page and an event the page may have changed. So the page's script precedes every listener
+of the page at the event itself, in every frame. It stops an event that does not reach the intended element.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _NOTHING: Final = {"kind": "nothing"}
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """What must hold before an action."""
+    """The conditions that must hold before an action."""
 
     seen: bool = True
     enabled: bool = True
@@ -47,7 +47,7 @@ class ElementInput:
         self._frames = frames
         self._worlds = worlds
         self._finder = finder
-        # A guard that may still stand, because a dialog or the end of an action's time kept it from being taken away.
+        # A guard may still be armed, because a dialog or the end of an action's time kept it from being disarmed.
         self._armed = False
         # Whether the tab's main document has answered after the last input.
         self._answered = False
@@ -57,14 +57,14 @@ class ElementInput:
     async def point(
         self, located: Located, needs: Needs, deadline: float, guard: dict[str, Any] | None = None
     ) -> Point:
-        """Waits until the element can be acted on and gives the point to act at, with the guard armed."""
+        """Wait until the element can be acted on. Return the point to act at, with the guard armed."""
         loop = asyncio.get_running_loop()
         hidden: FrameHidden | None = None
         while True:
             try:
                 outcome = await self._ready(located, needs, deadline, guard)
             except ElementMoving:
-                # Of the time too little was left to see it at rest once more: what kept it before is why it ran out.
+                # Too little time was left to see it at rest again. The reason is what covered it before.
                 if hidden is None:
                     raise
                 await self._covered(located, hidden.frame, hidden.by)
@@ -83,14 +83,16 @@ class ElementInput:
     async def approach(
         self, located: Located, needs: Needs, deadline: float, guard: dict[str, Any], modifiers: int
     ) -> Point:
-        """The same, with the mouse there already. It goes while the element is watched: what it sets going by being
-        there is then part of what is seen."""
+        """Do the same with the mouse already there, and return the point.
+
+        The mouse moves while the element is watched. So an animation that the mouse starts is seen too.
+        """
         aim = await self._aim(located)
         if aim is None:
             at = await self.point(located, needs, deadline, guard)
             await self.send(mouse("mouseMoved", at, modifiers=modifiers), deadline=deadline)
             return at
-        # Those before it and after it are handled in order; that it was handled is known when the next one is.
+        # Chromium handles events in order, so an answer to the next event proves that this one was handled.
         method, moved = mouse("mouseMoved", aim, modifiers=modifiers)
         self._page.cdp.post(method, moved, self._page.session_id)
         at_last = await self.point(located, needs, deadline, guard)
@@ -99,7 +101,7 @@ class ElementInput:
         return at_last
 
     async def _aim(self, located: Located) -> Point | None:
-        """In the tab's main document only: elsewhere the way through the frames must be looked at first."""
+        """Return a first point, in the main document only: elsewhere the frames around are inspected first."""
         if located.frame.parent_id:
             return None
         if located.aim is not None:
@@ -115,8 +117,10 @@ class ElementInput:
         guard: dict[str, Any] | None = None,
         typing: dict[str, bool] | None = None,
     ) -> dict[str, Any]:
-        """Waits until the element can be acted on without the mouse. ``typing`` gives it the focus in the same
-        moment and tells how it takes text."""
+        """Wait until the element can be acted on without the mouse.
+
+        ``typing`` gives it the focus in the same moment. The outcome says how the element takes text.
+        """
         outcome = await self._ready(located, msgspec.structs.replace(needs, hit=False), deadline, guard, typing)
         if guard is not None:
             await self._arm_others(located)
@@ -178,7 +182,7 @@ class ElementInput:
     # The guard.
 
     async def _arm_others(self, located: Located) -> None:
-        """No other document of the tab may get any of the input, but one whose frame the element is."""
+        """Arm every other document of the tab, except the one whose frame the element is."""
         meant = {located.frame.frame_id}
         if located.bound.role == FRAME:
             owners = await self._frames.owners()
@@ -188,13 +192,13 @@ class ElementInput:
             await asyncio.gather(*(self._quietly(each, "arm", _NOTHING) for each in others))
 
     async def _quietly(self, frame: FrameView, called: str, *given: Any) -> Any:
-        """A document that is gone gets no input."""
+        """Call into a document. One that is gone gets no input."""
         with suppress(DocumentGone):
             return await self._worlds.call(frame, called, *given)
         return None
 
     async def clear(self) -> None:
-        """Takes away a guard that an earlier action had to leave."""
+        """Disarm a guard that an earlier action had to leave."""
         self._answered = False
         if self._armed:
             await self._unless_dialog(self._disarm(self._frames.all()))
@@ -204,8 +208,11 @@ class ElementInput:
         return list(await asyncio.gather(*(self._quietly(each, "disarm") for each in frames)))
 
     async def judge(self, located: Located) -> list[str] | None:
-        """Takes the guard away, and raises if an event would have reached another element. Gives the events that
-        reached the right one; None where the document tells nothing: input replaced it, or a dialog is open."""
+        """Disarm the guard, and raise if an event would have reached another element.
+
+        Return the events that reached the right one. None where the document does not answer: input replaced
+        it, or a dialog is open.
+        """
         frames = [located.frame, *(each for each in self._frames.all() if each.frame_id != located.frame.frame_id)]
         try:
             reports = await self._unless_dialog(self._disarm(frames))
@@ -238,13 +245,13 @@ class ElementInput:
         )
 
     def has_answered(self) -> bool:
-        """Whether the tab's main document has answered after the last input: then what that began has been told."""
+        """Whether the main document answered after the last input, and so reported everything that it began."""
         return self._answered
 
     # Sending.
 
     async def send(self, *events: tuple[str, dict[str, Any]], deadline: float) -> bool:
-        """Sends input events in order. Says whether all were handled: a dialog that opens ends the wait for them."""
+        """Send input events in order. Return whether all were handled: an open dialog ends the wait for them."""
         seconds = max(deadline - asyncio.get_running_loop().time(), MIN_INPUT_SECONDS)
         self._answered = False
         sends = [self._page.cdp.ask(method, params, self._page.session_id, seconds) for method, params in events]
@@ -255,7 +262,7 @@ class ElementInput:
         return True
 
     async def _unless_dialog(self, work: Awaitable[Any]) -> Any:
-        """While a dialog is open the page answers nothing, so nothing is waited for then."""
+        """Stop waiting when a dialog is open: until it is answered the page does not answer."""
         doing = asyncio.ensure_future(work)
         opened = asyncio.ensure_future(self._page.dialog_opened())
         try:

@@ -1,8 +1,8 @@
 """Our script in a page: read from the package, put into an isolated world of each document, and called.
 
-The page cannot see that world. A small part is there from the start of every document, before the page's own scripts;
-the rest comes with the first call. It is kept under a name that nobody can guess, so that an answer from anywhere else,
-should a context's number be given again, is no answer.
+The page cannot see that world. A small part runs at the start of every document, before the page's own scripts. The
+rest comes with the first call. It is kept under a secret name: if a context's number is reused, the other context
+cannot answer.
 """
 
 import secrets
@@ -20,7 +20,7 @@ from palyra.browser.engine.cdp_connection import CdpPipe, TargetGone
 
 
 class PageView(Protocol):
-    """One tab, for those who look at it and act in it."""
+    """One tab, as observation and input use it."""
 
     @property
     def cdp(self) -> CdpPipe: ...
@@ -34,24 +34,27 @@ class PageView(Protocol):
         ...
 
     def frames(self) -> tuple[FrameView, ...]:
-        """The main frame first, parents before their children."""
+        """Return the main frame first, then parents before their children."""
         ...
 
     async def world(self, frame: FrameView) -> int:
-        """The execution context of our isolated world in this very document; raises when the document is gone."""
+        """Return the execution context of our isolated world. Raise when this document is gone."""
         ...
 
     def dialog(self) -> Dialog | None:
-        """One that is open: until it is answered the page runs nothing, and nothing in it can be waited for."""
+        """Return the open dialog. Until it is answered the page runs nothing, and no wait in it ends."""
         ...
 
     def dialog_opened(self) -> Awaitable[Any]:
-        """Done when a dialog opens: an input event does not return before that."""
+        """Return when a dialog opens: an input event does not return before that."""
         ...
 
     async def settle(self, timeout: float, *, answered: bool = False) -> None:  # noqa: ASYNC109  one deadline for all
-        """Until a navigation that an input event began has committed and its content is there, if it began one.
-        ``answered``: the page has answered since that event, so whatever it began has been told."""
+        """Wait for a navigation that an input event began, until it committed and its content is loaded.
+
+        ``answered``: the page has answered since that event, so it has reported everything that the event
+        began.
+        """
         ...
 
 
@@ -89,7 +92,7 @@ class PageScript:
 
     def __init__(self) -> None:
         self._name = secrets.token_hex(16)
-        # What the page's title is told by: a function of our world only, whose calls are events.
+        # Reports the page's title: a function of our world only, whose calls are events.
         self.binding = f"tell_{secrets.token_hex(16)}"
         self._held = f'globalThis["{self._name}"]'
         self.early = (
@@ -105,7 +108,7 @@ class PageScript:
 
     @property
     def source(self) -> str:
-        """All of it; does nothing where it is installed already. Made anew each time: it is large, and rarely sent."""
+        """The whole script. It is large and rarely sent, so it is not cached."""
         exports = ", ".join(f"{name}: {inner}" for name, inner in _CALLED.items())
         return (
             f'{self.early};\n(() => {{ "use strict"; const hold = {self._held}; if (hold.ours) return;\n'
@@ -114,7 +117,7 @@ class PageScript:
 
     @property
     def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]:
-        """What a page, and each frame that has a session of its own, is told before it runs."""
+        """Commands for a page, and for each frame with a session of its own, before it runs."""
         early = {"source": self.early, "worldName": WORLD_NAME, "runImmediately": True}
         return (
             ("Runtime.addBinding", {"name": self.binding, "executionContextName": WORLD_NAME}),
@@ -129,21 +132,21 @@ class PageWorlds:
         self._page = page
         self._script = script
         self._redact = redact
-        # Sessions and contexts in which all of it is there.
+        # Sessions and contexts in which the whole script is installed.
         self._installed: set[tuple[str, int]] = set()
 
     async def call(self, frame: FrameView, name: str, *given: Any, seconds: float = 0.0) -> Any:
-        """``seconds`` is how long the script itself may wait. `DocumentGone`: the document went meanwhile."""
+        """Call a function of the script. It may wait ``seconds``. Raise `DocumentGone` when the document is gone."""
         answer = await self._call(frame, name, given, by_value=True, seconds=seconds)
         return answer.get("value")
 
     async def handle(self, frame: FrameView, name: str, *given: Any) -> str:
-        """The object that a function returned, as Chromium names it; empty for none."""
+        """Return the object that a function returned, as Chromium names it; empty for none."""
         answer = await self._call(frame, name, given, by_value=False, seconds=0.0)
         return str(answer.get("objectId", ""))
 
     async def number_of_owner(self, parent: FrameView, child: FrameView) -> int:
-        """The number of the element that holds a frame, in its parent's document."""
+        """Return the number of the element that holds a frame, in its parent's document."""
         try:
             owner = await self._page.cdp.send("DOM.getFrameOwner", {"frameId": child.frame_id}, parent.session_id)
             context = await self._page.world(parent)
@@ -183,12 +186,12 @@ class PageWorlds:
             said = str(problem.get("exception", {}).get("description") or problem.get("text", ""))
             if _NOT_INSTALLED not in said or attempt:
                 raise PageScriptFailed(f"the page's script failed in {name}: {self._redact(said)[:300]}", called=name)
-            # The context's number was given again, to that of another document.
+            # The context's number was reused for another document.
             self._installed.discard(key)
         raise PageScriptFailed(f"the page's script is not there for {name}", called=name)
 
     def _install(self, key: tuple[str, int]) -> None:
-        """Sent ahead of the call, in one go with it; where it fails the call says so."""
+        """Send the script before the call, in one write. If it fails, the call reports it."""
         self._page.cdp.post("Runtime.evaluate", {"expression": self._script.source, "contextId": key[1]}, key[0])
         if len(self._installed) >= MAX_FRAMES * 4:
             self._installed.clear()

@@ -1,4 +1,4 @@
-"""The frames of a tab as a tree of places: which element holds each, and where a point of one lies in the window."""
+"""Finds elements by ref or selector, and the place of a frame's points in the tab's window."""
 
 import asyncio
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class FrameHidden(msgspec.Struct, frozen=True):
-    """A frame on the way is not where the point is. ``by`` is what is there instead."""
+    """A frame around the element would not be hit at the point. ``by`` is the element that would be."""
 
     frame: FrameView
     by: dict[str, Any] | None
@@ -49,15 +49,8 @@ class PageFrames:
     def parent(self, frame: FrameView) -> FrameView | None:
         return self.by_id(frame.parent_id) if frame.parent_id else None
 
-    def depth(self, frame: FrameView) -> int:
-        """How many frames are around it."""
-        steps, at = 0, self.parent(frame)
-        while at is not None and steps < MAX_FRAMES:
-            steps, at = steps + 1, self.parent(at)
-        return steps
-
     async def owner(self, frame: FrameView) -> tuple[FrameView, int] | None:
-        """The parent's frame and the number of the element in it that holds this one; None for the main frame."""
+        """Return the parent frame and the number of its element that holds this frame. None for the main frame."""
         parent = self.parent(frame)
         if parent is None:
             return None
@@ -71,7 +64,7 @@ class PageFrames:
         return parent, number
 
     async def owners(self) -> dict[str, tuple[FrameView, int]]:
-        """Of every frame but the main one; a frame that goes away while it is looked at has none."""
+        """Return the owner of every frame but the main one. A frame that goes away meanwhile has none."""
         frames = self.all()[1:]
         found = await asyncio.gather(*(self.owner(each) for each in frames), return_exceptions=True)
         held: dict[str, tuple[FrameView, int]] = {}
@@ -84,7 +77,7 @@ class PageFrames:
         return held
 
     async def in_window(self, frame: FrameView, x: float, y: float) -> Point | FrameHidden:
-        """Where a point of a frame is in the tab's window, if every frame around it would be hit there."""
+        """Return a frame's point in the tab's window, if every frame around it would be hit there."""
         at = frame
         for _ in range(MAX_FRAMES):
             owner = await self.owner(at)
@@ -100,7 +93,7 @@ class PageFrames:
         raise DocumentGone("frames are nested too deeply")
 
     async def place(self, frame: FrameView, point: Point) -> Point:
-        """Where a point of a frame is in the tab's window, whether it can be seen there or not."""
+        """Return a frame's point in the tab's window, whether it is visible there or not."""
         x, y, at = point.x, point.y, frame
         for _ in range(MAX_FRAMES):
             owner = await self.owner(at)
@@ -112,7 +105,7 @@ class PageFrames:
         return Point(x, y)
 
     async def show(self, frame: FrameView, *, if_unseen: bool = False) -> None:
-        """Scrolls every frame around into view, from the outermost on."""
+        """Scroll every frame around it into view, from the outermost on."""
         around: list[tuple[FrameView, int]] = []
         at = frame
         while (owner := await self.owner(at)) is not None and len(around) < MAX_FRAMES:
@@ -122,16 +115,13 @@ class PageFrames:
             await self._worlds.call(parent, "showFrame", number, if_unseen)
 
 
-# From what a client calls an element to that one element: by its ref, or by a selector that matches exactly one.
-
-
 class Located(msgspec.Struct, frozen=True, kw_only=True):
-    """An element that was found, in a document that was there then."""
+    """An element that was found, in a document that was present then."""
 
     ref: str
     bound: Bound
     frame: FrameView
-    # Where the mouse may go while it is seen whether it is at rest; nothing where that was not looked at.
+    # A point for the mouse while the script checks that the element is at rest.
     aim: Point | None = None
 
     def __str__(self) -> str:
@@ -146,7 +136,7 @@ class ElementFinder:
         self._redact = redact
 
     async def find(self, target: ElementTarget) -> Located:
-        """Raises `NoMatch`, `SeveralMatch` or `StaleRef`, each with those that may have been meant."""
+        """Find the one element. `NoMatch`, `SeveralMatch` and `StaleRef` name the candidates."""
         if target.ref is not None:
             located = self.by_ref(target.ref)
             bound = located.bound
@@ -157,7 +147,7 @@ class ElementFinder:
         return await self.the_one(target, await self.matching(target))
 
     async def the_one(self, target: ElementTarget, matched: list[Located]) -> Located:
-        """Of those that match, if it is one."""
+        """Require exactly one match."""
         if len(matched) == 1:
             return matched[0]
         if matched:
@@ -170,7 +160,7 @@ class ElementFinder:
         return await self._none(target)
 
     def by_ref(self, ref: str) -> Located:
-        """Whose document is still there; whether the element is what it was, whoever uses it sees."""
+        """Require that the ref's document is still there. The action itself checks the element."""
         bound = self._refs.get(ref)
         frame = self._frames.by_id(bound.frame_id)
         if frame is None:
@@ -182,8 +172,7 @@ class ElementFinder:
         return Located(ref=ref, bound=bound, frame=frame)
 
     async def matching(self, target: ElementTarget) -> list[Located]:
-        """All that match a selector, over all frames: those that are seen before those that are not, and those that
-        match exactly before those that hold what was asked for."""
+        """Find the best matches over all frames: visible before hidden, then exact before partial."""
         selector = {"css": target.css, "text": target.text, "role": target.role, "name": target.name}
         frames = self._frames.all()
         answers = await asyncio.gather(*(self._ask(frame, selector) for frame in frames))
@@ -209,12 +198,12 @@ class ElementFinder:
             return {"elements": []}
 
     def locate(self, frame: FrameView, described: dict[str, Any]) -> Located:
-        """A ref for an element as the page's script tells of it."""
+        """Give a ref to an element that the page's script described."""
         bound = _bound(frame, described)
         return Located(ref=self._refs.bind(bound), bound=bound, frame=frame)
 
     async def stale(self, located: Located, changed: dict[str, Any]) -> NoReturn:
-        """What changed about an element, and what may be meant now."""
+        """Raise with the change of an element, and with the candidates for it."""
         was, what = self._named(located.ref, located.bound), str(changed["change"])
         if what in ("role", "name") and changed.get("number"):
             same = await self._tell(located.frame, int(changed["number"]))

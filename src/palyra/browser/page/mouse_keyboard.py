@@ -1,4 +1,4 @@
-"""Clicking, hovering, dragging and scrolling with real mouse events."""
+"""Clicking, hovering, dragging, scrolling and typing with real input events."""
 
 import asyncio
 from typing import Any, Final
@@ -14,7 +14,7 @@ from palyra.browser.page.locator import ElementFinder, Located, PageFrames, Poin
 
 _HELD: Final = {MouseButton.LEFT: 1, MouseButton.RIGHT: 2, MouseButton.MIDDLE: 4}
 _LAST_EVENT: Final = {MouseButton.LEFT: "click", MouseButton.MIDDLE: "auxclick", MouseButton.RIGHT: "auxclick"}
-# A drag is over when it was dropped, or where the page drags by itself, when the button was let go.
+# A drag ends with a drop, or where the page drags by itself, with the release of the button.
 _DRAG_ENDS: Final = ("drop", "mouseup")
 
 
@@ -51,8 +51,11 @@ class MouseActions:
             raise InputStrayed(f"{self._finder.name(located)} moved away from the mouse", ref=located.ref)
 
     async def drag(self, source: Located, to: Located, deadline: float) -> None:
-        """As a person would: pressed on one, moved, let go over the other. A page's own kind of dragging sees the
-        mouse; the browser's kind is taken up where Chromium would hand it to a desktop, and dropped by hand."""
+        """Press on one element, move, and release over the other, as a person would.
+
+        A page's own kind of dragging sees the mouse. The browser's kind is intercepted where Chromium would
+        hand it to a desktop, and dropped by commands.
+        """
         await self._gate.point(to, Needs(enabled=False), deadline)
         same = source.frame.frame_id == to.frame.frame_id
         bound = {"number": to.bound.number, "role": to.bound.role, "name": to.bound.name}
@@ -99,7 +102,7 @@ class MouseActions:
         await self._page.cdp.send("Input.setInterceptDrags", {"enabled": enabled}, self._page.session_id)
 
     async def scroll(self, action: Scroll, located: Located | None, deadline: float) -> None:
-        """Moves what can be moved at once. Where nothing can, as in a map, a real wheel turns over it."""
+        """Scroll at once whatever can be scrolled. Elsewhere, as in a map, turn a real wheel."""
         if located is not None and not action.dx and not action.dy:
             await self._gate.ready(located, Needs(seen=False, enabled=False, still=False), deadline)
             await self._frames.show(located.frame)
@@ -127,10 +130,8 @@ def _between(begin: Point, end: Point, step: int) -> Point:
     return Point(begin.x + (end.x - begin.x) * part, begin.y + (end.y - begin.y) * part)
 
 
-# Typing text and secrets into one field, and pressing keys.
-
 _KEY = "Input.dispatchKeyEvent"
-# How input methods press keys: pages that listen to keys hear that one was pressed, and take the text from the field.
+# Input methods press keys this way: pages that listen to keys get a key press, and take the text from the field.
 _COMPOSED_KEY = {"key": "Unidentified", "code": "", "windowsVirtualKeyCode": 229}
 
 
@@ -141,7 +142,7 @@ class TextInput:
         self._gate = gate
 
     async def type(self, action: Type, located: Located, deadline: float) -> None:
-        """The text is given to the field that has the focus, and the guard keeps it from any other."""
+        """Insert the text into the focused field. The guard keeps it from any other."""
         name = self._finder.name(located)
         secret = action.secret is not None
         if secret:
@@ -184,7 +185,7 @@ class TextInput:
             raise NotEditable(f"{name} takes a {outcome['problem']}, written as HTML does", ref=located.ref)
 
     async def _check_origin(self, action: Type, located: Located) -> None:
-        """Of the very document that the element is in: what is typed later goes to that document or to none."""
+        """Check the origin of the element's own document: the text goes to that document or to none."""
         origin = str(await self._worlds.call(located.frame, "originNow"))
         if origin == "null" or origin not in {each.rstrip("/") for each in action.origins}:
             raise SecretWrongOrigin(

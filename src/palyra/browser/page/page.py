@@ -1,4 +1,4 @@
-"""Waits for something to be true of a page, told by the page's own changes: nothing is asked at intervals."""
+"""Observation and input of one tab, joined, and waiting for conditions of its page."""
 
 import asyncio
 import fnmatch
@@ -57,8 +57,11 @@ class PageWait:
         self._finder = finder
 
     async def until(self, check: Callable[[], Awaitable[T | None]], deadline: float) -> T | None:
-        """What ``check`` gives once it gives something; None when the time is over. It is asked again whenever the
-        page, one of its frames, or the list of frames changed."""
+        """Return the first result of ``check`` that is not None; None when the time is over.
+
+        The check runs again whenever the page, one of its frames, or the list of frames changed. Nothing is
+        polled.
+        """
         changed = asyncio.Event()
 
         def on_event(event: CdpEvent) -> None:
@@ -104,7 +107,7 @@ class PageWait:
             await asyncio.gather(*waits, opened, return_exceptions=True)
 
     async def _quietly(self, frame: FrameView, called: str, *given: Any, seconds: float = 0.0) -> Any:
-        """A document that went away is a change too."""
+        """Call into a document. One that went away is a change too."""
         with suppress(DocumentGone):
             return await self._worlds.call(frame, called, *given, seconds=seconds)
         return None
@@ -114,10 +117,8 @@ class PageWait:
             with suppress(PalyraError):
                 await asyncio.gather(*(self._quietly(each, "unwatch") for each in self._frames.all()))
 
-    # What an agent waits for.
-
     async def wait_for(self, action: WaitFor, deadline: float) -> None:
-        missing = ["nothing was looked at yet"]
+        missing = ["nothing was checked yet"]
 
         async def holds() -> bool | None:
             missing[:] = await self._missing(action)
@@ -129,7 +130,7 @@ class PageWait:
             raise WaitTimedOut(f"waited in vain: {'; '.join(missing)}")
 
     async def _missing(self, action: WaitFor) -> list[str]:
-        """What does not hold yet, in words."""
+        """Describe the conditions that do not hold yet."""
         lacking = []
         if action.target is not None and await self._target_there(action) is action.gone:
             lacking.append("the element is still there" if action.gone else "the element is not there")
@@ -162,7 +163,7 @@ class PageWait:
         return any(await asyncio.gather(*(self._quietly(each, "textShown", text) for each in self._frames.all())))
 
     async def _idle(self, deadline: float) -> None:
-        """Chromium tells when nothing was loaded for half a second, and tells it again to whoever asks later."""
+        """Wait until nothing was loaded for half a second. Chromium reports that again to late subscribers."""
         idle = asyncio.Event()
 
         def on_event(event: CdpEvent) -> None:
@@ -183,15 +184,12 @@ class PageWait:
 
 
 def _url_matches(url: str, wanted: str) -> bool:
-    """The whole address, a part of it, or a pattern with stars."""
+    """Match the whole address, a part of it, or a pattern with stars."""
     return fnmatch.fnmatchcase(url, wanted) if "*" in wanted else wanted in url
 
 
-# Observation and input of one tab, joined: what a session asks of the page layer, and what its refs mean.
-
-
 class ElementActor:
-    """The `PageActor` of one tab. ``counter`` and ``script`` are the session's: shared by all of its tabs."""
+    """The actor of one tab. All tabs of a session share ``counter`` and ``script``."""
 
     def __init__(
         self, page: PageView, counter: RefCounter, script: PageScript, uploads: UploadFolder, redact: Redact
@@ -215,7 +213,7 @@ class ElementActor:
         return await self._reader.observe(ask, max_bytes, text_bytes)
 
     async def perform(self, action: ElementAction, timeout: float) -> Made:  # noqa: ASYNC109
-        """Waits at most that long for the element to be there and ready, and then for what was set going."""
+        """Wait until the element is there and ready, act, and wait for the effect, within the timeout."""
         self._refuse_dialog()
         await self._gate.clear()
         deadline = asyncio.get_running_loop().time() + timeout
@@ -260,7 +258,7 @@ class ElementActor:
                 raise BadAction("this action is not one on an element")
 
     async def _locate(self, target: ElementTarget | None, deadline: float) -> Located | None:
-        """A ref is what it is at once; what a selector describes may come a little later."""
+        """Find an element. A ref is there at once; an element for a selector may appear later."""
         if target is None:
             return None
         if target.ref is not None:
@@ -291,7 +289,7 @@ class ElementActor:
                 raise NotSelectable(f"{self._finder.name(located)} is no native select", ref=located.ref)
 
     async def _set_files(self, action: SetFileInput, located: Located, deadline: float) -> None:
-        """A file input is often hidden behind a button that looks better, so it need not be seen."""
+        """Set files on an input. It is often hidden behind a better-looking button, so it need not be visible."""
         await self._gate.ready(located, Needs(seen=False, still=False), deadline)
         handle = await self._worlds.handle(located.frame, "fileField", located.bound.number)
         if not handle:

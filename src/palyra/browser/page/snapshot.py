@@ -1,4 +1,4 @@
-"""Pictures of a tab: what is shown, the whole page, or one element."""
+"""Observations of a tab in three forms, and its pictures."""
 
 import asyncio
 import base64
@@ -52,8 +52,11 @@ class PagePictures:
         return Made(content=base64.b64decode(taken["data"]), media_type=f"image/{action.format.value}")
 
     async def _captured(self, params: dict[str, Any], deadline: float, seconds: float) -> dict[str, Any]:
-        """Chromium refuses a page of which nothing was drawn yet, and takes the same picture a moment later: it is
-        asked again with each frame."""
+        """Take the picture.
+
+        Chromium refuses a page of which nothing was drawn yet, and takes the same picture a moment later. So
+        the command is repeated with each frame.
+        """
         while True:
             try:
                 return await self._page.cdp.send("Page.captureScreenshot", params, self._page.session_id, seconds)
@@ -64,7 +67,7 @@ class PagePictures:
             await self._worlds.call(self._frames.main, "nextFrame")
 
     async def _clip(self, located: Located, deadline: float) -> dict[str, float]:
-        """In the page's own pixels, so the part that is scrolled away counts too."""
+        """Return the element's box in the page's own pixels, so that the part that is scrolled away counts too."""
         await self._frames.show(located.frame)
         await self._gate.ready(located, Needs(enabled=False), deadline)
         await self._worlds.call(located.frame, "showElement", located.bound.number)
@@ -82,16 +85,14 @@ class PagePictures:
         }
 
 
-# Reads a tab into one of the three forms of an observation.
-
-# Where a frame's own text goes; the page's script writes the number of the element that holds it.
+# The place of a frame's own text. The page's script writes the number of the element that holds the frame.
 _FRAME_PLACE: Final = re.compile("\0([0-9]+)\0")
 _CUT: Final = "\n… cut here: look within a ref, or raise max_bytes"
 _READ: Final = {SnapshotForm.TEXT: "visibleText", SnapshotForm.DOM: "markup"}
 
 
 class _Read(msgspec.Struct):
-    """What was read of each frame, by the frame that holds it and the number of the element there."""
+    """The content of each frame. Inner ones are found by their parent frame and their element's number there."""
 
     main: Any
     inner: dict[tuple[str, int], tuple[FrameView, Any]]
@@ -186,7 +187,7 @@ class PageReader:
         return _Read(main, inner, frame)
 
     async def _inner(self, frame: FrameView, called: str, bounds: Any) -> Any:
-        """A frame that goes away meanwhile is one that is not there."""
+        """Read a frame. None for one that went away meanwhile."""
         try:
             return await self._worlds.call(frame, called, 0, bounds, seconds=limits.MAX_WALK_MS / 1000)
         except DocumentGone:

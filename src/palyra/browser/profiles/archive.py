@@ -1,10 +1,11 @@
 """The one archive that a set of files and folders has.
 
-A format of our own, because the usual ones can say too much: here an entry is a folder or a file with its bytes, and
-links, devices, owners, modes and times cannot be written down. Entries are sorted, so equal trees give equal archives,
-and nothing is compressed, so an archive is as large as what comes out of it.
+The usual formats can say too much. Here an entry is a folder or a file with its bytes; links, devices, owners, modes
+and times cannot be written. Entries are sorted, so equal trees give equal archives. Nothing is compressed, so an
+archive is as large as its content.
 
-    "PALYRA-DIR/1\\n", then for each entry: kind (D or F), length of its path, length of its content, path, content
+Format: "PALYRA-DIR/1\\n", then for each entry: kind (D or F), length of its path, length of its content, path,
+content
 """
 
 import os
@@ -62,11 +63,11 @@ def write_archive(entries: Iterable[Entry]) -> bytes:
 
 
 def read_archive(raw: bytes) -> list[Entry]:
-    """Everything is checked before the first entry is given out: half an archive is never unpacked."""
+    """Check the whole archive before the first entry is returned: half an archive is never unpacked."""
     if len(raw) > MAX_ARCHIVE_BYTES:
         raise ArchiveTooLarge(f"the archive has {len(raw)} bytes; at most {MAX_ARCHIVE_BYTES} are allowed")
     if not raw.startswith(MAGIC):
-        raise MalformedArchive("this is no archive of a browser's data")
+        raise MalformedArchive("this is not an archive of a browser's data")
     entries: list[Entry] = []
     folders: set[tuple[bytes, ...]] = {()}
     last: list[bytes] = []
@@ -88,7 +89,7 @@ def read_archive(raw: bytes) -> list[Entry]:
 
 
 def check_path(path: bytes) -> list[bytes]:
-    """The names of a path that stays where it is put."""
+    """Split a path into names, and refuse one that could lead outside."""
     names = path.split(b"/")
     if len(path) > MAX_PATH_BYTES or len(names) > MAX_DEPTH or any(len(name) > MAX_NAME_BYTES for name in names):
         raise ArchiveTooLarge("a path is longer or deeper than a browser makes it")
@@ -116,11 +117,11 @@ def _entries(raw: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
 # A browser's data directory as an archive, and back.
 #
 # The directory was the browser's, which may have been taken over: nothing in it is followed, waited for or believed.
-# What is neither a folder nor a file with one name is left out (Chromium's own locks are links), and so are caches.
-# The browser must have ended, gracefully, before: it writes cookies late.
+# Only folders and files with one name are packed (Chromium's own locks are links), without caches. The browser must
+# have ended gracefully before: it writes cookies late.
 
-# Made again by the browser when it needs them; they would be most of the archive. By name, at any depth. Not among
-# them is `CacheStorage`, which sites write themselves.
+# The browser makes these again. They would be most of the archive. By name, at any depth. `CacheStorage` is not among
+# them: sites write it themselves.
 CACHES: Final = frozenset(
     (
         b"Cache",
@@ -153,7 +154,7 @@ class DirectoryUnusable(Unavailable):
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """``left_out`` counts what was neither a folder nor an own file; caches are not counted."""
+    """``left_out`` counts everything but folders and own files. Caches are not counted."""
 
     archive: bytes
     left_out: int
@@ -173,9 +174,10 @@ def pack(directory: Path) -> Packed:
 
 
 def unpack(archive: bytes, directory: Path) -> int:
-    """Into a directory that is there, empty, and not yet a running browser's. Returns how many entries were made.
+    """Unpack into an existing empty directory that no running browser has yet. Return the number of entries.
 
-    They belong to whom the calling thread makes files for."""
+    The files belong to the account for which the calling thread makes files.
+    """
     entries = read_archive(archive)
     try:
         with open_folder(directory) as top:
@@ -214,7 +216,7 @@ class _Walk:
     def _file(self, folder: int, name: bytes, path: bytes) -> None:
         descriptor = os.open(name, _READ, dir_fd=folder)
         try:
-            # Judged on what is open: the name may lead elsewhere since it was looked at.
+            # The check uses the open file: the name may lead elsewhere by now.
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
                 self.left_out += 1

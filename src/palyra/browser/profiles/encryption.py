@@ -1,4 +1,9 @@
-"""The keys that seal profiles: the active one first, and those that older states may still be under."""
+"""The keys that seal profiles, and the sealed form of the registry and of a profile's state.
+
+A file is a header and a ciphertext of AES-256-GCM. The header has the kind, the key, the revision and the nonce. It
+is bound to the ciphertext, and so are the principal, the profile and the line of states, which are not in the file.
+So a file that was changed, renamed, put in another's place or put back from yesterday does not open.
+"""
 
 import base64
 import binascii
@@ -31,7 +36,7 @@ _ID_DOMAIN: Final = b"palyra.browser.state-key-id/1\0"
 
 
 class StateKey:
-    """Its id is a digest: it tells keys apart and says nothing about them."""
+    """A key with an id. The id is a digest: it tells keys apart and reveals nothing."""
 
     __slots__ = ("_key", "key_id")
 
@@ -70,7 +75,7 @@ class StateKeys:
 
 
 def parse_keys(text: str, where: str) -> StateKeys:
-    """Keys in base 64 with commas or line ends between, the active one first. The error never shows the text."""
+    """Parse keys in base 64, separated by commas or line ends, the active one first. The error never shows the text."""
     parts = text.replace("\n", ",").split(",")
     keys = [StateKey(_decoded(part.strip(), where)) for part in parts if part.strip()]
     if not keys:
@@ -85,7 +90,7 @@ def _decoded(text: str, where: str) -> bytes:
         raise ProfileKeyBad(f"{where} does not hold a key in base 64") from None
 
 
-# AES-256-GCM and HKDF-SHA256 by the ``cryptography`` package, imported when the first profile is sealed or opened.
+# The ``cryptography`` package is slow to load: it is imported when the first profile is sealed or opened.
 
 
 def encrypt(key: StateKey, purpose: bytes, nonce: bytes, plaintext: bytes, associated: bytes) -> bytes:
@@ -113,13 +118,6 @@ def _derive(key: StateKey, purpose: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=purpose).derive(key.reveal())
 
 
-# The stored form of the registry and of a profile's state.
-#
-# A file is a header and a ciphertext of AES-256-GCM. The header (what kind, under which key, which revision, the
-# nonce) is bound to the ciphertext, and so is what is not in the file at all: whose it is, of which profile, of which
-# line of states. So a file that was changed, renamed, put in another's place or put back from yesterday does not
-# open.
-
 MAGIC: Final = b"PALYRABP"
 STATE_FORMAT: Final = 1
 # The first had no lineage.
@@ -134,7 +132,7 @@ MAX_REGISTRY_BYTES: Final = 4 * MIB
 # A sealed state with its tabs and permissions.
 MAX_FILE_BYTES: Final = MAX_SNAPSHOT_BYTES + 4 * MIB
 
-# More changes than can have happened since palyrad heard of one: it hears of each at once while it runs.
+# More changes than palyrad can miss: it receives each at once while it runs.
 MAX_LINEAGE: Final = 1_024
 MARK_BYTES: Final = 8
 
@@ -151,7 +149,7 @@ _FORMAT_WRITTEN: Final = {Kind.REGISTRY: REGISTRY_FORMAT, Kind.STATE: STATE_FORM
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file is, and where it belongs."""
+    """The kind of a file, and the profile that it belongs to."""
 
     kind: Kind
     revision: int
@@ -160,7 +158,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     persistence_id: str = ""
 
     def purpose(self) -> bytes:
-        """What the file's key is derived for: each profile, and each of its lines, has a key of its own."""
+        """Return the purpose of the file's key: each profile, and each of its lines, has a key of its own."""
         return bind(PURPOSE, "key", str(int(self.kind)), self.profile_id, self.persistence_id)
 
     def bound(self, header: bytes) -> bytes:
@@ -175,10 +173,11 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``generation`` grows with every change. ``removing`` names files that are no longer wanted and may be there.
+    """``generation`` grows with every change. ``removing`` names unwanted files that may still exist.
 
-    ``lineage`` has a random mark for each of the last changes, the newest last. A number can be reached by an older
-    copy too, if it is changed often enough; a mark that was made after it was copied cannot."""
+    ``lineage`` has a random mark for each of the last changes, the newest last. An older copy that is changed
+    often enough reaches any number. It cannot have a mark that was made after it was copied.
+    """
 
     generation: int
     profiles: tuple[BrowserProfileRecord, ...] = ()
@@ -209,7 +208,7 @@ def seal(key: StateKey, place: Place, plaintext: bytes, random: RandomBytes) -> 
 
 
 def unseal(keys: StateKeys, place: Place, raw: bytes) -> bytes:
-    """Raises ``ProfileKeyMissing`` for a file under a key that is not at hand, which may be a changed file too."""
+    """Raise ``ProfileKeyMissing`` for a file under an unknown key, which may be a changed file too."""
     header = read_header(raw)
     key = keys.named(header.key_id)
     if header.kind != place.kind or header.revision != place.revision:
@@ -218,12 +217,12 @@ def unseal(keys: StateKeys, place: Place, raw: bytes) -> bytes:
 
 
 def read_header(raw: bytes) -> Header:
-    """What the file says of itself: not to be believed before it opened."""
+    """Read the unauthenticated header: do not trust it before the file opened."""
     if len(raw) < HEADER_BYTES + TAG_BYTES:
         raise ProfileDamaged("the file is cut short")
     magic, format_, kind, key_id, revision, nonce = _HEADER.unpack_from(raw)
     if magic != MAGIC:
-        raise ProfileDamaged("this is no file of a profile")
+        raise ProfileDamaged("this is not a file of a profile")
     read = _FORMATS_READ.get(kind, ())
     if read and format_ not in read:
         raise UnknownProfileFormat(f"the file has the format {format_}, and this version reads {max(read)}")
@@ -247,5 +246,5 @@ def unseal_registry(keys: StateKeys, raw: bytes) -> Registry:
 
 
 def bind(*fields: str) -> bytes:
-    """Length-prefixed, so that no two lists of fields have the same bytes."""
+    """Join the fields with length prefixes, so that no two lists of fields have the same bytes."""
     return b"".join(len(raw).to_bytes(4, "big") + raw for raw in (field.encode() for field in fields))

@@ -1,4 +1,10 @@
-"""The folder of profiles: files that are whole or not there, and a place for what is not believed any more."""
+"""The registry and the states of profiles on disk, through crashes and against changes.
+
+A state is written under its next revision first and counts when the registry names it. Then the one before goes. If
+the daemon dies in between, the next one finds a genuine state of the next revision and lets it count: nothing is
+lost. The registry is stored twice. Files that do not verify are set aside and reported as findings; the rest works
+on.
+"""
 
 import contextlib
 import errno
@@ -50,7 +56,7 @@ _LOCK: Final = "lock"
 _TEMPORARY: Final = ".new"
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
-# A link or a socket in a file's place: somebody's doing, and damage like any other.
+# A link or a socket in a file's place is damage.
 _NO_FILE: Final = (errno.ELOOP, errno.ENXIO)
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -58,7 +64,7 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 
 
 class ProfileFiles:
-    """One process has it at a time, from here to ``close`` or its death."""
+    """The folder of profiles: files that are complete or absent. One process has it until ``close`` or its death."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -93,7 +99,7 @@ class ProfileFiles:
         return sorted(name for name in os.listdir(self._folder) if name not in (ASIDE, _LOCK))
 
     def read(self, name: str, most: int) -> bytes | None:
-        """At most one byte more than ``most``; None where there is nothing, and nothing where there is no file."""
+        """Read at most one byte more than ``most``. None if the name is absent, empty if it is not a file."""
         try:
             descriptor = os.open(name, _READ, dir_fd=self._folder)
             try:
@@ -111,7 +117,7 @@ class ProfileFiles:
             raise self._unusable("read", name, error) from error
 
     def write(self, name: str, content: bytes) -> None:
-        """Durable when it returns; after a crash either the old or the new one is there."""
+        """Write durably. After a crash either the old or the new content is there."""
         temporary = f".{secrets.token_hex(8)}{_TEMPORARY}"
         try:
             descriptor = os.open(temporary, _CREATE, _FILE_MODE, dir_fd=self._folder)
@@ -138,7 +144,7 @@ class ProfileFiles:
             raise self._unusable("remove", name, error) from error
 
     def set_aside(self, name: str) -> None:
-        """Out of the way and kept, under a name that says when it was and what it had been."""
+        """Move a file away, under a name with the time and its old name."""
         try:
             os.rename(name, f"{Ulid.new()}-{name}"[:200], src_dir_fd=self._folder, dst_dir_fd=self._aside)
             for old in sorted(os.listdir(self._aside))[:-MAX_ASIDE]:
@@ -163,12 +169,6 @@ class ProfileFiles:
         return ProfilesUnusable(f"cannot {verb} {name} in {self._path}: {error.strerror}")
 
 
-# The registry and the states as one thing on disk, through crashes and against changes.
-#
-# A state is written under its next revision first and counts when the registry names it; then the one before goes. If
-# the daemon dies in between, the next one finds a genuine state of the next revision and lets it count: nothing is
-# lost. The registry lies there twice. What does not verify is set aside and told as a finding; the rest works on.
-
 log = logging.getLogger("palyra.browser")
 REGISTRY: Final = "profiles.enc"
 COPY: Final = "profiles.copy.enc"
@@ -176,7 +176,7 @@ _STATE: Final = re.compile(r"([0-7][0-9A-HJKMNP-TV-Z]{25})\.([1-9][0-9]{0,17})\.
 
 
 class Found(StrEnum):
-    """What opening the folder found, for the daemon's log."""
+    """Findings of opening the folder, for the daemon's log."""
 
     REGISTRY_REPAIRED = "registry_repaired_from_copy"
     REGISTRY_LOST = "registry_set_aside"
@@ -196,13 +196,13 @@ def state_name(profile_id: str, revision: int) -> str:
 
 
 class ProfileLedger:
-    """Not safe for threads: its one user locks."""
+    """Not thread-safe: its one user locks."""
 
     def __init__(self, files: ProfileFiles, keys: StateKeys, random: RandomBytes) -> None:
         self._files, self._keys, self._random = files, keys, random
         self.findings: list[Finding] = []
         # Called when another registry counts.
-        self.changed: Callable[[], None] = _nobody_listens
+        self.changed: Callable[[], None] = lambda: None
         self.registry = self._opened_registry()
         self._sort_states()
 
@@ -213,8 +213,10 @@ class ProfileLedger:
     def commit(
         self, profiles: Iterable[BrowserProfileRecord], removing: Iterable[str] = (), *, resealed: bool = False
     ) -> None:
-        """The profiles as they are from now on. Files in ``removing`` go once that is on disk. What is only
-        ``resealed`` says nothing new, and may be done thousands of times: it gets no mark."""
+        """Store the profiles. Files in ``removing`` go once that is on disk.
+
+        A change that only ``resealed`` states gets no mark: it may happen thousands of times.
+        """
         before = self.registry
         self._write(
             Registry(
@@ -226,11 +228,11 @@ class ProfileLedger:
         )
 
     def follows(self, last_head: ProfilesHead) -> bool:
-        """Whether the change that somebody heard of is one of those that led here."""
+        """Whether the given change is one of those that led here."""
         return not last_head.mark or last_head.mark in self.registry.lineage
 
     def supersede(self, last_head: ProfilesHead) -> None:
-        """The profiles as they are follow, from now on, on a change that they did not come from."""
+        """Let the present profiles follow a change that they did not come from."""
         before = self.registry
         generation = max(before.generation, last_head.generation) + 1
         lineage = self._grown(*before.lineage, last_head.mark)
@@ -246,7 +248,7 @@ class ProfileLedger:
         try:
             self._files.write(REGISTRY, raw)
         except ProfilesUnusable:
-            # The disk may have taken it and failed afterwards: what lies there is what counts.
+            # The disk may have stored it and failed afterwards: the stored registry counts.
             if self._files.read(REGISTRY, MAX_REGISTRY_BYTES) == raw:
                 self._counts(registry)
             raise
@@ -256,7 +258,7 @@ class ProfileLedger:
             for name in registry.removing:
                 self._files.remove(name)
         except ProfilesUnusable as error:
-            # It counts already; opening the folder puts the rest right.
+            # The registry counts already. Opening the folder repairs the rest.
             log.warning("after a change of profiles: %s", error.message)
 
     def _counts(self, registry: Registry) -> None:
@@ -273,7 +275,7 @@ class ProfileLedger:
     def write_state(
         self, record: BrowserProfileRecord, plaintext: bytes, now_ms: int, *, resealed: bool = False
     ) -> BrowserProfileRecord:
-        """The next revision of the profile's state, with the registry."""
+        """Write the next revision of the profile's state, with the registry."""
         revision = record.revision + 1
         raw = seal(self._keys.active, place_of(record, revision), plaintext, self._random)
         name = state_name(record.profile_id, revision)
@@ -289,7 +291,7 @@ class ProfileLedger:
         return after
 
     def read_state(self, record: BrowserProfileRecord) -> bytes:
-        """The state that the registry names, or the reason why there is none, with what was found set aside."""
+        """Read the state that the registry names. Set it aside and raise the reason if it does not verify."""
         name = state_name(record.profile_id, record.revision)
         if record.key_id not in self._keys:
             raise ProfileKeyMissing(f"the state of the profile {record.name!r} is under the key {record.key_id}")
@@ -315,7 +317,7 @@ class ProfileLedger:
         raise ProfileDamaged(f"the state of the profile {record.name!r} is not what was saved", reason="changed")
 
     def _genuine(self, record: BrowserProfileRecord, raw: bytes) -> int | None:
-        """The revision of this very profile that the file is, if it is one."""
+        """Return the revision of this profile that the file is, or None."""
         try:
             revision = read_header(raw).revision
             unseal(self._keys, place_of(record, revision), raw)
@@ -338,14 +340,14 @@ class ProfileLedger:
             self._set_aside(bad, Found.REGISTRY_REPAIRED)
             return max(good.values(), key=lambda registry: registry.generation)
         for why in bad.values():
-            # Not damage, as far as anybody can tell: nothing is touched.
+            # This does not prove damage, so nothing is touched.
             if isinstance(why, (ProfileKeyMissing, UnknownProfileFormat)):
                 raise why
         self._set_aside(self._files.names(), Found.REGISTRY_LOST)
         return Registry(generation=0)
 
     def _sort_states(self) -> None:
-        """Completes an interrupted save, removes what is superseded, sets aside what should not be here."""
+        """Complete an interrupted save, remove superseded states, and set strange files aside."""
         after = {record.profile_id: record for record in self.registry.profiles}
         removing: list[str] = []
         for name in self._files.names():
@@ -401,7 +403,3 @@ class ProfileLedger:
         for name in list(names):
             self._files.set_aside(name)
             self.findings.append(Finding(found=found, file=name, profile_id=profile_id))
-
-
-def _nobody_listens() -> None:
-    """While the folder is being opened."""

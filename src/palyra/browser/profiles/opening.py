@@ -1,4 +1,7 @@
-"""Where the daemon gets the keys of profiles: the environment, or else a file of its own, made at the first use."""
+"""The keys of profiles and their store, as the browser daemon opens them.
+
+Keys come from the environment, or else from a file of the daemon's own, made at the first use.
+"""
 
 import base64
 import logging
@@ -19,7 +22,7 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 
 
 def state_keys(environ: Mapping[str, str], path: Path, profiles: Path) -> StateKeys:
-    """``profiles`` is the folder that the keys open: a key inside it would travel with every copy."""
+    """Read the keys. They may not be inside ``profiles``: they would travel with every copy of it."""
     raw = environ.get(VARIABLE, "")
     if raw.strip():
         return parse_keys(raw, VARIABLE)
@@ -31,7 +34,7 @@ def state_keys(environ: Mapping[str, str], path: Path, profiles: Path) -> StateK
 
 
 def _create(path: Path) -> None:
-    """Whole or not at all: half a key in place would be another key."""
+    """Create the file completely or not at all: half a key would be another key."""
     content = base64.b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n"
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -63,7 +66,7 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise ProfileKeyBad(f"cannot open {path}: {error.strerror}") from error
     try:
-        # Judged on what is open: a name can be given to another file between a look and an open.
+        # The check uses the open file: the name can be given to another file at any time.
         status = os.fstat(descriptor)
         others = status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or others or status.st_nlink != 1:
@@ -76,15 +79,13 @@ def _read(path: Path) -> str:
     return raw.decode("ascii")
 
 
-# The browser daemon's profiles as it opens them: what was found amiss is told, and the newest key takes over.
-
 log = logging.getLogger("palyra.browserd")
 
 
 def open_profiles(
     folder: Path, key_file: Path, environ: Mapping[str, str], *, now_ms: Callable[[], int]
 ) -> ProfileStore:
-    """Blocks on the disk. With several keys, all that is kept is put under the first; the others may go after that."""
+    """Open the store, log its findings, and put every state under the first key. This blocks on the disk."""
     keys = state_keys(environ, key_file, folder)
     store = ProfileStore(folder, keys, now_ms=now_ms)
     try:

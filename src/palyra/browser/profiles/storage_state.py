@@ -1,8 +1,8 @@
 """Cookies and localStorage in the portable JSON form that Playwright reads and writes.
 
-`{"cookies": [{name, value, domain, path, expires, httpOnly, secure, sameSite}], "origins": [{origin, localStorage}]}`.
-Values are secrets here: they are shown to nobody who did not ask for the document itself. IndexedDB, which Playwright
-can add, is not taken over; ``left_out`` says for which origins.
+`{"cookies": [{name, value, domain, path, expires, httpOnly, secure, sameSite}], "origins": [{origin,
+localStorage}]}`. Values are secrets here: only a caller who requested the document gets them. IndexedDB, which
+Playwright can add, is not imported; ``left_out`` has the origins.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -39,116 +39,83 @@ class StorageStateTooLarge(LimitExceeded):
     http_status = 413
 
 
-class StateCookie(msgspec.Struct, frozen=True, kw_only=True):
+class StateCookie(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename={"http_only": "httpOnly", "same_site": "sameSite", "partition_key": "partitionKey"},
+):
     name: str
     value: Secret
-    domain: str
-    path: str
-    expires: float
-    http_only: bool
-    secure: bool
-    same_site: SameSite
-    partition_key: str = ""
-
-
-class StateOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    origin: str
-    local_storage: tuple[tuple[str, Secret], ...] = ()
-
-
-class StorageState(msgspec.Struct, frozen=True, kw_only=True):
-    cookies: tuple[StateCookie, ...] = ()
-    origins: tuple[StateOrigin, ...] = ()
-    left_out: tuple[str, ...] = ()
-
-
-class _Cookie(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    value: str
     domain: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
     path: Annotated[str, msgspec.Meta(pattern="^/", max_length=MAX_COOKIE_BYTES)] = "/"
     expires: float = SESSION_EXPIRES
-    http_only: bool = msgspec.field(name="httpOnly", default=False)
+    http_only: bool = False
     secure: bool = False
-    same_site: SameSite = msgspec.field(name="sameSite", default="Lax")
-    partition_key: str = msgspec.field(name="partitionKey", default="")
+    same_site: SameSite = "Lax"
+    partition_key: str = ""
 
 
-class _Item(msgspec.Struct, frozen=True):
+class StorageItem(msgspec.Struct, frozen=True):
     name: str
-    value: str
+    value: Secret
 
 
-class _Origin(msgspec.Struct, frozen=True, kw_only=True):
+class StateOrigin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     origin: str
-    local_storage: Annotated[list[_Item], msgspec.Meta(max_length=MAX_ITEMS)] = msgspec.field(
-        name="localStorage", default_factory=list
-    )
-    indexed_db: list[Any] = msgspec.field(name="indexedDB", default_factory=list)
+    local_storage: Annotated[tuple[StorageItem, ...], msgspec.Meta(max_length=MAX_ITEMS)] = ()
+    indexed_db: tuple[Any, ...] = msgspec.field(name="indexedDB", default=())
 
 
-class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    cookies: Annotated[list[_Cookie], msgspec.Meta(max_length=MAX_COOKIES)] = []
-    origins: Annotated[list[_Origin], msgspec.Meta(max_length=MAX_ORIGINS)] = []
+class StorageState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    cookies: Annotated[tuple[StateCookie, ...], msgspec.Meta(max_length=MAX_COOKIES)] = ()
+    origins: Annotated[tuple[StateOrigin, ...], msgspec.Meta(max_length=MAX_ORIGINS)] = ()
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return tuple(each.origin for each in self.origins if each.indexed_db)
 
 
 def read_storage_state(raw: bytes) -> StorageState:
     if len(raw) > MAX_DOCUMENT_BYTES:
         raise StorageStateTooLarge(f"the document has {len(raw)} bytes; at most {MAX_DOCUMENT_BYTES} are read")
     try:
-        document = msgspec.convert(parse_strict(raw, any_number_spelling=True), _Document)
+        state = msgspec.convert(parse_strict(raw, any_number_spelling=True), StorageState, dec_hook=_to_secret)
     except NotStrictJson as error:
         raise BadStorageState(error.message) from None
     except msgspec.ValidationError as error:
-        # It says where and which type, and quotes no value.
+        # The text has the place and the type, and quotes no value.
         raise BadStorageState(str(error)) from None
-    return StorageState(
-        cookies=tuple(map(_cookie, document.cookies)),
-        origins=tuple(
-            StateOrigin(
-                origin=_checked_origin(each.origin),
-                local_storage=tuple((item.name, Secret(item.value)) for item in each.local_storage),
-            )
-            for each in document.origins
-        ),
-        left_out=tuple(each.origin for each in document.origins if each.indexed_db),
-    )
+    for cookie in state.cookies:
+        _check_cookie(cookie)
+    for each in state.origins:
+        _check_origin(each.origin)
+    return state
+
+
+def _to_secret(_: type, value: Any) -> Secret:
+    if not isinstance(value, str):
+        raise TypeError("Expected `str`")
+    return Secret(value)
 
 
 def write_storage_state(state: StorageState) -> bytes:
-    """The document, in the clear: for whoever may have the logins themselves."""
-    cookies = [
-        _Cookie(
-            name=each.name,
-            value=each.value.reveal(),
-            domain=each.domain,
-            path=each.path,
-            expires=each.expires,
-            http_only=each.http_only,
-            secure=each.secure,
-            same_site=each.same_site,
-            partition_key=each.partition_key,
-        )
-        for each in state.cookies
-    ]
-    shown: list[dict[str, Any]] = []
-    for cookie in cookies:
-        fields = msgspec.to_builtins(cookie)
+    """Write the document with the logins in the clear."""
+    cookies = []
+    for cookie in state.cookies:
+        fields = msgspec.to_builtins(cookie, enc_hook=Secret.reveal)
         if not cookie.partition_key:
             del fields["partitionKey"]
-        shown.append(fields)
+        cookies.append(fields)
     origins = [
-        {
-            "origin": each.origin,
-            "localStorage": [{"name": name, "value": value.reveal()} for name, value in each.local_storage],
-        }
+        {"origin": each.origin, "localStorage": msgspec.to_builtins(each.local_storage, enc_hook=Secret.reveal)}
         for each in state.origins
     ]
-    return msgspec.json.encode({"cookies": shown, "origins": origins})
+    return msgspec.json.encode({"cookies": cookies, "origins": origins})
 
 
 def to_cdp(cookie: StateCookie) -> dict[str, Any]:
-    """The form of `Storage.setCookies`."""
+    """Convert to the form of `Storage.setCookies`."""
     fields: dict[str, Any] = {
         "name": cookie.name,
         "value": cookie.value.reveal(),
@@ -166,7 +133,7 @@ def to_cdp(cookie: StateCookie) -> dict[str, Any]:
 
 
 def from_cdp(fields: dict[str, Any]) -> StateCookie:
-    """Of `Storage.getCookies`. A cookie without a same-site rule is Lax to Chromium, and so it is written."""
+    """Convert from `Storage.getCookies`. Chromium treats a cookie without a same-site rule as Lax."""
     partition = fields.get("partitionKey") or {}
     return StateCookie(
         name=fields["name"],
@@ -181,39 +148,30 @@ def from_cdp(fields: dict[str, Any]) -> StateCookie:
     )
 
 
-def _cookie(raw: _Cookie) -> StateCookie:
-    if len(raw.name.encode()) + len(raw.value.encode()) > MAX_COOKIE_BYTES:
-        raise BadStorageState(f"the cookie {raw.name[:64]!r} is larger than a browser keeps")
-    if not (raw.name + raw.value + raw.domain + raw.path).isprintable() or ";" in raw.name + raw.value + raw.path:
-        raise BadStorageState(f"the cookie {raw.name[:64]!r} has characters that no cookie has")
-    if raw.expires < 0 and raw.expires != SESSION_EXPIRES:
-        raise BadStorageState(f"the cookie {raw.name[:64]!r} expires before 1970")
-    if raw.same_site == "None" and not raw.secure:
-        raise BadStorageState(f"the cookie {raw.name[:64]!r} is for all sites and not secure, which browsers refuse")
-    return StateCookie(
-        name=raw.name,
-        value=Secret(raw.value),
-        domain=raw.domain,
-        path=raw.path,
-        expires=raw.expires,
-        http_only=raw.http_only,
-        secure=raw.secure,
-        same_site=raw.same_site,
-        partition_key=raw.partition_key,
-    )
+def _check_cookie(cookie: StateCookie) -> None:
+    value, shown = cookie.value.reveal(), repr(cookie.name[:64])
+    if len(cookie.name.encode()) + len(value.encode()) > MAX_COOKIE_BYTES:
+        raise BadStorageState(f"the cookie {shown} is larger than a browser keeps")
+    texts = cookie.name + value + cookie.path
+    if not (texts + cookie.domain).isprintable() or ";" in texts:
+        raise BadStorageState(f"the cookie {shown} has characters that no cookie has")
+    if cookie.expires < 0 and cookie.expires != SESSION_EXPIRES:
+        raise BadStorageState(f"the cookie {shown} expires before 1970")
+    if cookie.same_site == "None" and not cookie.secure:
+        raise BadStorageState(f"the cookie {shown} is for all sites and not secure, which browsers refuse")
 
 
 def origin_of_url(url: str) -> str:
-    """The origin of a page's address as a document names it; empty for what has none."""
+    """Return the origin of a page's address, or an empty text."""
     try:
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}"
-        return _checked_origin(origin) if "@" not in parts.netloc else ""
+        return _check_origin(origin) if "@" not in parts.netloc else ""
     except (BadStorageState, ValueError):
         return ""
 
 
-def _checked_origin(text: str) -> str:
+def _check_origin(text: str) -> str:
     try:
         parts = urlsplit(text)
         port = f":{parts.port}" if parts.port is not None else ""

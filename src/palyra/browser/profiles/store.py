@@ -1,8 +1,8 @@
 """Profiles as principals see them: their own, by name, with the state of the last session.
 
-Everything is asked with a principal, and another's profile looks like none. The folder cannot know by itself that it is
-an older copy of itself: whoever remembers its last change says so (``expect``), and one that does not follow on that
-change is left as it is, used by nobody, until an operator accepts it.
+Every request names a principal, and another's profile looks like none. The folder cannot know that it is an older
+copy of itself. palyrad remembers its last change and reports it (``expect``). A folder that does not follow that
+change is left alone and refused until an operator accepts it.
 """
 
 import os
@@ -43,7 +43,7 @@ from palyra.browser.profiles.ledger import Finding, ProfileFiles, ProfileLedger,
 
 
 class Rotation(msgspec.Struct, frozen=True):
-    """The ids of profiles whose state is under the active key now, and of those whose state did not verify."""
+    """Ids of the profiles whose state is under the active key now, and of those whose state did not verify."""
 
     sealed: tuple[str, ...]
     damaged: tuple[str, ...]
@@ -93,18 +93,18 @@ class ProfileStore:
         return ProfilesHead(generation=registry.generation, mark=registry.mark, rolled_back=self._missed is not None)
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """``listener`` is called with every change, on the thread that makes it; returns what ends that."""
+        """Call ``listener`` with every change, on the thread that makes it, until the returned function is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def expect(self, last_head: ProfilesHead) -> ProfilesHead:
-        """From now on the profiles are used only if they follow on this change, which is known to have been made."""
+        """Use the profiles from now on only if they follow this change."""
         with self._guard:
             self._missed = None if self._ledger.follows(last_head) else last_head
             return self.head
 
     def accept(self) -> ProfilesHead:
-        """An older copy is the newest from now on; the one whose place it takes does not fit any more."""
+        """Accept an older copy as the newest. The one that it replaces does not fit any more."""
         with self._guard:
             if self._missed is None:
                 raise NothingToAccept("the profiles are not an older copy of themselves")
@@ -118,7 +118,7 @@ class ProfileStore:
         return [record for record in self._ledger.registry.profiles if record.principal == principal]
 
     def every_profile(self) -> list[BrowserProfileRecord]:
-        """For operators, who look after everybody's, and see what an older copy has before they accept it."""
+        """List all profiles for operators, also those of an older copy before they accept it."""
         return list(self._ledger.registry.profiles)
 
     def get(self, principal: str, profile_id: str) -> BrowserProfileRecord:
@@ -170,7 +170,7 @@ class ProfileStore:
         return after
 
     def load(self, principal: str, profile_id: str) -> PersistedSessionSnapshot | None:
-        """The state of the last session; None when there was none, and always for one that keeps nothing."""
+        """Return the state of the last session. None if there was none, or if the profile keeps nothing."""
         with self._guard:
             record = self.get(principal, profile_id)
             self._refuse_damaged(record)
@@ -185,7 +185,10 @@ class ProfileStore:
     def save(
         self, principal: str, profile_id: str, snapshot: PersistedSessionSnapshot, *, based_on: int
     ) -> BrowserProfileRecord:
-        """``based_on`` is the revision the session began with: of two sessions the first to end is kept."""
+        """Save a state.
+
+        ``based_on`` is the revision that the session began with: of two sessions the first to end is kept.
+        """
         plaintext = encode_snapshot(snapshot)
         if len(snapshot.archive) > MAX_SNAPSHOT_BYTES:
             raise SnapshotTooLarge(f"the state has {len(plaintext)} bytes; at most {MAX_SNAPSHOT_BYTES} are kept")
@@ -199,7 +202,7 @@ class ProfileStore:
             return self._ledger.write_state(record, plaintext, self._now_ms())
 
     def reset(self, principal: str, profile_id: str) -> BrowserProfileRecord:
-        """The same profile with nothing in it, damaged or not. No older file of it will ever fit again."""
+        """Empty a profile, damaged or not. No older file of it will fit again."""
         with self._guard:
             record = self.get(principal, profile_id)
             after = msgspec.structs.replace(
@@ -223,11 +226,11 @@ class ProfileStore:
         return record
 
     def rotate(self) -> Rotation:
-        """Everything under the active key. Interrupted, it goes on where it was when it is called again."""
+        """Put everything under the active key. After an interruption, the next call goes on."""
         sealed: list[str] = []
         damaged: list[str] = []
         with self._guard:
-            # First the registry: from here on no change is under an older key.
+            # The registry comes first: from here on no change is under an older key.
             self._ledger.commit(self._ledger.registry.profiles, resealed=True)
             for record in self._ledger.registry.profiles:
                 if not record.has_state or record.key_id == self._ledger.key_id:
@@ -242,7 +245,7 @@ class ProfileStore:
         return Rotation(tuple(sealed), tuple(damaged))
 
     def keys_in_use(self) -> set[str]:
-        """The ids of keys that some state is under. After ``rotate`` the others can be destroyed."""
+        """Return the ids of keys that seal some state. The others can be destroyed after ``rotate``."""
         return {self._ledger.key_id, *(each.key_id for each in self._ledger.registry.profiles if each.has_state)}
 
     def _tell(self) -> None:

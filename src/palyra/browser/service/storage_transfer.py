@@ -19,6 +19,7 @@ from palyra.browser.profiles.storage_state import (
     SESSION_EXPIRES,
     StateCookie,
     StateOrigin,
+    StorageItem,
     StorageState,
     from_cdp,
     origin_of_url,
@@ -86,7 +87,7 @@ async def export_state(session: BrowserSession) -> bytes:
         except PalyraError:
             # A site that may not be reached any more has nothing to say.
             continue
-        items = tuple((str(name), Secret(str(value))) for name, value in answer.get("entries", ()))
+        items = tuple(StorageItem(str(name), Secret(str(value))) for name, value in answer.get("entries", ()))
         if items:
             origins.append(StateOrigin(origin=origin, local_storage=items))
     return write_storage_state(StorageState(cookies=await all_cookies(cdp), origins=tuple(origins)))
@@ -100,9 +101,9 @@ async def import_state(session: BrowserSession, document: bytes) -> ImportReport
         await session.judge.judge_document(f"{each.origin}/")
     for each in state.origins:
         async with _at(session, each.origin) as session_id:
-            for name, value in each.local_storage:
-                item = {"storageId": _storage(each.origin), "key": name, "value": value.reveal()}
-                await cdp.send("DOMStorage.setDOMStorageItem", item, session_id)
+            for item in each.local_storage:
+                given = {"storageId": _storage(each.origin), "key": item.name, "value": item.value.reveal()}
+                await cdp.send("DOMStorage.setDOMStorageItem", given, session_id)
     cookies = await put_cookies(cdp, state.cookies)
     return ImportReport(cookies=cookies, origins=len(state.origins), left_out=state.left_out)
 

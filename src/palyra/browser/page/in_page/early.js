@@ -1,6 +1,6 @@
 // Runs at the start of every document, in a world that the page cannot see, before any script of the page's: it stands
 // first at every input event, and tells the title. What judges an event comes with the first call into the document;
-// until then nothing was asked for, so there is nothing to judge.
+// until then there was no input of ours, so there is nothing to judge.
 const hold = {
   judge: null,
   captured: null,
@@ -17,20 +17,20 @@ for (const type of [...hold.MOUSE, ...hold.MOVES, ...hold.DRAG, ...hold.KEYS]) {
 addEventListener("gotpointercapture", (event) => hold.captured?.(event), { capture: true });
 addEventListener("dragstart", (event) => hold.dragged?.(event), { capture: true });
 
-// The title is told when it is another, by an event that comes before the answer to what changed it; a page that
-// changes it all the time is told of so many times a second.
+// A changed title is reported by an event that comes before the answer to the command that changed it. A page that
+// changes it all the time is reported so many times a second.
 const MAX_TITLE = 16384;
 const MAX_TELLS = 20;
 const ofDocument = (key) => Object.getOwnPropertyDescriptor(Document.prototype, key).get;
 const readTitle = ofDocument("title");
 const readRoot = ofDocument("documentElement");
 const readHead = ofDocument("head");
-let toldTitle = null;
+let reportedTitle = null;
 let tells = 0;
 
 function tellTitle() {
   const title = readTitle.call(document);
-  if (title === toldTitle || tells > MAX_TELLS) return;
+  if (title === reportedTitle || tells > MAX_TELLS) return;
   if (tells++ === 0) {
     setTimeout(() => {
       tells = 0;
@@ -38,7 +38,7 @@ function tellTitle() {
     }, 1000);
   }
   if (tells > MAX_TELLS) return;
-  toldTitle = title;
+  reportedTitle = title;
   tell(title.slice(0, MAX_TITLE));
 }
 
@@ -66,7 +66,7 @@ if (typeof tell === "function" && self === top) {
   addEventListener("DOMContentLoaded", followTitle, { capture: true });
   addEventListener("load", followTitle, { capture: true });
   addEventListener("pageshow", (event) => {
-    if (event.persisted) toldTitle = null;
+    if (event.persisted) reportedTitle = null;
     followTitle();
   });
 }

@@ -9,7 +9,7 @@ function* everyElement() {
   for (const root of rootsOf(document)) yield* root.querySelectorAll("*");
 }
 
-// Each way gives two lists: those that match exactly, and those that only hold what was asked for.
+// Each way gives two lists: those that match exactly, and those that only contain the wanted text.
 function byCss(css) {
   const found = [];
   for (const root of rootsOf(document)) found.push(...root.querySelectorAll(css));
@@ -85,15 +85,15 @@ function find(selector) {
 
 // What somebody who looked for this may have meant: of the same role, else anything that is pressed or filled in.
 function candidates(role) {
-  const told = [];
+  const found = [];
   for (const element of everyElement()) {
     const its = roleOf(element);
     if (role ? its !== role : !INTERACTIVE.has(its)) continue;
     if (whyHidden(element)) continue;
-    told.push(described(element));
-    if (told.length === 200) break;
+    found.push(described(element));
+    if (found.length === 200) break;
   }
-  return told;
+  return found;
 }
 
 const tell = (number) => {

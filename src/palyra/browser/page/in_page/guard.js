@@ -47,7 +47,7 @@ function arm(spec) {
   return true;
 }
 
-// What the input began is told before the answer to this: a navigation is told of when it is asked for, not when it
+// Chromium reports what the input began before the answer to this call: a navigation when it is requested, not when it
 // starts. (A task of its own would not do: Chromium puts those off after an input until a frame was drawn.)
 function disarm() {
   const was = armed;

@@ -108,7 +108,7 @@ function disabled(element) {
 
 const secretField = (element) =>
   localNameOf(element) === "input" && (element.type === "password" || hiddenValues.has(element));
-// Those that a secret was typed into: what they hold is never told, whatever the page makes of them.
+// Fields that a secret was typed into: their content is never reported, whatever the page makes of them.
 const hiddenValues = new WeakSet();
 
 function valueOf(element, role) {

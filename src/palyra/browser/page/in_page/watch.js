@@ -6,15 +6,15 @@ let watched = new WeakSet();
 let isWatching = false;
 const watcher = new MutationObserver(noteChange);
 
-let isTold = false;
+let isReported = false;
 
-// However much changes, it is told once in a frame.
+// All changes within a frame are reported once.
 function noteChange() {
   version += 1;
-  if (isTold || waiting.length === 0) return;
-  isTold = true;
+  if (isReported || waiting.length === 0) return;
+  isReported = true;
   nextFrame().then(() => {
-    isTold = false;
+    isReported = false;
     for (const resolve of waiting.splice(0)) resolve(version);
   });
 }
