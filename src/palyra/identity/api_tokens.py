@@ -19,7 +19,7 @@ SECRET_BYTES = 32
 
 
 class Unauthenticated(Denied):
-    """One answer for every bad token: wrong, revoked, expired and malformed look alike from outside."""
+    """The one answer for every bad token: wrong, revoked, expired and malformed look the same from outside."""
 
     code = "token.rejected"
     hint = "send `Authorization: Bearer TOKEN`; make one with `palyra token create --principal agent:NAME`"
@@ -81,7 +81,9 @@ class ApiToken(msgspec.Struct, frozen=True):
 
 
 def check_token(token: ApiToken, record: TokenRecord | None, now_ms: int) -> TokenRecord:
-    """The record, if the token is good now. A missing record is compared all the same, so that timing tells nothing."""
+    """Return the record if the token is good now.
+
+    The secret is compared even without a record, so that timing reveals nothing."""
     expected = Secret(record.secret_sha256 if record is not None else "0" * 64)
     right = expected.matches(token.secret_sha256())
     if (
@@ -109,7 +111,7 @@ def create_token(
     run_id: str = "",
     ttl_ms: int | None = None,
 ) -> tuple[TokenRecord, Secret]:
-    """The record, and the token itself, which nobody can read again afterwards."""
+    """Make a token. The result is its record, and the token, which nobody can read again afterwards."""
     token = ApiToken(TokenId.new(), Secret(secrets.token_urlsafe(SECRET_BYTES)))
     record = TokenRecord(
         token_id=str(token.token_id),

@@ -1,7 +1,7 @@
-"""The certificate authorities of this installation with their keys at hand: made, opened, replaced and retired.
+"""The certificate authorities of this installation: made, opened, replaced and retired, with their keys in memory.
 
-Keys are loaded outside of transactions, because that may take a person or a slow derivation. A row counts only once its
-sealed key has opened: so nobody who can write to the database can add an authority, nor exchange one.
+Keys are loaded outside of transactions, because that may need a person or a slow derivation. A row counts only once
+its sealed key has opened. So a writer of the database can neither add an authority nor exchange one.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ from palyra.vault.key_source import KeyEncryptionKey, KeyMissing, KeyRecord, Key
 
 
 class KeyNeeded(Exception):
-    """The work needs an authority that this process has not opened. It is undone, and done again after ``open``."""
+    """The work needs an authority that this process has not opened. It is rolled back, and repeated after ``open``."""
 
 
 class OpenedAuthority(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class OpenedAuthority(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Authorities:
-    """``sources`` are the places that key-encryption keys may be in, ``source`` the kind for new ones."""
+    """``sources`` are the places that may hold key-encryption keys, ``source`` the kind of place for new ones."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Authorities:
         return bool(self._in_force)
 
     def in_force(self) -> tuple[OpenedAuthority, ...]:
-        """The one that signs, then the one it replaced if that is still trusted."""
+        """List the authority that signs, then the one it replaced if that is still trusted."""
         if not self._in_force:
             raise NotOpened("no authority is open yet")
         return self._in_force
@@ -107,7 +107,7 @@ class Authorities:
         return b"".join(pem_of(opened.row.certificate_der) for opened in self.in_force())
 
     def current(self, tables: IdentityTables) -> OpenedAuthority:
-        """The one that signs, as the database has it now. Raises ``KeyNeeded`` if it is not open."""
+        """Return the authority that signs, by the database. Raise ``KeyNeeded`` if it is not open."""
         rows = tables.authorities()
         opened = self._in_force[0] if self._in_force else None
         if not rows or opened is None or rows[0].authority_id != opened.row.authority_id:
@@ -115,7 +115,7 @@ class Authorities:
         return opened
 
     async def open(self) -> None:
-        """Makes the first authority if there is none, and opens those in force. Cheap when nothing has changed."""
+        """Make the first authority if none exists, and open those in force. Cheap if nothing has changed."""
         async with self._opening:
             for _ in range(MAX_KEY_TURNS):
                 try:
@@ -132,7 +132,7 @@ class Authorities:
             raise AuthorityUnavailable("the authorities could not be opened")
 
     async def rotate(self, *, actor: str) -> AuthorityRow:
-        """A new authority signs from now on; the one before is trusted until its last certificate has ended."""
+        """Make a new authority, which now signs. The old one is trusted until its last certificate has ended."""
         if trust_domain_of(self._store) is None:
             raise NoAuthority("there is no authority yet")
         await self.retire_due(actor=actor)
@@ -171,7 +171,7 @@ class Authorities:
         return made
 
     async def retire_due(self, *, actor: str) -> list[str]:
-        """Ends the trust in an authority that no certificate in use is by any more, and destroys its key."""
+        """Retire each authority that issued no certificate still in use, and destroy its key."""
         now_ms = self._clock.now_ms()
 
         def work(tx: Transaction) -> tuple[list[str], list[KeyRecord]]:
@@ -265,12 +265,12 @@ class Authorities:
         return source
 
     async def _forget(self, record: KeyRecord) -> None:
-        """One that is out of reach stays where it is: nothing is sealed with it."""
+        """Delete a key. An unreachable one stays in its place: nothing is sealed with it."""
         with contextlib.suppress(PalyraError):
             await asyncio.to_thread(self._place(record.source).forget, record)
 
     async def _record_tampering(self, found: IdentityTampered) -> None:
-        """Once for each finding: whoever tries again and again finds it again and again."""
+        """Record each finding once, since every retry finds it again."""
         if found.message in self._recorded:
             return
         self._recorded.add(found.message)
@@ -292,7 +292,7 @@ def _look(tx: Transaction) -> tuple[str, list[tuple[AuthorityRow, KeyRecord]]] |
 
 
 def _below(profile: CertificateProfile, before: AuthorityRow) -> CertificateProfile:
-    """The new authority as the one before vouches for it: not for longer than that one lives, and for leaves only."""
+    """Limit the new authority's profile for the old one's signature: to the old one's life, and to leaves only."""
     return msgspec.structs.replace(profile, path_length=0, not_after_ms=min(profile.not_after_ms, before.not_after_ms))
 
 
@@ -305,11 +305,11 @@ def _event(kind: str, actor: str, row: AuthorityRow, **more: str) -> NewEvent:
     return NewEvent(kind=kind, actor=actor, payload=shown)
 
 
-# The certificate that listeners show: made in memory, renewed by itself, never stored.
+# The certificate that listeners show: made in memory, renewed when due, never stored.
 
 
 class ServerCertificates:
-    """Asked at every handshake, from whatever thread the listener makes it on; does no I/O."""
+    """Every handshake calls ``current``, on any thread. It does no I/O."""
 
     def __init__(self, authorities: Authorities, *, clock: Clock, life_ms: int, names: Sequence[str]) -> None:
         self._authorities = authorities
@@ -321,7 +321,7 @@ class ServerCertificates:
         self._shown: ServerCertificate | None = None
 
     def set_names(self, names: Sequence[str]) -> None:
-        """The next certificate carries these; one that lacks some of them is not shown again."""
+        """Set the names of the next certificate. The present one is not shown again."""
         server_names(names)
         with self._lock:
             self._names, self._shown = tuple(names), None
@@ -333,13 +333,13 @@ class ServerCertificates:
             if (
                 shown is None
                 or shown.authority_id != in_force[0].row.authority_id
-                # The clock was set back: who has the right time, or the same, would find it not valid yet.
+                # The clock was set back: a device with the right time would find the certificate not valid yet.
                 or now_ms < shown.not_before_ms
                 or now_ms >= renewal_due_ms(shown.not_before_ms, shown.not_after_ms)
             ):
                 shown = self._shown = self._made(in_force, now_ms)
             elif len(in_force) == 1 and shown.chain_pem.count(b"BEGIN") > 1:
-                # The authority before is gone, and with it whoever needed to be led from it to this one.
+                # The old authority is retired, so no device needs the chain from it to this one.
                 shown = self._shown = self._made(in_force, now_ms)
             return shown
 
@@ -350,7 +350,7 @@ class ServerCertificates:
             self._names, now_ms=now_ms, life_ms=self._life_ms, authority_ends_ms=authority.row.not_after_ms
         )
         leaf = authority.signer.sign(profile, public)
-        # Devices that were last told of the authority before know this one by that one's word.
+        # Devices that know only the old authority accept this one by the old one's signature.
         led = authority.row.cross_der if len(in_force) > 1 else b""
         return ServerCertificate(
             key_pem=Secret(key_pem.decode("ascii")),

@@ -1,10 +1,11 @@
-"""What a certificate may contain, as values, and what is accepted of a request for one: a key and nothing else."""
+"""The contents of certificates as values, and the checks of a request for one: it carries a key and nothing else."""
 
 import base64
 import binascii
 import hashlib
 import ipaddress
 import re
+import ssl
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
@@ -50,7 +51,7 @@ class Purpose(StrEnum):
 
 
 class CertificateProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a certificate says besides its key, its issuer and its serial number."""
+    """The contents of a certificate besides its key, its issuer and its serial number."""
 
     purpose: Purpose
     common_name: str
@@ -63,7 +64,7 @@ class CertificateProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CsrFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, read but not yet judged. The subject is not among the facts: nobody looks at it."""
+    """A request, read but not yet checked. Its subject is ignored."""
 
     key_curve: str
     """Empty for a key that is not on an elliptic curve."""
@@ -73,13 +74,13 @@ class CsrFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_csr_size(csr_der: bytes) -> None:
-    """Asked before anything parses it."""
+    """Check the size, before anything parses the request."""
     if len(csr_der) > MAX_CSR_BYTES:
         raise CsrTooLarge(f"the certificate request has {len(csr_der)} bytes", limit=MAX_CSR_BYTES)
 
 
 def require_plain(facts: CsrFacts) -> None:
-    """Refuses whatever asks for more than a certificate for a P-256 key."""
+    """Refuse a request for more than a certificate for a P-256 key."""
     if BASIC_CONSTRAINTS_OID in facts.extension_oids:
         raise CsrAsksForAuthority("the certificate request asks to be an authority, or not to be one")
     if ALTERNATIVE_NAME_OID in facts.extension_oids:
@@ -108,7 +109,7 @@ def device_profile(name: SpiffeId, *, now_ms: int, life_ms: int, authority_ends_
 
 
 def server_profile(names: Iterable[str], *, now_ms: int, life_ms: int, authority_ends_ms: int) -> CertificateProfile:
-    """``names`` are DNS names and addresses besides the one that every server certificate has."""
+    """Make the profile of a server certificate. ``names`` are DNS names and addresses besides ``SERVER_NAME``."""
     dns_names, addresses = server_names(names)
     not_before_ms, not_after_ms = _validity(now_ms, life_ms, authority_ends_ms)
     return CertificateProfile(
@@ -133,7 +134,7 @@ def authority_profile(label: str, *, now_ms: int) -> CertificateProfile:
 
 
 def server_names(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """DNS names and addresses, each in its one spelling and once."""
+    """Sort names into DNS names and addresses, each normalised and without duplicates."""
     dns_names, addresses = [SERVER_NAME], []
     for name in names:
         try:
@@ -151,7 +152,7 @@ def server_names(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def _validity(now_ms: int, life_ms: int, authority_ends_ms: int | None) -> tuple[int, int]:
-    """Whole seconds, as certificates count. The start lies back by the skew that a device's clock may have."""
+    """Compute start and end in whole seconds. The start allows for the skew of a device's clock."""
     not_before_ms = _whole_second(now_ms) - CLOCK_SKEW_MS
     not_after_ms = _whole_second(now_ms + life_ms)
     return not_before_ms, not_after_ms if authority_ends_ms is None else min(not_after_ms, authority_ends_ms)
@@ -161,20 +162,19 @@ def _whole_second(instant_ms: int) -> int:
     return instant_ms - instant_ms % MS_PER_SECOND
 
 
-# The name by which a certificate is known here: SHA-256 of the leaf in DER, as hex. And the two forms of a leaf.
+# A certificate's fingerprint is the SHA-256 of the leaf in DER, as hex.
 
 _BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 _END: Final = b"-----END CERTIFICATE-----"
-_PEM_LINE_CHARS: Final = 64
 
 
 def fingerprint_of(pem_or_der: bytes) -> str:
-    """Of a chain in PEM, the fingerprint of its first certificate."""
+    """Compute the fingerprint; of a chain in PEM, that of its first certificate."""
     return hashlib.sha256(der_of(pem_or_der)).hexdigest()
 
 
 def der_of(pem_or_der: bytes) -> bytes:
-    """The first certificate in DER. What a certificate says is not looked at."""
+    """Decode the first certificate to DER, without reading its contents."""
     start = pem_or_der.find(_BEGIN)
     if start < 0:
         return pem_or_der
@@ -188,6 +188,4 @@ def der_of(pem_or_der: bytes) -> bytes:
 
 
 def pem_of(certificate_der: bytes) -> bytes:
-    body = base64.b64encode(certificate_der)
-    lines = (body[start : start + _PEM_LINE_CHARS] for start in range(0, len(body), _PEM_LINE_CHARS))
-    return b"\n".join((_BEGIN, *lines, _END, b""))
+    return ssl.DER_cert_to_PEM_cert(certificate_der).encode()

@@ -1,4 +1,4 @@
-"""Devices by name: what kind, which one, and the SPIFFE id that its certificate carries."""
+"""Devices: their kinds, ids and SPIFFE names, their errors, their states, and the rules of renewal."""
 
 import re
 from collections.abc import Mapping
@@ -55,21 +55,21 @@ class SpiffeId(msgspec.Struct, frozen=True, order=True):
 
 
 def new_trust_domain() -> str:
-    """Made once for each state directory, so that devices of two installations cannot be taken for one another."""
+    """Make the trust domain of a state directory, so that devices of two installations cannot be confused."""
     return f"palyra-{Ulid.new().lower()}"
 
 
 def actor_of(kind: DeviceKind, device_id: str) -> str:
-    """How the journal names a device that acts for itself."""
+    """Return the journal's name of a device that acts for itself."""
     return f"{kind.value}/{device_id}"
 
 
-# How identity refuses. What a device itself is told is decided where it connects; these words are for the operator.
+# The errors of identity, for the operator. The listener decides what a refused device learns.
 
 
 class UnknownCertificate(Denied):
     code = "identity.unknown_certificate"
-    hint = "the certificate is none that this daemon knows: pair the device again"
+    hint = "this daemon does not know the certificate: pair the device again"
     http_status = 401
 
 
@@ -85,7 +85,7 @@ class DeviceRevoked(Denied):
 
 
 class DeviceLocked(Denied):
-    """Two parties hold this device's identity, or one lost its place. Nobody can tell which is the true one."""
+    """Two parties hold this device's identity, or one lost its place. Palyra cannot tell which is the true one."""
 
     code = "identity.locked"
     hint = "find out whether its key was copied, revoke it, and pair the device again"
@@ -117,7 +117,7 @@ class GenerationAhead(InvalidInput):
 
 
 class AlreadyIssued(Denied):
-    """A first certificate is given once; the same key gets the same answer, another key none."""
+    """A first certificate is issued once. The same key gets the same answer, another key is refused."""
 
     code = "identity.already_issued"
     hint = "pair the device again, under a new id"
@@ -135,7 +135,7 @@ class CsrTooLarge(LimitExceeded):
 
 
 class CsrBadSignature(InvalidInput):
-    """Whoever asks does not hold the key they ask for."""
+    """The sender of the request does not hold its key."""
 
     code = "identity.csr_bad_signature"
     hint = "sign the request with the key it is for"
@@ -201,31 +201,31 @@ class AuthorityUnavailable(Unavailable):
 
 
 class IdentityTampered(Tampered):
-    """What is stored is not what was stored: a changed bit, or a record from elsewhere."""
+    """A stored record was changed, or comes from elsewhere."""
 
     code = "identity.tampered"
     hint = "somebody changed the database; compare with `palyra journal verify` and a backup"
 
 
-# When a certificate is renewed, and what a device gets that asks: generations only go forward, one at a time.
+# The rules of renewal: generations only go forward, one at a time.
 
 
 class RenewalVerdict(StrEnum):
     NEXT = "next"
-    """A certificate of the next generation."""
+    """Issue a certificate of the next generation."""
     AGAIN = "again"
-    """The answer that was given already, and that did not arrive."""
+    """Repeat the answer that was lost."""
     STALE = "stale"
-    """Somebody else went on from here: the device is locked."""
+    """Lock the device: another party has renewed from this generation."""
 
 
 def issued_ms(not_before_ms: int) -> int:
-    """When a certificate was made: its start lies back by the skew that a device's clock may have."""
+    """Compute when a certificate was made. Its start is earlier, by the skew of a device's clock."""
     return not_before_ms + CLOCK_SKEW_MS
 
 
 def renewal_due_ms(not_before_ms: int, not_after_ms: int) -> int:
-    """Two thirds of the way from when it was made to its end. Both sides count by this."""
+    """Compute when renewal is due, at two thirds of a certificate's life. Both sides use this."""
     start = issued_ms(not_before_ms)
     return start + (not_after_ms - start) * 2 // 3
 
@@ -233,10 +233,10 @@ def renewal_due_ms(not_before_ms: int, not_after_ms: int) -> int:
 def judge_renewal(
     *, presented: int, newest: int, newest_used: bool, requested_key: str, newest_key: str
 ) -> RenewalVerdict:
-    """``presented`` is the generation the device says it has, ``newest`` the one it was last given.
+    """Decide a renewal. The device has the generation ``presented``; ``newest`` is the last one issued to it.
 
-    A device keeps the key it asks with before it asks, and so can ask again with the same key when no answer came.
-    Once the newest certificate was used the answer did arrive, and nobody honest asks with the one before.
+    A device stores its new key before it asks, so it can ask again with the same key if no answer came. Once the newest
+    certificate was used, the answer did arrive, and an honest device never asks with an older one.
     """
     if presented == newest:
         return RenewalVerdict.NEXT
@@ -245,7 +245,7 @@ def judge_renewal(
     return RenewalVerdict.STALE
 
 
-# Whether a device is let in: the table of its standing, and the order in which a certificate is refused.
+# The states of a device, and the order of the reasons to refuse a certificate.
 
 
 class DeviceState(StrEnum):
@@ -253,7 +253,7 @@ class DeviceState(StrEnum):
     LOCKED = "locked"
     """A stale generation was presented: its key may have been copied."""
     REVOKED = "revoked"
-    """An operator ended it. It does not come back; the machine is paired anew, under another id."""
+    """An operator ended it for good. The machine is paired again under another id."""
 
 
 class DeviceEvent(StrEnum):
@@ -261,7 +261,7 @@ class DeviceEvent(StrEnum):
     REVOKE = "revoke"
 
 
-# Pairs that are not listed change nothing: what is ended stays ended, by its first reason.
+# Other pairs change nothing: an ended device keeps its state and its first reason.
 TRANSITIONS: Final[Mapping[tuple[DeviceState, DeviceEvent], DeviceState]] = MappingProxyType(
     {
         (DeviceState.ACTIVE, DeviceEvent.LOCK): DeviceState.LOCKED,
@@ -272,7 +272,7 @@ TRANSITIONS: Final[Mapping[tuple[DeviceState, DeviceEvent], DeviceState]] = Mapp
 
 
 def after(state: DeviceState, event: DeviceEvent) -> DeviceState | None:
-    """The next state, or None where the event changes nothing."""
+    """Return the next state, or None if the event changes nothing."""
     return TRANSITIONS.get((state, event))
 
 
@@ -287,7 +287,7 @@ def refusal_of_device(state: DeviceState, device_id: str) -> Denied | None:
 def refusal_of_certificate(
     *, state: DeviceState, device_id: str, generation: int, used_generation: int, not_after_ms: int, now_ms: int
 ) -> Denied | None:
-    """Why a known certificate is not accepted now, or None. What an operator decided is told before what time did."""
+    """Return why a known certificate is refused now, or None. An operator's decision comes before expiry."""
     refused = refusal_of_device(state, device_id)
     if refused is not None:
         return refused

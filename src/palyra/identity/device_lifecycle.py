@@ -1,6 +1,6 @@
-"""What happens to a device inside one transaction: its first certificate, the next one, its first use, its end.
+"""The changes of a device inside one transaction: first certificate, renewal, first use, revocation.
 
-Each function decides by what the database says then, changes it, and appends the entry that tells of it.
+Each method decides by the database's present state, changes it, and appends the journal entry.
 """
 
 import msgspec
@@ -35,7 +35,7 @@ from palyra.store.port import Transaction
 
 
 class DeviceChange:
-    """One unit of work at one instant. Raises ``KeyNeeded`` if it takes an authority that is not open yet."""
+    """One unit of work at one instant. It raises ``KeyNeeded`` if it needs an authority that is not open yet."""
 
     def __init__(self, tx: Transaction, authorities: Authorities, *, now_ms: int) -> None:
         self._tx = tx
@@ -66,7 +66,7 @@ class DeviceChange:
     def next_certificate(
         self, peer: PeerIdentity, public_key: bytes, presented: int, *, life_ms: int
     ) -> CertificateRow | None:
-        """None if the generation presented was stale: then the device is locked, which must not be undone."""
+        """Renew. The result is None if the generation was stale: the device is then locked, which must be committed."""
         device, held = self._active(peer)
         self._require_current(held)
         newest = self._tables.certificate(device.device_id, device.generation)
@@ -108,7 +108,7 @@ class DeviceChange:
         self._end(device, DeviceEvent.REVOKE, reason, event)
 
     def _first_again(self, device: DeviceRow, kind: DeviceKind, key: str) -> CertificateRow:
-        """The first certificate once more, for the key that got it and has nothing newer."""
+        """Return the first certificate again, for the key that got it and has no newer one."""
         refused = refusal_of_device(device.state, device.device_id)
         if refused is not None:
             raise refused
@@ -123,7 +123,7 @@ class DeviceChange:
         return row
 
     def _active(self, peer: PeerIdentity) -> tuple[DeviceRow, CertificateRow]:
-        """The peer's device, if it is let in and the certificate is its own."""
+        """Return the peer's device and certificate, if the device is active and the certificate belongs to it."""
         device = self._tables.device(peer.device_id)
         held = self._tables.certificate(peer.device_id, peer.generation)
         if device is None or held is None or held.fingerprint != peer.fingerprint:

@@ -1,8 +1,8 @@
-"""``IdentityManager``: who a certificate belongs to, and the certificates themselves from the first to the last.
+"""``IdentityManager``: issues, renews and revokes certificates, and identifies devices by them.
 
-Every change is one transaction of the shared store, together with its journal entry, and decides by what the database
-says then: several processes may issue, renew and revoke at once. What is asked on every message of a connection
-(``identify``) is answered from memory.
+Every change is one transaction of the shared store, together with its journal entry. It decides by the database's
+present state, so several processes may issue, renew and revoke at once. ``identify``, which runs for every message of
+a connection, reads memory.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ from palyra.identity.tables import (
 from palyra.identity.x509 import accepted_key
 from palyra.store.port import Reader, Store
 
-# Every device and certificate in memory, brought up to date by the number of the newest change.
+# All devices and certificates in memory, refreshed by the number of the newest change.
 
 
 class KnownPeer(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class KnownDevices:
         return self._devices.get(DeviceId(device_id))
 
     def refresh(self) -> list[DeviceRow]:
-        """Reads what has changed, whoever changed it. Returns the devices that were let in before and are not now."""
+        """Read the changes of all processes. Return the devices that were active before and are not now."""
         revision = revision_of(self._reader)
         if revision == self.revision:
             return []
@@ -91,7 +91,7 @@ class KnownDevices:
                 del self._peers[fingerprint]
         for certificate in certificates:
             if certificate.device_id not in changed:
-                # Its device changed between the two reads: found by the next.
+                # Its device changed between the two reads. The next refresh finds it.
                 continue
             owner = self._devices[DeviceId(certificate.device_id)]
             peer = PeerIdentity(
@@ -115,10 +115,10 @@ Ended = Callable[[DeviceId, str], None]
 
 
 class IdentityManager:
-    """Use it on one event loop; only ``server_certificate`` and ``ca_bundle_pem`` may be asked from other threads.
+    """Use it on one event loop. Only ``server_certificate`` and ``ca_bundle_pem`` are safe on other threads.
 
-    ``on_ended`` are told the id of a device that is no longer let in, and the code why: whoever holds its connections
-    cuts them. They are told whichever process ended it, as long as ``keep`` runs or anybody asks ``identify``.
+    ``on_ended`` callbacks get the id of a device that is no longer accepted, and the error code, so that listeners cut
+    its connections. They run for changes of other processes too, while ``keep`` runs or ``identify`` is called.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class IdentityManager:
         self.on_ended: list[Ended] = []
 
     async def open(self) -> None:
-        """Before the first use of what needs an authority: makes one if there is none, and loads its key."""
+        """Load the authorities' keys, and make the first authority if none exists. Call it before other methods."""
         await self._authorities.open()
 
     @property
@@ -152,18 +152,18 @@ class IdentityManager:
         return self._authorities.bundle_pem()
 
     def ca_hash(self) -> str:
-        """SHA-256 of the authority that signs, as hex."""
+        """Return the SHA-256 of the authority that signs, as hex."""
         return self._authorities.in_force()[0].row.authority_id
 
     def server_certificate(self) -> ServerCertificate:
         return self._server.current()
 
     def name_server(self, names: Sequence[str]) -> None:
-        """The names and addresses that devices dial, besides ``palyra``."""
+        """Set the names and addresses that devices dial, besides ``palyra``."""
         self._server.set_names(names)
 
     async def issue(self, kind: DeviceKind, device_id: DeviceId, csr_der: bytes, *, actor: str) -> IssuedCertificate:
-        """The first certificate of a device. The same key again gets the same answer, another key is refused."""
+        """Issue a device's first certificate. The same key gets the same answer again, another key is refused."""
         public_key = await asyncio.to_thread(accepted_key, csr_der)
 
         def work(change: DeviceChange) -> CertificateRow:
@@ -172,8 +172,10 @@ class IdentityManager:
         return await self._answer(kind, await self._run(work))
 
     async def renew(self, peer: PeerIdentity, csr_der: bytes, generation: int) -> IssuedCertificate:
-        """The next certificate of a device, or the last one again if its answer was lost. Whoever presents a stale
-        generation locks the device: then two parties hold its key."""
+        """Issue a device's next certificate, or repeat the last one if its answer was lost.
+
+        A stale generation locks the device, because two parties then hold its key.
+        """
         if generation > peer.generation:
             raise GenerationAhead(f"generation {generation} asks over a connection of generation {peer.generation}")
         public_key = await asyncio.to_thread(accepted_key, csr_der)
@@ -189,8 +191,10 @@ class IdentityManager:
         return await self._answer(peer.kind, row)
 
     def identify(self, fingerprint: str) -> PeerIdentity:
-        """Who a certificate belongs to, if it is good now. From memory; looks for other processes' changes at most
-        every ``RECHECK_SECONDS``."""
+        """Return the device of a certificate that is good now.
+
+        This reads memory. It looks for changes of other processes at most every ``RECHECK_SECONDS``.
+        """
         if self._clock.monotonic() >= self._recheck_at:
             self._refresh()
         known = self._known.find(fingerprint)
@@ -214,7 +218,7 @@ class IdentityManager:
         return known.peer
 
     def identify_for_renewal(self, fingerprint: str) -> PeerIdentity:
-        """As ``identify``, but a superseded certificate passes: with it, ``renew`` finds the copy and locks."""
+        """Identify, but accept a superseded certificate: with it, ``renew`` detects the copied key and locks."""
         try:
             return self.identify(fingerprint)
         except CertificateSuperseded:
@@ -224,19 +228,19 @@ class IdentityManager:
             return known.peer
 
     async def used(self, peer: PeerIdentity) -> None:
-        """A connection was made with this certificate: the older ones of its device are over. Cheap when they are."""
+        """Note that a connection uses this certificate, which ends the older ones of its device."""
         device = self._known.device(peer.device_id)
         if device is not None and device.used_generation >= peer.generation:
             return
         await self._run(lambda change: change.first_use(peer))
 
     async def revoke(self, device_id: DeviceId, *, reason: str, actor: str) -> None:
-        """Ends a device for good. Done again, it changes nothing."""
+        """End a device for good. A second call changes nothing."""
         why = reason[:MAX_REASON_CHARS]
         await self._run(lambda change: change.revoke(device_id, reason=why, actor=actor))
 
     async def rotate_authority(self, *, actor: str) -> None:
-        """A new authority signs; the one before is trusted until the last certificate by it has ended."""
+        """Make a new authority, which signs. The old one is trusted until its last certificate has ended."""
         await self._authorities.rotate(actor=actor)
 
     def devices(self) -> list[DeviceIdentity]:
@@ -249,21 +253,22 @@ class IdentityManager:
         return found[0]
 
     def certificate_in_use(self, device_id: str, kind: DeviceKind) -> bytes | None:
-        """The certificate, in PEM, that a device of this kind last connected with, or its first before it ever did;
-        None unless the device is let in."""
+        """Return the certificate, in PEM, that an active device last connected with, or None.
+
+        For a device that has not connected yet it is the first one.
+        """
         der = certificate_in_use(self._store, device_id, kind)
         return None if der is None else pem_of(der)
 
     def authorities(self) -> list[AuthorityView]:
-        """The newest first, retired ones included. None before the first use."""
+        """List the authorities, newest first, with retired ones. The list is empty before the first use."""
         return list_authorities(self._store)
 
     def known_trust_domain(self) -> str:
-        """As ``trust_domain``, but read from the store: empty before the first use."""
+        """Read the trust domain from the store. It is empty before the first use."""
         return trust_domain_of(self._store) or ""
 
     async def tend(self, *, actor: str) -> None:
-        """One turn of ``keep``."""
         self._refresh()
         if self._known.revision != self._opened_revision:
             await self._authorities.open()
@@ -276,7 +281,7 @@ class IdentityManager:
             await self._authorities.rotate(actor=actor)
 
     async def keep(self, *, actor: str) -> None:
-        """Sees what other processes did, retires and replaces authorities. Ends only by being cancelled."""
+        """Follow the changes of other processes, retire and replace authorities, until cancelled."""
         await self.open()
         while True:
             try:
@@ -286,7 +291,7 @@ class IdentityManager:
             await asyncio.sleep(TEND_SECONDS)
 
     async def _run(self, work: Callable[[DeviceChange], T]) -> T:
-        """The work's result, after opening the authority it turned out to need."""
+        """Run the work. Open the authority it needs and repeat it, if necessary."""
         now_ms = self._clock.now_ms()
         for _ in range(MAX_KEY_TURNS):
             try:
@@ -306,12 +311,12 @@ class IdentityManager:
                 try:
                     tell(device.device_id, "" if refusal is None else refusal.code)
                 except Exception:
-                    # The others must be told all the same.
-                    log.exception("somebody could not be told that %s has ended", device.device_id)
+                    # The other callbacks must run all the same.
+                    log.exception("a callback failed for the ended device %s", device.device_id)
 
     async def _answer(self, kind: DeviceKind, row: CertificateRow) -> IssuedCertificate:
         if not self._authorities.is_open:
-            # An answer given again is signed already.
+            # A repeated answer needs no signer, so no authority was opened.
             await self._authorities.open()
         return IssuedCertificate(
             device_id=row.device_id,

@@ -1,4 +1,4 @@
-"""Certificates, devices and authorities as values: what is stored, and what the rest of the program is told."""
+"""Certificates, devices and authorities as values: the stored rows, and the views for the rest of the program."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -16,10 +16,9 @@ from palyra.vault.key_source import KeyEncryptionKey, VaultTampered
 
 # The life of a certificate authority, and the sealed form its key is stored in.
 #
-# The key is sealed with AES-256-GCM under a key-encryption key that is kept elsewhere, by the same kinds of place as
-# the vault's. What it belongs to (which trust domain, which certificate, under which key) is not stored in the seal
-# but bound to it: a seal that was changed, or moved to another authority's row, does not open, and neither does one
-# whose certificate was exchanged.
+# The key is sealed with AES-256-GCM by a key-encryption key that is kept elsewhere, in the same kinds of place as the
+# vault's. The seal is bound to the trust domain, the certificate and the sealing key. So a changed seal does not open,
+# nor one that was moved to another authority's row, nor one whose certificate was exchanged.
 
 SEAL_FORMAT: Final = 1
 SEAL_PURPOSE: Final = "palyra.identity.authority-key/1"
@@ -27,11 +26,11 @@ SEAL_PURPOSE: Final = "palyra.identity.authority-key/1"
 
 class AuthorityState(StrEnum):
     CURRENT = "current"
-    """Signs whatever is issued."""
+    """It signs new certificates."""
     OUTGOING = "outgoing"
-    """Signs nothing any more and is still trusted, until the last certificate by it has ended."""
+    """It signs nothing, and is trusted until its last certificate has ended."""
     RETIRED = "retired"
-    """Trusted by nobody; its key is destroyed."""
+    """It is no longer trusted, and its key is destroyed."""
 
 
 class AuthorityEvent(StrEnum):
@@ -48,12 +47,12 @@ TRANSITIONS: Final[Mapping[tuple[AuthorityState, AuthorityEvent], AuthorityState
 
 
 def authority_id_of(certificate_der: bytes) -> str:
-    """SHA-256 of the certificate: what pairing codes and people compare."""
+    """Return the SHA-256 of the certificate, which pairing codes and people compare."""
     return hashlib.sha256(certificate_der).hexdigest()
 
 
 def may_retire(needed_until_ms: int, now_ms: int) -> bool:
-    """``needed_until_ms`` is when the last certificate by it ends that a device may still use; 0 if there is none."""
+    """Return whether the authority is due. ``needed_until_ms`` is the end of its last usable certificate, or 0."""
     return needed_until_ms <= now_ms
 
 
@@ -66,7 +65,7 @@ def seal_key(
     certificate_der: bytes,
     private_key: bytes,
 ) -> bytes:
-    """One format byte, the nonce, and the ciphertext with its tag."""
+    """Seal to one format byte, the nonce, and the ciphertext with its tag."""
     nonce = random(NONCE_BYTES)
     bound = _bound(trust_domain, certificate_der, key.key_id)
     return bytes((SEAL_FORMAT,)) + nonce + aead.seal(key.reveal(), nonce, private_key, bound)
@@ -92,7 +91,7 @@ def _bound(trust_domain: str, certificate_der: bytes, key_id: str) -> bytes:
 
 
 class IssuedCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device gets: its certificate, and the authorities by which it knows the daemon from now on."""
+    """A device's new certificate, and the authorities by which it recognises the daemon."""
 
     device_id: DeviceId
     kind: DeviceKind
@@ -105,7 +104,7 @@ class IssuedCertificate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeerIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is at the other end of a connection, by the certificate it was made with."""
+    """The other end of a connection, by its certificate."""
 
     device_id: DeviceId
     kind: DeviceKind
@@ -115,7 +114,7 @@ class PeerIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listener shows. The chain goes from the leaf to an authority that every device in use knows."""
+    """A listener's certificate. The chain goes from the leaf to an authority that every active device knows."""
 
     key_pem: Secret
     chain_pem: bytes
@@ -139,7 +138,7 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CertificateRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Never changed once written: whether it is in force follows from its device's row."""
+    """A row that never changes. Its device's row decides whether it is in force."""
 
     fingerprint: str
     device_id: DeviceId
@@ -169,7 +168,7 @@ class AuthorityRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """A device as people see it. ``fingerprint`` and ``not_after_ms`` are those of its newest certificate."""
+    """A device as operators see it. ``fingerprint`` and ``not_after_ms`` are those of its newest certificate."""
 
     device_id: DeviceId
     kind: DeviceKind
@@ -184,7 +183,7 @@ class DeviceIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuthorityView(msgspec.Struct, frozen=True, kw_only=True):
-    """``needed_until_ms`` is when the last certificate by it ends; 0 if there is none."""
+    """``needed_until_ms`` is the end of its last certificate, or 0."""
 
     authority_id: str
     state: AuthorityState

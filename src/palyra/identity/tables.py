@@ -1,11 +1,14 @@
-"""Authorities, devices and certificates in SQL. Every row that changes gets the number of the change, so that another
-process finds what is new to it without reading the rest."""
+"""Authorities, devices and certificates in SQL.
 
-from typing import Any, Final
+Each change has a number, and a row has the number of its last change. Another process finds by it what is new.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from palyra.identity.device import DeviceId, DeviceKind, DeviceState, IdentityTampered
+from palyra.identity.device import DeviceKind, DeviceState, IdentityTampered
 from palyra.identity.records import (
     AuthorityRow,
     AuthorityState,
@@ -17,6 +20,9 @@ from palyra.identity.records import (
 from palyra.store.port import Reader, Transaction
 from palyra.vault.key_source import KeyRecord
 
+_Row = TypeVar("_Row", DeviceRow, CertificateRow, AuthorityRow, DeviceIdentity, AuthorityView)
+
+# The columns, in the order of the fields of the row types.
 _DEVICE: Final = "device_id, kind, state, generation, used_generation, reason, created_ms, changed_ms"
 _CERTIFICATE: Final = (
     "fingerprint, device_id, generation, key_sha256, authority_id, certificate, not_before_ms, not_after_ms"
@@ -24,7 +30,7 @@ _CERTIFICATE: Final = (
 _AUTHORITY: Final = (
     "authority_id, state, certificate, cross_certificate, key_id, sealed_key, created_ms, not_before_ms, not_after_ms"
 )
-# The last certificate by an authority that a device may still use.
+# The end of the last certificate by an authority that a device may still use.
 _NEEDED_UNTIL: Final = """SELECT COALESCE(MAX(c.not_after_ms), 0) FROM identity_certificates AS c
     JOIN identity_devices AS d USING (device_id)
     WHERE c.authority_id = a.authority_id AND d.state = 'active' AND c.generation >= d.used_generation"""
@@ -65,7 +71,7 @@ class IdentityTables:
         )
 
     def drop_unused_keys(self) -> list[KeyRecord]:
-        """Keys that no authority is sealed with any more."""
+        """Drop the keys that seal no authority any more."""
         unused = self._tx.execute(
             "SELECT key_id FROM identity_keys WHERE key_id NOT IN"
             " (SELECT key_id FROM identity_authorities WHERE state <> 'retired')"
@@ -76,27 +82,17 @@ class IdentityTables:
         return dropped
 
     def authorities(self) -> list[AuthorityRow]:
-        """Those in force, the current one first."""
+        """List those in force, the current one first."""
         rows = self._tx.execute(
             f"SELECT {_AUTHORITY} FROM identity_authorities WHERE state <> 'retired'"  # noqa: S608
             " ORDER BY state = 'current' DESC, created_ms DESC"
         )
-        return [_authority(row) for row in rows]
+        return [_row(AuthorityRow, row) for row in rows]
 
     def add_authority(self, row: AuthorityRow) -> None:
         self._tx.execute(
             "INSERT INTO identity_authorities VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                row.authority_id,
-                row.state.value,
-                row.certificate_der,
-                row.cross_der,
-                row.key_id,
-                row.sealed_key,
-                row.created_ms,
-                row.not_before_ms,
-                row.not_after_ms,
-            ),
+            msgspec.structs.astuple(row),
         )
 
     def set_authority_state(self, authority_id: str, state: AuthorityState) -> None:
@@ -105,7 +101,7 @@ class IdentityTables:
         )
 
     def destroy_authority_key(self, authority_id: str) -> None:
-        """Overwritten first, not only unlinked."""
+        """Overwrite the key first, then empty the field."""
         for sql in ("zeroblob(length(sealed_key))", "x''"):
             self._tx.execute(
                 f"UPDATE identity_authorities SET sealed_key = {sql} WHERE authority_id = ?",  # noqa: S608
@@ -122,7 +118,7 @@ class IdentityTables:
 
     def device(self, device_id: str) -> DeviceRow | None:
         rows = self._tx.execute(f"SELECT {_DEVICE} FROM identity_devices WHERE device_id = ?", (device_id,))  # noqa: S608
-        return _device(rows[0]) if rows else None
+        return _row(DeviceRow, rows[0]) if rows else None
 
     def count_active(self) -> int:
         count: int = self._tx.execute("SELECT COUNT(*) FROM identity_devices WHERE state = 'active'")[0][0]
@@ -131,17 +127,7 @@ class IdentityTables:
     def put_device(self, row: DeviceRow) -> None:
         self._tx.execute(
             "INSERT OR REPLACE INTO identity_devices VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                row.device_id,
-                row.kind.value,
-                row.state.value,
-                row.generation,
-                row.used_generation,
-                row.reason,
-                row.created_ms,
-                row.changed_ms,
-                self.next_revision(),
-            ),
+            (*msgspec.structs.astuple(row), self.next_revision()),
         )
 
     def certificate(self, device_id: str, generation: int) -> CertificateRow | None:
@@ -149,25 +135,16 @@ class IdentityTables:
             f"SELECT {_CERTIFICATE} FROM identity_certificates WHERE device_id = ? AND generation = ?",  # noqa: S608
             (device_id, generation),
         )
-        return _certificate(rows[0]) if rows else None
+        return _row(CertificateRow, rows[0]) if rows else None
 
     def add_certificate(self, row: CertificateRow) -> None:
         self._tx.execute(
             "INSERT INTO identity_certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                row.fingerprint,
-                row.device_id,
-                row.generation,
-                row.key_sha256,
-                row.authority_id,
-                row.certificate_der,
-                row.not_before_ms,
-                row.not_after_ms,
-            ),
+            msgspec.structs.astuple(row),
         )
 
     def drop_ended_certificates(self, device_id: str, *, below: int, now_ms: int) -> int:
-        """Drops what has ended of generations below the one given. Returns how many the device has left."""
+        """Drop the ended certificates below a generation. Return how many the device has left."""
         self._tx.execute(
             "DELETE FROM identity_certificates WHERE device_id = ? AND generation < ? AND not_after_ms <= ?",
             (device_id, below, now_ms),
@@ -178,7 +155,7 @@ class IdentityTables:
 
 
 class KnownCertificate(msgspec.Struct, frozen=True):
-    """As much of a certificate as it takes to recognise it."""
+    """The part of a certificate that recognises it."""
 
     fingerprint: str
     device_id: str
@@ -187,20 +164,20 @@ class KnownCertificate(msgspec.Struct, frozen=True):
 
 
 def revision_of(reader: Reader) -> int:
-    """The number of the newest change; 0 before the first."""
+    """Return the number of the newest change; 0 before the first."""
     rows = reader.read("SELECT revision FROM identity_state")
     return rows[0][0] if rows else 0
 
 
 def changed_since(reader: Reader, revision: int) -> tuple[list[DeviceRow], list[KnownCertificate]]:
-    """Devices that changed after a revision, and all certificates of those."""
+    """List the devices that changed after a revision, and all their certificates."""
     devices = reader.read(f"SELECT {_DEVICE} FROM identity_devices WHERE revision > ?", (revision,))  # noqa: S608
     certificates = reader.read(
         "SELECT fingerprint, device_id, generation, not_after_ms FROM identity_certificates"
         " WHERE device_id IN (SELECT device_id FROM identity_devices WHERE revision > ?)",
         (revision,),
     )
-    return [_device(row) for row in devices], [KnownCertificate(*row) for row in certificates]
+    return [_row(DeviceRow, row) for row in devices], [KnownCertificate(*row) for row in certificates]
 
 
 def list_devices(reader: Reader, device_id: str | None = None) -> list[DeviceIdentity]:
@@ -211,8 +188,7 @@ def list_devices(reader: Reader, device_id: str | None = None) -> list[DeviceIde
         " WHERE :device IS NULL OR d.device_id = :device ORDER BY d.device_id",
         {"device": device_id},
     )
-    names = DeviceIdentity.__struct_fields__
-    return [msgspec.convert(dict(zip(names, row, strict=True)), DeviceIdentity, dec_hook=_ulid) for row in rows]
+    return [_row(DeviceIdentity, row) for row in rows]
 
 
 def certificate_in_use(reader: Reader, device_id: str, kind: DeviceKind) -> bytes | None:
@@ -230,8 +206,7 @@ def list_authorities(reader: Reader) -> list[AuthorityView]:
         f"SELECT authority_id, state, created_ms, not_after_ms, ({_NEEDED_UNTIL}) FROM identity_authorities AS a"  # noqa: S608
         " ORDER BY created_ms DESC, rowid DESC"
     )
-    names = AuthorityView.__struct_fields__
-    return [msgspec.convert(dict(zip(names, row, strict=True)), AuthorityView) for row in rows]
+    return [_row(AuthorityView, row) for row in rows]
 
 
 def trust_domain_of(reader: Reader) -> str | None:
@@ -239,63 +214,15 @@ def trust_domain_of(reader: Reader) -> str | None:
     return rows[0][0] if rows else None
 
 
-def _ulid(kind: type, value: Any) -> Any:
-    return kind(value)
-
-
-def _device(row: tuple[Any, ...]) -> DeviceRow:
-    device_id, kind, state, generation, used_generation, reason, created_ms, changed_ms = row
+def _row(kind: type[_Row], values: Sequence[Any]) -> _Row:
     try:
-        return DeviceRow(
-            device_id=DeviceId(device_id),
-            kind=DeviceKind(kind),
-            state=DeviceState(state),
-            generation=generation,
-            used_generation=used_generation,
-            reason=reason,
-            created_ms=created_ms,
-            changed_ms=changed_ms,
-        )
-    except ValueError:
-        raise IdentityTampered(f"the record of the device {device_id[:32]} was changed") from None
-
-
-def _certificate(row: tuple[Any, ...]) -> CertificateRow:
-    fingerprint, device_id, generation, key, authority_id, der, not_before_ms, not_after_ms = row
-    return CertificateRow(
-        fingerprint=fingerprint,
-        device_id=DeviceId(device_id),
-        generation=generation,
-        key_sha256=key,
-        authority_id=authority_id,
-        certificate_der=der,
-        not_before_ms=not_before_ms,
-        not_after_ms=not_after_ms,
-    )
-
-
-def _authority(row: tuple[Any, ...]) -> AuthorityRow:
-    authority_id, state, der, cross, key_id, sealed_key, created_ms, not_before_ms, not_after_ms = row
-    try:
-        known = AuthorityState(state)
-    except ValueError:
-        raise IdentityTampered(f"the record of the authority {authority_id[:64]} was changed") from None
-    return AuthorityRow(
-        authority_id=authority_id,
-        state=known,
-        certificate_der=der,
-        cross_der=cross,
-        key_id=key_id,
-        sealed_key=sealed_key,
-        created_ms=created_ms,
-        not_before_ms=not_before_ms,
-        not_after_ms=not_after_ms,
-    )
+        fields = dict(zip(kind.__struct_fields__, values, strict=True))
+        return msgspec.convert(fields, kind, dec_hook=lambda typed_id, value: typed_id(value))
+    except msgspec.ValidationError:
+        raise IdentityTampered(f"the record of {str(values[0])[:64]} was changed") from None
 
 
 # The tables of device identity and of tokens.
-#
-# In a module of their own, because every store is opened with them and few use them.
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS identity_state (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CertificateSigner:
-    """An authority with its key at hand. It signs what a profile says and decides nothing."""
+    """An authority with its key. It signs a given profile and decides nothing."""
 
     def __init__(self, certificate_der: bytes, key_der: bytes) -> None:
         from cryptography import x509
@@ -40,14 +40,14 @@ class CertificateSigner:
         self.certificate_der = certificate_der
 
     def sign(self, profile: CertificateProfile, public_key_der: bytes) -> bytes:
-        """A certificate in DER."""
+        """Sign a certificate, in DER."""
         from cryptography.hazmat.primitives.serialization import load_der_public_key
 
         public: EllipticCurvePublicKey = load_der_public_key(public_key_der)  # type: ignore[assignment]
         return _signed(profile, public, self._certificate.subject, self._key)
 
     def cross_sign(self, profile: CertificateProfile, newer_der: bytes) -> bytes:
-        """The newer authority, vouched for by this one."""
+        """Sign the newer authority's certificate with this one's key."""
         from cryptography import x509
 
         newer = x509.load_der_x509_certificate(newer_der)
@@ -56,14 +56,14 @@ class CertificateSigner:
 
 
 def create_authority(profile: CertificateProfile) -> tuple[bytes, bytes]:
-    """A self-signed certificate and its private key, both in DER."""
+    """Make a self-signed certificate and its private key, both in DER."""
     key = _new_key()
     certificate = _signed(profile, key.public_key(), _name(profile.common_name), key)
     return certificate, _private_der(key)
 
 
 def create_key() -> tuple[bytes, bytes]:
-    """A key pair: the private half in PEM, the public half in DER."""
+    """Make a key pair: the private half in PEM, the public half in DER."""
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     key = _new_key()
@@ -71,9 +71,9 @@ def create_key() -> tuple[bytes, bytes]:
 
 
 def accepted_key(csr_der: bytes) -> bytes:
-    """The public key, in DER, that a request is for; refuses whatever asks for more. The subject is ignored.
+    """Return the public key of a request, in DER. Refuse a request for more, and ignore the subject.
 
-    The signature is checked last, so that only a P-256 key is ever computed with.
+    The signature is checked last, so that only P-256 keys are computed with.
     """
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
@@ -83,7 +83,7 @@ def accepted_key(csr_der: bytes) -> bytes:
         csr = x509.load_der_x509_csr(csr_der)
         facts = _facts_of(csr)
     except Exception:
-        # The parser has a dozen ways to say no, not all of one family; none of them says more than this.
+        # The parser raises a dozen kinds of errors without a common base. None of them says more than this.
         raise CsrMalformed("the certificate request cannot be read") from None
     require_plain(facts)
     try:

@@ -1,8 +1,8 @@
-"""DSSE envelopes (Dead Simple Signing Envelope, v1): a payload, what kind of payload it is, and who signed both.
+"""DSSE envelopes (Dead Simple Signing Envelope, v1): a payload, its type, and signatures of both.
 
 The signature covers the payload's type as well as its bytes, so an attestation can never be presented as a
-checkpoint. Reading is strict: exactly one spelling of an envelope is accepted up to whitespace between its tokens,
-every signature in it must verify under a known key, and nothing else may ride along.
+checkpoint. Reading is strict: an envelope has exactly one spelling, up to whitespace between its tokens, every
+signature must verify under a known key, and extra fields are refused.
 """
 
 import base64
@@ -16,7 +16,7 @@ from palyra.errors import InvalidInput, LimitExceeded, Tampered
 from palyra.limits import KIB, MIB
 from palyra.strict_json import NotStrictJson, parse_strict
 
-# The largest thing we sign is an attestation with its receipt; an envelope beyond this is an attack on the reader.
+# The largest signed document is an attestation with its receipt. A larger envelope is an attack on the reader.
 MAX_ENVELOPE_BYTES = 1 * MIB
 # More than the type and the most signatures ever take.
 _MAX_AROUND_PAYLOAD = 64 * KIB
@@ -60,7 +60,7 @@ class Signer(Protocol):
     def sign(self, message: bytes) -> bytes: ...
 
     def public_key(self) -> bytes:
-        """The raw 32 bytes of the Ed25519 public key."""
+        """Return the raw 32 bytes of the Ed25519 public key."""
 
 
 class Verifier(Protocol):
@@ -68,7 +68,7 @@ class Verifier(Protocol):
     def key_id(self) -> str: ...
 
     def verify(self, message: bytes, signature: bytes) -> None:
-        """Raises BadSignature unless this key signed exactly this message."""
+        """Raise BadSignature unless this key signed exactly this message."""
 
 
 class EnvelopeSignature(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class EnvelopeSignature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """The field names are the standard's."""
+    """The field names follow the standard."""
 
     payloadType: str  # noqa: N815
     payload: str
@@ -95,7 +95,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """The pre-authentication encoding: what is signed. Lengths first, so no two pairs share an encoding."""
+    """Encode the bytes to sign (pre-authentication encoding). Lengths come first, so no two pairs share an encoding."""
     kind = payload_type.encode("utf-8")
     return b" ".join((_PAE_VERSION, b"%d" % len(kind), kind, b"%d" % len(payload), payload))
 
@@ -109,7 +109,7 @@ def sign_envelope(payload_type: str, payload: bytes, signers: Sequence[Signer]) 
         payload=_b64(payload),
         signatures=tuple(EnvelopeSignature(keyid=signer.key_id, sig=_b64(signer.sign(message))) for signer in signers),
     )
-    # Never issue what our own reader would refuse.
+    # Never issue an envelope that our own reader would refuse.
     large = len(envelope.payload) + _MAX_AROUND_PAYLOAD > MAX_ENVELOPE_BYTES
     if large and len(envelope.to_json()) > MAX_ENVELOPE_BYTES:
         raise EnvelopeTooLarge(f"the envelope would be larger than {MAX_ENVELOPE_BYTES} bytes")
@@ -117,12 +117,12 @@ def sign_envelope(payload_type: str, payload: bytes, signers: Sequence[Signer]) 
 
 
 def open_envelope(raw: bytes, payload_type: str, verifiers: Iterable[Verifier]) -> bytes:
-    """The payload, once every signature on it has verified under one of ``verifiers``; raises otherwise."""
+    """Return the payload if every signature verifies under one of ``verifiers``. Raise otherwise."""
     return open_parsed(parse_envelope(raw), payload_type, verifiers)
 
 
 def open_parsed(envelope: Envelope, payload_type: str, verifiers: Iterable[Verifier]) -> bytes:
-    """As ``open_envelope``, of an envelope that was parsed."""
+    """Open an envelope that was parsed."""
     if envelope.payloadType != payload_type:
         raise MalformedEnvelope(f"the payload is {envelope.payloadType[:80]!r}, not {payload_type!r}")
     payload = _unb64(envelope.payload)
@@ -137,7 +137,7 @@ def open_parsed(envelope: Envelope, payload_type: str, verifiers: Iterable[Verif
 
 
 def parse_envelope(raw: bytes) -> Envelope:
-    """Reads the shape only; nothing is verified. Use ``open_envelope`` to trust a payload."""
+    """Parse the shape, and verify nothing. Use ``open_envelope`` to trust a payload."""
     if len(raw) > MAX_ENVELOPE_BYTES:
         raise MalformedEnvelope(f"larger than {MAX_ENVELOPE_BYTES} bytes")
     # An envelope needs no escapes, and escapes are second spellings (\u002f, \u002F, \/) of one character.

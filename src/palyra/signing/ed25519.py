@@ -1,6 +1,6 @@
-"""Ed25519 keys in files. The private half is PKCS#8 PEM, 0600, made once; the public half lies beside it as PEM.
+"""Ed25519 keys in files: the private half as PKCS#8 PEM, mode 0600, the public half beside it as PEM.
 
-``cryptography`` is imported on first use: it takes noticeable time and most commands never sign.
+``cryptography`` is imported on first use: the import takes noticeable time, and most commands never sign.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from palyra.signing.dsse import BadSignature
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-# An Ed25519 PEM has about 120 bytes; whatever is larger is another file.
+# An Ed25519 PEM has about 120 bytes. A larger file is not a key.
 MAX_KEY_FILE_BYTES = 4 * KIB
 _KEY_ID_HEX_CHARS = 32
 _PRIVATE_MODE = 0o600
@@ -53,18 +53,18 @@ class Ed25519Signer:
     def __init__(self, key: "Ed25519PrivateKey") -> None:
         self._key = key
         self._public = key.public_key().public_bytes_raw()
-        self._key_id = key_id_of(self._public)
+        self.key_id = key_id_of(self._public)
 
     @classmethod
     def generate(cls) -> Self:
-        """A key that lives only in this process."""
+        """Make a key that exists only in this process."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def load_or_create(cls, path: Path) -> Self:
-        """The key at ``path``, made if there is none; however many processes race, all end with the same key."""
+        """Load the key at ``path``, or make one. If several processes race, all get the same key."""
         raw = _read_private(path)
         if raw is None:
             _create_private(path)
@@ -74,10 +74,6 @@ class Ed25519Signer:
         signer = cls(_parse_private(raw, path))
         signer._publish_beside(path)
         return signer
-
-    @property
-    def key_id(self) -> str:
-        return self._key_id
 
     def public_key(self) -> bytes:
         return self._public
@@ -89,7 +85,7 @@ class Ed25519Signer:
         return Ed25519Verifier.from_public_bytes(self._public)
 
     def __repr__(self) -> str:
-        return f"<Ed25519Signer {self._key_id}>"
+        return f"<Ed25519Signer {self.key_id}>"
 
     def _public_pem(self) -> bytes:
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -105,14 +101,14 @@ class Ed25519Signer:
             os.replace(temporary, public_path)
             _sync_directory(public_path.parent)
             return
-        if known.key_id != self._key_id:
+        if known.key_id != self.key_id:
             raise KeyPairMismatch(f"{public_path} is not the public half of {path}")
 
 
 class Ed25519Verifier:
     def __init__(self, key: "Ed25519PublicKey") -> None:
         self._key = key
-        self._key_id = key_id_of(key.public_bytes_raw())
+        self.key_id = key_id_of(key.public_bytes_raw())
 
     @classmethod
     def from_public_bytes(cls, raw: bytes) -> Self:
@@ -152,10 +148,6 @@ class Ed25519Verifier:
             raise MalformedKey(f"{path} is too large for a key")
         return cls.from_pem(pem)
 
-    @property
-    def key_id(self) -> str:
-        return self._key_id
-
     def public_key(self) -> bytes:
         return self._key.public_bytes_raw()
 
@@ -165,11 +157,11 @@ class Ed25519Verifier:
         try:
             self._key.verify(signature, message)
         except InvalidSignature as error:
-            raise BadSignature(f"the signature by {self._key_id} does not verify", key_id=self._key_id) from error
+            raise BadSignature(f"the signature by {self.key_id} does not verify", key_id=self.key_id) from error
 
 
 def public_path_of(private_path: Path) -> Path:
-    """``signing.key`` has its public half in ``signing.pub``."""
+    """Return the file of the public half: ``signing.pub`` for ``signing.key``."""
     return private_path.with_suffix(".pub")
 
 
@@ -181,7 +173,7 @@ def _read_private(path: Path) -> bytes | None:
     except OSError as error:
         raise UnsafeKeyFile(f"cannot open {path} as a key file: {error.strerror}") from error
     with open(descriptor, "rb") as file:
-        # Judged on the open descriptor: a name can be swapped between a check and an open.
+        # Checked on the open descriptor: a name can be swapped between a check and an open.
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise UnsafeKeyFile(f"{path} is not a regular file")
@@ -203,7 +195,7 @@ def _create_private(path: Path) -> None:
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     temporary = _write_new_beside(path, pem, _PRIVATE_MODE)
     try:
-        # Linking a finished file either puts the whole key in place or finds another's: no half-written key is seen.
+        # A link of a finished file puts the whole key in place, or finds another one: no reader sees half a key.
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
     finally:

@@ -1,6 +1,6 @@
 """ECDSA on P-256 with SHA-256: the keys of devices, which their certificates carry.
 
-``cryptography`` is imported on first use, as elsewhere.
+``cryptography`` is imported on first use, because most commands need no key.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ class P256Signer:
 
     @classmethod
     def generate(cls) -> Self:
-        """A key that lives only in this process."""
+        """Make a key that exists only in this process."""
         from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 
         return cls(generate_private_key(SECP256R1()))
@@ -60,13 +60,12 @@ class P256Verifier:
         _require_curve(key.curve.name)
         self._key = key
         self._algorithm = ECDSA(SHA256())
-        der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-        self._der = der
-        self._key_id = "p256:" + hashlib.sha256(der).hexdigest()[:_KEY_ID_HEX_CHARS]
+        self._der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        self.key_id = "p256:" + hashlib.sha256(self._der).hexdigest()[:_KEY_ID_HEX_CHARS]
 
     @classmethod
     def from_der(cls, der: bytes) -> Self:
-        """From a SubjectPublicKeyInfo, as certificates have it."""
+        """Read a SubjectPublicKeyInfo, the form in certificates."""
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
         from cryptography.hazmat.primitives.serialization import load_der_public_key
@@ -81,7 +80,7 @@ class P256Verifier:
 
     @classmethod
     def from_certificate(cls, pem: bytes) -> Self:
-        """The key of a certificate that TLS has already checked."""
+        """Read the key of a certificate that TLS has already checked."""
         from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
         from cryptography.x509 import load_pem_x509_certificate
 
@@ -93,12 +92,8 @@ class P256Verifier:
             raise MalformedKey("the certificate's key is not one on an elliptic curve")
         return cls(key)
 
-    @property
-    def key_id(self) -> str:
-        return self._key_id
-
     def public_der(self) -> bytes:
-        """The SubjectPublicKeyInfo."""
+        """Return the SubjectPublicKeyInfo."""
         return self._der
 
     def verify(self, message: bytes, signature: bytes) -> None:
@@ -107,7 +102,7 @@ class P256Verifier:
         try:
             self._key.verify(signature, message, self._algorithm)
         except InvalidSignature as error:
-            raise BadSignature(f"the signature by {self._key_id} does not verify", key_id=self._key_id) from error
+            raise BadSignature(f"the signature by {self.key_id} does not verify", key_id=self.key_id) from error
 
 
 def _require_curve(name: str) -> None:

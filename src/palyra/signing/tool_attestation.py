@@ -1,8 +1,8 @@
-"""The signed statement of one finished call: who asked for what, what was decided, enforced and returned.
+"""The signed statement of one finished call: its caller and arguments, the decision, the enforcement, the result.
 
-``execution_sha256`` names an execution by a digest over every attested field. The statement carries the fields and the
-digest; a verifier computes the digest again, so that neither can be changed without the other. The envelope around it
-may have several signatures (the daemon's, and that of the worker that ran the call): all must verify.
+``execution_sha256`` identifies an execution by a digest over every attested field. The statement carries the fields and
+the digest. A verifier computes the digest again, so neither can be changed without the other. The envelope may have
+several signatures (the daemon's, and that of the worker that ran the call): all must verify.
 """
 
 import hashlib
@@ -34,10 +34,10 @@ STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "https://palyra.dev/attestation/tool-call/v1"
 EXECUTION_DOMAIN: Final = b"palyra.tool-call.execution.v1"
 SUBJECT_PREFIX: Final = "tool-call/"
-# A call's document holds its result, at most 1 MiB of JSON that escaping may swell, and its envelope.
+# A call's document holds its envelope and its result: at most 1 MiB of JSON, which escaping may enlarge.
 MAX_CALL_DOCUMENT_BYTES: Final = 8 * MIB
 
-# The last millisecond that has an RFC 3339 spelling.
+# The last millisecond that RFC 3339 can express.
 _MAX_INSTANT_MS: Final = 253_402_300_799_999
 InstantMs = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INSTANT_MS)]
 
@@ -92,7 +92,7 @@ class ToolAttestation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ended_ms: InstantMs
 
     def to_statement(self) -> dict[str, Any]:
-        """The in-toto Statement (v1) about this call."""
+        """Make the in-toto Statement (v1) about this call."""
         return self._statement(execution_sha256(self))
 
     def _statement(self, digest: str) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class ToolAttestation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 def execution_sha256(attestation: ToolAttestation) -> str:
-    """SHA-256 over the domain, then each field's name and value, every part preceded by its length.
+    """Compute SHA-256 over the domain, then each field's name and value, each part after its length.
 
     Lengths make the encoding injective: no text moved from one field to its neighbour gives the same digest.
     """
@@ -116,7 +116,7 @@ def execution_sha256(attestation: ToolAttestation) -> str:
 
 
 def _execution_digest(said: ToolAttestation, lines: Sequence[bytes]) -> str:
-    """``lines`` are the canonical bytes of the receipt. Fields come in the order in which they are declared."""
+    """Compute the digest. ``lines`` are the receipt's canonical bytes; fields come in their declared order."""
     values = {
         "call_id": _text(said.call_id),
         "run_id": _text(said.run_id),
@@ -157,14 +157,14 @@ def attest(attestation: ToolAttestation, signers: Sequence[Signer]) -> Envelope:
 
 
 def attest_with_digest(attestation: ToolAttestation, signers: Sequence[Signer]) -> tuple[Envelope, str]:
-    """The envelope, and the execution digest in it: for who records it elsewhere too."""
+    """Sign the statement. The result is the envelope, and the execution digest in it."""
     lines = [canonical_json(line) for line in attestation.receipt]
     digest = _execution_digest(attestation, lines)
     return sign_envelope(PAYLOAD_TYPE, _canonical_statement(attestation, digest, lines), signers), digest
 
 
 def _canonical_statement(attestation: ToolAttestation, digest: str, lines: Sequence[bytes]) -> bytes:
-    """Only a receipt may hold values that need the long way, and that was gone for ``lines``."""
+    """Encode the statement. ``lines`` are the receipt in canonical form; no other field needs that encoder."""
     predicate = msgspec.structs.replace(attestation, receipt=tuple(map(msgspec.Raw, lines)))
     try:
         return sorted_json(attestation._around(digest, predicate))
@@ -173,7 +173,7 @@ def _canonical_statement(attestation: ToolAttestation, digest: str, lines: Seque
 
 
 def verify_attestation(raw: bytes, verifiers: Iterable[Verifier]) -> ToolAttestation:
-    """What a verified envelope says; raises the Tampered leaf that applies otherwise."""
+    """Verify an envelope and return its attestation. Raise a Tampered error otherwise."""
     try:
         envelope = parse_envelope(raw)
     except MalformedEnvelope as error:
@@ -182,7 +182,7 @@ def verify_attestation(raw: bytes, verifiers: Iterable[Verifier]) -> ToolAttesta
 
 
 def verify_parsed(envelope: Envelope, verifiers: Iterable[Verifier]) -> tuple[ToolAttestation, str]:
-    """As ``verify_attestation``, of an envelope that was parsed; with the digest of the execution."""
+    """Verify an envelope that was parsed. The result includes the digest of the execution."""
     try:
         payload = open_parsed(envelope, PAYLOAD_TYPE, verifiers)
     except BadSignature as error:
@@ -210,10 +210,10 @@ def verify_parsed(envelope: Envelope, verifiers: Iterable[Verifier]) -> tuple[To
 
 
 def verify_call_document(raw: bytes, verifiers: Iterable[Verifier]) -> ToolAttestation:
-    """Verifies a whole call as a door printed it: the envelope inside, and that the rest says what the envelope says.
+    """Verify a call's whole document: the envelope in it, and that the other fields agree with the envelope.
 
-    ``raw`` is a CallView, ``{"ok": ..., "data": CallView}``, or the document of a failed call, which has it in its
-    error's details. Only the attested fields are vouched for.
+    ``raw`` is a CallView, ``{"ok": ..., "data": CallView}``, or the document of a failed call, which has the call in
+    its error's details. Only the attested fields are verified.
     """
     if len(raw) > MAX_CALL_DOCUMENT_BYTES:
         raise AttestationMalformed(f"larger than {MAX_CALL_DOCUMENT_BYTES} bytes")
@@ -231,7 +231,7 @@ def verify_call_document(raw: bytes, verifiers: Iterable[Verifier]) -> ToolAttes
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What was verified: a bare attestation, or a call's whole document around one; and whose signatures it bears."""
+    """The result of a verification: of a bare attestation, or of a call's whole document, with the signers' key ids."""
 
     kind: Literal["attestation", "call"]
     attestation: ToolAttestation
@@ -239,7 +239,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify_evidence(raw: bytes, verifiers: Iterable[Verifier]) -> Evidence:
-    """Verifies either form that a person may hold in a file."""
+    """Verify either form that a person may have in a file."""
     known = tuple(verifiers)
     if len(raw) > MAX_CALL_DOCUMENT_BYTES:
         raise AttestationMalformed(f"larger than {MAX_CALL_DOCUMENT_BYTES} bytes")
@@ -252,7 +252,7 @@ def verify_evidence(raw: bytes, verifiers: Iterable[Verifier]) -> Evidence:
 
 
 def call_view(document: bytes) -> dict[str, Any]:
-    """The call in a document as a door printed it. Nothing is verified by reading it."""
+    """Return the call in a document, without verifying anything."""
     return _view(_object(_read(document), "the document"))
 
 
@@ -284,7 +284,7 @@ def _comparisons(view: dict[str, Any], attestation: ToolAttestation) -> Iterable
     except NotCanonical as error:
         raise AttestationMalformed("the result has no canonical form") from error
     yield "result", result_digest, attestation.output_digest
-    # These a door may leave away, but not misstate.
+    # A document may omit these, but not change them.
     approval = view.get("approval")
     optional = {
         "argument_digest": (view.get("argument_digest"), attestation.argument_digest),

@@ -90,11 +90,7 @@ class WorkerKey:
 
     def __init__(self, pem: bytes) -> None:
         self._signer = P256Signer.from_pem(pem)
-        self._key_id = self._signer.verifier().key_id
-
-    @property
-    def key_id(self) -> str:
-        return self._key_id
+        self.key_id = self._signer.verifier().key_id
 
     def sign(self, message: bytes) -> bytes:
         return self._signer.sign(message)
