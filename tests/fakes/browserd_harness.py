@@ -16,7 +16,7 @@ from palyra.browser.service.client import BrowserClient
 from palyra.browser.settings import BrowserSettings
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
-from palyra.daemon.browserd import BrowserdParts
+from palyra.daemon.browserd import BrowserdServices
 from palyra.daemon.settings import Settings
 
 ANNA, BEN = Caller(principal="agent:anna", run_id="R1", call_id="C1"), Caller(principal="user:ben")
@@ -39,7 +39,9 @@ class SteeredClock(SystemClock):
 
 
 class BrowserdHarness:
-    def __init__(self, parts: BrowserdParts, client: BrowserClient, site: WebApplication, clock: SteeredClock) -> None:
+    def __init__(
+        self, parts: BrowserdServices, client: BrowserClient, site: WebApplication, clock: SteeredClock
+    ) -> None:
         self.parts = parts
         self.client = client
         self.site = site
@@ -75,7 +77,7 @@ async def browserd(folder: Path, **browser: Any) -> AsyncIterator[BrowserdHarnes
     clock = SteeredClock()
     state = StateDir.open(folder / "state")
     resolver = FixedResolver(dict.fromkeys((SHOP, OTHER, "evil.test"), ("127.0.0.1",)))
-    parts = BrowserdParts(settings(**browser), state, clock=clock, resolver=resolver, environ={})
+    parts = BrowserdServices(settings(**browser), state, clock=clock, resolver=resolver, environ={})
     with web_application() as site:
         async with parts.running(), BrowserClient.at(state.path(SOCKET_FOLDER)) as client:
             yield BrowserdHarness(parts, client, site, clock)

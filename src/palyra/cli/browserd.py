@@ -26,7 +26,7 @@ def browserd(invocation: Invocation, config: Path | None, state_dir: Path | None
     import uvloop
 
     from palyra.daemon.browserd import serve_browser
-    from palyra.daemon.service_manager import ServiceManager, told_alive
+    from palyra.daemon.service_manager import ServiceManager, notify_alive
     from palyra.telemetry.log import set_up_log
 
     invocation.config_option = config
@@ -39,7 +39,7 @@ def browserd(invocation: Invocation, config: Path | None, state_dir: Path | None
         invocation.output.flush()
 
     async def serve() -> None:
-        async with told_alive() as manager:
+        async with notify_alive() as manager:
             await serve_browser(
                 invocation.settings,
                 invocation.state_dir,

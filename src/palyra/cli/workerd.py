@@ -64,7 +64,7 @@ def run(invocation: Invocation, slots: int | None, egress_socket: str | None) ->
 
     Leases that run then may end by themselves for a while; what is left is ended, cleaned up and reported.
     """
-    from palyra.daemon.service_manager import told_ready
+    from palyra.daemon.service_manager import notify_ready
     from palyra.daemon.worker_agent import WorkerHost
     from palyra.telemetry.log import set_up_log
 
@@ -78,7 +78,7 @@ def run(invocation: Invocation, slots: int | None, egress_socket: str | None) ->
         def say(text: str) -> None:
             log.say(printable(shown_block(text)))
 
-        async with told_ready("at work for the fleet"):
+        async with notify_ready("at work for the fleet"):
             return await WorkerHost(invocation.settings, invocation.state_dir, say).run()
 
     end = asyncio.run(serve())

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 
 class BrowserTier:
-    """Made in steps: its specs belong to the catalog, which the rest of a gateway is made from, and what works with
-    browsers is made when somebody does."""
+    """The browser tools of a gateway, built in two steps.
+
+    The catalog needs their specs before the rest of the gateway exists. The services are built at their first use.
+    """
 
     def __init__(self, settings: Settings, state: StateDir, file_specs: Callable[[str], ToolSpec]) -> None:
         self._settings = settings
@@ -102,7 +104,7 @@ class BrowserTier:
         return BrowserOperatorService(self.supervisor)
 
     def policy_changed(self) -> None:
-        """Sessions that a new policy does not allow any more end; where none was ever opened there are none."""
+        """End the sessions that a new policy does not allow any more."""
         if "supervisor" in self.__dict__:
             self.supervisor.policy_changed()
 

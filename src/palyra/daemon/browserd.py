@@ -1,6 +1,6 @@
 """The browser daemon's page for those who look after it: health and metrics over HTTP, on loopback only.
 
-It tells counts and nothing of any session: whoever may know more asks over the socket.
+It shows counts and nothing about a session. Clients with more rights use the socket.
 """
 
 import asyncio
@@ -91,14 +91,14 @@ def health_app(health: Callable[[], HealthView], metrics: BrowserMetrics) -> Sta
         rows = "".join(f"<dt>{name}</dt><dd>{escape(str(value))}</dd>" for name, value in shown)
         return HTMLResponse(_PAGE.format(status=escape(now.status), rows=rows), headers=_HEADERS)
 
-    async def told(_request: Request) -> Response:
+    async def healthz(_request: Request) -> Response:
         return Response(msgspec.json.encode(health()), media_type="application/json", headers=_HEADERS)
 
     async def counted(_request: Request) -> Response:
         return Response(metrics.render(), media_type=metrics.content_type, headers=_HEADERS)
 
     return Starlette(
-        routes=[Route("/", page), Route("/healthz", told), Route("/metrics", counted)],
+        routes=[Route("/", page), Route("/healthz", healthz), Route("/metrics", counted)],
         # A page elsewhere that a name of its own leads here must not read it.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])],
     )
@@ -147,8 +147,10 @@ class ReadyBrowsers:
 
 
 class BrowserStarts:
-    """As many at once as there are processors: more would only make all of them late. One that dies on the way is
-    tried once more: on a machine that is very busy, one in some hundreds does."""
+    """Starts of browsers, at most one per processor at a time: more would only delay all of them.
+
+    A browser that dies while it starts is tried once more. On a very busy machine one in some hundreds does.
+    """
 
     def __init__(self, launcher: ChromiumLauncher) -> None:
         self._launcher = launcher
@@ -166,7 +168,7 @@ class BrowserStarts:
         return process
 
 
-class BrowserdParts:
+class BrowserdServices:
     """``running`` makes everything and ends it in order. The rest is there while it runs."""
 
     def __init__(
@@ -262,7 +264,7 @@ class BrowserdParts:
 
 
 def _collect(notes: ProcessNotes, folders: SessionFolders) -> None:
-    """What a daemon that was killed left behind."""
+    """Remove what a killed daemon left behind."""
     left = notes.collect()
     removed = folders.collect()
     if left.notes or removed:
@@ -271,7 +273,7 @@ def _collect(notes: ProcessNotes, folders: SessionFolders) -> None:
         log.error("browsers of an earlier daemon do not end: %s", ", ".join(map(str, left.unending)))
 
 
-# Runs the browser daemon until it is told to stop.
+# Runs the browser daemon until a signal stops it.
 
 ADDRESS_FILE: Final = "browser/daemon.json"
 _HOST: Final = "127.0.0.1"
@@ -287,8 +289,10 @@ Announce = Callable[[dict[str, Any]], None]
 
 
 async def serve_browser(settings: Settings, state: StateDir, announce: Announce, *, until_input_ends: bool) -> None:
-    """SIGTERM and SIGINT end it in order: no new calls, sessions closed and their profiles saved, browsers ended.
-    ``until_input_ends``: also when whoever started it is gone."""
+    """Serve until SIGTERM or SIGINT, then close the sessions, save their profiles and end the browsers.
+
+    ``until_input_ends`` also ends it with the process that started it.
+    """
     state.path(LOCK_FILE).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         lock = HeldLock.take(state.path(LOCK_FILE))
@@ -297,15 +301,15 @@ async def serve_browser(settings: Settings, state: StateDir, announce: Announce,
     try:
         async with AsyncExitStack() as stack:
             stop = _stop_signals(stack, until_input_ends=until_input_ends)
-            parts = BrowserdParts(settings, state)
+            parts = BrowserdServices(settings, state)
             listener = bind(_HOST, settings.browser.health_port)
             stack.callback(listener.close)
             await stack.enter_async_context(parts.running())
             url = await stack.enter_async_context(_http(parts, listener))
-            told = {"health": url, "socket": str(state.path(SOCKET_FOLDER)), "pid": os.getpid()}
-            state.write_atomic(ADDRESS_FILE, json.dumps(told).encode())
+            address = {"health": url, "socket": str(state.path(SOCKET_FOLDER)), "pid": os.getpid()}
+            state.write_atomic(ADDRESS_FILE, json.dumps(address).encode())
             stack.callback(state.path(ADDRESS_FILE).unlink, missing_ok=True)
-            announce(told)
+            announce(address)
             await stop.wait()
     finally:
         lock.release(remove=False)
@@ -329,7 +333,7 @@ def _stop_signals(stack: AsyncExitStack, *, until_input_ends: bool) -> asyncio.E
 
 
 @asynccontextmanager
-async def _http(parts: BrowserdParts, listener: socket.socket) -> Any:
+async def _http(parts: BrowserdServices, listener: socket.socket) -> Any:
     server = ServerWithoutSignals(
         uvicorn.Config(
             health_app(parts.health, parts.metrics),

@@ -35,7 +35,7 @@ class LocalBrowser:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Started beside the daemon, which does not wait for it; ended after it."""
+        """Run the browser daemon beside this one, which does not wait for its start."""
         keeping = asyncio.create_task(self._keep(), name="the browser daemon is kept running")
         try:
             yield
@@ -63,18 +63,23 @@ class LocalBrowser:
         self._say("the browser daemon does not stay up: browser tools are not available")
 
     async def _while_another_runs(self) -> None:
-        """That of a daemon that was killed is there for a moment longer, and no other comes after it. Nothing tells
-        when somebody else's lock is let go of: it is looked for."""
-        told = False
+        """Wait until no other browser daemon holds the lock.
+
+        The browser daemon of a killed daemon lives for a moment longer. Nothing notifies when the lock of another
+        process is released, so it is polled.
+        """
+        announced = False
         while _runs_already(self._state):
-            if not told:
+            if not announced:
                 self._say("a browser daemon runs in this state directory already; it is used as long as it runs")
-                told = True
+                announced = True
             await asyncio.sleep(RESTART_SECONDS)
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
-        """Not through the event loop: it forks, and a fork beside gRPC's threads may stop for good before its program.
-        It sees by the end of its input that this process is gone, however that ended."""
+        """Start the program without the event loop.
+
+        The loop forks, and a fork beside gRPC's threads may hang before its program starts.
+        """
         words = [sys.executable, "-m", _MODULE, "--state-dir", str(self._state.root), "--until-input-ends"]
         if self._config is not None:
             words += ["--config", str(self._config)]

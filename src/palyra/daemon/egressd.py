@@ -18,7 +18,7 @@ from pathlib import Path
 
 from palyra.config.load import locate
 from palyra.config.state_dir import StateDir
-from palyra.daemon.service_manager import told_ready
+from palyra.daemon.service_manager import notify_ready
 from palyra.devicelink.pairing.code import ServerAddress, parse_code
 from palyra.errors import PalyraError, exit_code_of
 from palyra.fleet.egress.leases import BadEgressPolicy
@@ -72,7 +72,7 @@ def _run(options: argparse.Namespace) -> None:
     )
 
     async def serve() -> None:
-        async with told_ready(f"doors at {host_options.socket}"):
+        async with notify_ready(f"listeners at {host_options.socket}"):
             await EgressHost(state_dir, _say).run(host_options)
 
     asyncio.run(serve())

@@ -36,7 +36,7 @@ class _LeavesNothing:
 def embedded_app(
     settings: Settings, state: StateDir, policy_dir: Path, settings_file: Path | None = None
 ) -> Iterator[tuple[ASGIApp, Secret]]:
-    """The same API without a daemon, for one command line: its calls come through the channel ``cli``."""
+    """Build the same API without a daemon, for one command line. Its calls come through the channel ``cli``."""
     gateway = Gateway(settings, state, policy_dir, channel="cli", settings_file=settings_file)
     try:
         gateway.release_abandoned()

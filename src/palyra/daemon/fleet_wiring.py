@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.config.state_dir import StateDir
-from palyra.daemon.node_wiring import NodeParts
+from palyra.daemon.node_wiring import NodeServices
 from palyra.errors import PalyraError, Unavailable
 from palyra.fleet.domain import commands
 from palyra.fleet.domain.commands import FleetDecision
@@ -115,7 +115,7 @@ class FleetServices:
             raise WorkersNeedDaemon("no daemon runs that workers could be connected to")
         return self._leases
 
-    def join(self, nodes: NodeParts, metrics: Watches) -> None:
+    def join(self, nodes: NodeServices, metrics: Watches) -> None:
         """Add the fleet's services to the listener for devices, behind its gate."""
         metrics.watch(names.WORKERS, "Workers connected now.", lambda: len(self.sessions))
         metrics.watch(names.LEASES_OPEN, "Calls that workers hold now.", self.ledger.open_leases)

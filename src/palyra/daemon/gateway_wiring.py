@@ -12,7 +12,7 @@ from palyra.clock import SystemClock
 from palyra.config.state_dir import InstanceRegistry, StateDir
 from palyra.daemon.browser_wiring import BrowserTier
 from palyra.daemon.pipeline_wiring import SCHEMA, directory_of, tool_call_config
-from palyra.daemon.services import ACTOR, GatewayParts
+from palyra.daemon.services import ACTOR, GatewayServices
 from palyra.daemon.settings import Settings
 from palyra.executors import builtin
 from palyra.executors.browser.spec import BROWSER_EXECUTOR
@@ -45,7 +45,7 @@ DATABASE: Final = "palyra.db"
 SIGNING_KEY: Final = "signing.key"
 
 
-class Gateway(GatewayParts):
+class Gateway(GatewayServices):
     """One running pipeline on one state directory, with or without a listener in front of it."""
 
     def __init__(
@@ -167,7 +167,7 @@ class Gateway(GatewayParts):
         )
 
     def release_abandoned(self) -> int:
-        """Ends what dead processes left running on this state directory. Returns how many calls that were."""
+        """End the calls that dead processes left running on this state directory. Return how many."""
         live = InstanceRegistry(self.state.path("instances")).live() | {self.instance}
         released = self.store.transact_blocking(lambda tx: settle.release_abandoned(tx, live, actor=ACTOR))
         return len(released)
@@ -190,12 +190,12 @@ class Gateway(GatewayParts):
 async def running_gateway(
     settings: Settings, state: StateDir, policy_dir: Path, settings_file: Path | None = None
 ) -> AsyncIterator[Gateway]:
-    """A gateway with everything that runs beside the calls: recovery, policy watching, expiry; and an orderly end."""
+    """Run a gateway with all that belongs to it: recovery, policy watching, expiry, and an orderly end."""
     from palyra.pipeline.approve import expire_approvals
 
     gateway = Gateway(settings, state, policy_dir, channel="api", settings_file=settings_file)
     try:
-        gateway.make_all()
+        gateway.build_all()
         released = gateway.release_abandoned()
         await gateway.store.transact(
             lambda tx: tx.append(

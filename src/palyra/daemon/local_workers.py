@@ -45,7 +45,7 @@ _PROXY: Final = "palyra.daemon.egressd"
 
 class NotJoined(Failed):
     code = "local_workers.not_joined"
-    hint = "the child's own words are in the daemon's log; remove its folder in local-workers to begin anew"
+    hint = "the child's own words are in the daemon's log; remove its folder in local-workers to begin again"
 
 
 class LocalWorkers:
@@ -58,7 +58,7 @@ class LocalWorkers:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Started beside the daemon, which does not wait for them; ended before it."""
+        """Run the workers beside the daemon, which does not wait for them. They end before it."""
         # The path of a socket is short; that of a state directory need not be.
         sockets = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="palyra-"))
         starting = [asyncio.create_task(self._start(number, sockets)) for number in range(1, self._count + 1)]
@@ -130,7 +130,7 @@ class LocalWorkers:
 
 
 def _log_file(home: StateDir, module: str) -> Path:
-    """What the newest life of a child says."""
+    """Return the last lines that the newest process of a child wrote."""
     return home.path(f"{module.rpartition('.')[2]}.log")
 
 
@@ -175,5 +175,5 @@ def _is_paired_proxy(home: StateDir) -> bool:
 
 
 def _policy(hosts: tuple[str, ...]) -> bytes:
-    """The most that leases may reach from here is what the daemon's own programs may."""
+    """Return the hosts that leases may reach at most: those that the daemon's own programs may."""
     return b"allowed_hosts = " + msgspec.json.encode(list(hosts)) + b"\n"

@@ -1,5 +1,4 @@
-"""The Model Context Protocol as this daemon has it: its door for agents, made when the first one comes, and the servers
-behind it."""
+"""The wiring of the Model Context Protocol: the server for agents, and the upstream servers."""
 
 import asyncio
 import logging
@@ -37,7 +36,7 @@ class McpDisabled(Unavailable):
     hint = "the setting mcp.enabled is false"
 
 
-class McpParts:
+class McpServices:
     def __init__(
         self,
         settings: Settings,
@@ -66,16 +65,16 @@ class McpParts:
             actor=actor,
         )
 
-    def door(self) -> "McpTransport":
+    def transport(self) -> "McpTransport":
         if not self._settings.enabled:
             raise McpDisabled("this daemon does not speak the Model Context Protocol")
         if not self._used:
             self._used = True
             self._state.path(USED_FILE).touch(mode=0o600)
-        return self._door
+        return self._transport
 
     @cached_property
-    def _door(self) -> "McpTransport":
+    def _transport(self) -> "McpTransport":
         from palyra.server.mcp.backend import McpBackend
         from palyra.server.mcp.transports import McpTransport
 
@@ -92,13 +91,13 @@ class McpParts:
             await asyncio.wait([leaving])
 
     async def _leave(self) -> None:
-        await self.door().wait_until_idle(LINGER_SECONDS)
+        await self.transport().wait_until_idle(LINGER_SECONDS)
         log.info("the last agent has left")
         os.kill(os.getpid(), signal.SIGTERM)
 
     @asynccontextmanager
     async def preparing(self) -> AsyncIterator[None]:
-        """Loads the protocol's library beside the daemon's work, where it was used before."""
+        """Load the library of the protocol beside the daemon's work, if agents used it before."""
         loading = asyncio.create_task(self.prepare(), name="mcp preparation")
         try:
             yield
@@ -110,16 +109,16 @@ class McpParts:
         if not self._settings.enabled or not self._state.path(USED_FILE).exists():
             return
         try:
-            await self._door.prepare()
+            await self._transport.prepare()
         except Exception:
-            # The daemon has more to offer; whoever comes through this door will hear of it.
+            # The daemon serves other clients too. The next agent gets the error.
             log.exception("the Model Context Protocol could not be prepared")
 
     def close_streams(self) -> None:
-        if "_door" in self.__dict__:
-            self._door.close_streams()
+        if "_transport" in self.__dict__:
+            self._transport.close_streams()
 
     async def close(self) -> None:
-        if "_door" in self.__dict__:
-            await self._door.close()
+        if "_transport" in self.__dict__:
+            await self._transport.close()
         await self.servers.close()

@@ -39,8 +39,10 @@ from palyra.version import VERSION
 
 
 class SandboxedCommands:
-    """Tier and limits are those of the device's own settings. Strict egress gives a command no network at all: a device
-    has no proxy that could serve allowed hosts."""
+    """Runs commands under the tier and limits of the device's own settings.
+
+    Strict egress gives a command no network at all: a device has no proxy that could serve allowed hosts.
+    """
 
     def __init__(self, settings: SandboxSettings, protected_names: tuple[str, ...], folder: Path) -> None:
         self._settings = settings
@@ -111,7 +113,7 @@ def open_folder(state_dir: StateDir) -> DeviceFolder:
 
 
 class NodeHost:
-    """One life of it. ``person`` is who is asked, notified and told."""
+    """Run the host once. ``person`` is the user of the device."""
 
     def __init__(self, settings: Settings, state_dir: StateDir, person: Person, *, name: str = "") -> None:
         self._settings = settings
@@ -148,7 +150,7 @@ class NodeHost:
 
     def _show_comparison(self, comparison_code: str, device_id: str) -> None:
         self._person.tell(
-            f"This device shows the code {comparison_code}. Whoever approves it at the daemon must see the same one:\n"
+            f"This device shows the code {comparison_code}. Approve it at the daemon only if it shows the same code:\n"
             f"  palyra pair list\n  palyra pair approve ...\nWaiting for the decision (device {device_id})."
         )
 
@@ -186,7 +188,7 @@ class NodeHost:
 
 
 def status_of(state_dir: StateDir) -> dict[str, Any]:
-    """What the device's folder tells, whether its host runs or not."""
+    """Return what the device's folder says, whether its host runs or not."""
     folder = open_folder(state_dir)
     record = folder.load()
     running = folder.is_locked()
@@ -215,7 +217,7 @@ def status_of(state_dir: StateDir) -> dict[str, Any]:
 
 
 async def leave(state_dir: StateDir, *, forget_only: bool) -> dict[str, Any]:
-    """Ends the pairing at the daemon, then here. ``forget_only`` asks no daemon: for one that is gone for good."""
+    """End the pairing at the daemon, then here. ``forget_only`` leaves out a daemon that is gone."""
     folder = open_folder(state_dir)
     if forget_only:
         # A host that runs would go on with the key it holds. A record that cannot be read can still be forgotten.
@@ -248,13 +250,13 @@ async def _end_pairing(record: DeviceRecord) -> None:
         finally:
             await link.close()
     raise DaemonUnreachable(
-        f"the daemon could not be told: {why}",
+        f"the daemon could not be notified: {why}",
         hint="try again, or `palyra node leave --forget` and have an operator revoke the device",
     )
 
 
 async def _first_of(work: Any, stopping: asyncio.Event) -> Any:
-    """What the work returns, or None where stopping came first."""
+    """Return the result of the work, or None if stopping came first."""
     doing = asyncio.ensure_future(work)
     stop = asyncio.ensure_future(stopping.wait())
     try:

@@ -1,8 +1,4 @@
-"""Pairing as the daemon has it: the service for people, the one for devices, and the listener between, joined here.
-
-The listener opens with the first code, or at once if a code or a request from before is still open. Without a daemon
-(one command line) there is nobody to listen: codes are not made then, but requests can be decided.
-"""
+"""The wiring of devices: pairing, the state of devices, and the listeners, which open when a device is expected."""
 
 import asyncio
 import hashlib
@@ -47,7 +43,7 @@ log = logging.getLogger("palyra.nodes")
 _EVERYWHERE = frozenset(("0.0.0.0", "::"))  # noqa: S104
 
 
-class PairingParts:
+class PairingServices:
     """``bind`` gives a listening socket; it is called once, when the listener opens."""
 
     def __init__(
@@ -98,7 +94,10 @@ class PairingParts:
         )
 
     async def run(self) -> None:
-        """Listens once that is wanted; where it cannot, whoever wanted it is told why. Ends only by being cancelled."""
+        """Listen once a pairing is expected. Ends only by being cancelled.
+
+        If listening fails, the waiting requests get the error.
+        """
         if not self._settings.enabled:
             return
         if self.is_needed():
@@ -160,13 +159,12 @@ def key_fingerprint(csr_der: bytes) -> str:
     return hashlib.sha256(accepted_key(csr_der)).hexdigest()
 
 
-# Devices as the settings want them: their state, the desks, and the listeners, which open when a device is wanted.
 #
 # Nothing of gRPC is imported and no port is opened before a pairing code is made, or a device is paired already.
 
 # A listener that could not be opened, or broke, is tried again after this long.
 RETRY_SECONDS: Final = 30.0
-# How often the authorities are compared with what devices were told.
+# How often the authorities are compared with those that devices know.
 NEWS_SECONDS: Final = 1.0
 _ANY_ADDRESS: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104
 
@@ -179,7 +177,7 @@ class NodeMetrics(Protocol):
     def node_request_ended(self, state: str) -> None: ...
 
 
-class NodeParts:
+class NodeServices:
     """``further`` services share the listener and the gate: each is given the gate and adds itself to the server."""
 
     def __init__(
@@ -208,7 +206,7 @@ class NodeParts:
         self._actor = actor
         self.registry = NodeRegistry()
         self.further: list[AddService] = []
-        # Told which device is no longer let in, and why, besides the nodes' own dispatcher.
+        # Notified of a device that may no longer connect, and why, after the dispatcher of nodes.
         self.on_ended: list[Callable[[DeviceId, str], None]] = []
         self._opening = asyncio.Lock()
         self._opened: OpenedNodes | None = None
@@ -218,7 +216,7 @@ class NodeParts:
         self._port = 0
 
     async def opened(self) -> "OpenedNodes":
-        """The state and the desks over it; made when first asked for."""
+        """Return the state and the services over it, built at the first use."""
         async with self._opening:
             if self._opened is None:
                 self._opened = await self._open()
@@ -243,7 +241,7 @@ class NodeParts:
         paired = PairedDevices(
             state=state, registry=self.registry, dispatcher=dispatcher, identities=self._identity, clock=self._clock
         )
-        parts = PairingParts(
+        parts = PairingServices(
             settings,
             state=state,
             identity=self._identity,
@@ -256,7 +254,7 @@ class NodeParts:
         return OpenedNodes(state, dispatcher, paired, parts)
 
     def devices(self) -> "OpenedNodes":
-        """What `node.invoke` works with: there only while a daemon runs."""
+        """Return what ``node.invoke`` works with. It exists only while a daemon runs."""
         if not self._settings.enabled:
             raise DevicesOff("devices are switched off")
         if not self._runs or self._opened is None:
@@ -293,7 +291,7 @@ class NodeParts:
                     task.cancel()
 
     def _bind_pairing(self) -> socket.socket:
-        """Who pairs will want to connect: both listeners open together."""
+        """Open both listeners: a device that pairs connects afterwards."""
         self._wanted.set()
         settings = self._settings
         listener = bind_first(settings.host, self._ports.candidates("pairing_port", settings.pairing_port))
@@ -339,8 +337,8 @@ class NodeParts:
         services: list[Callable[[Any], None]] = [partial(add_NodeServiceServicer_to_server, service)]
         services += [add(gate) for add in self.further]
         ended: asyncio.Queue[tuple[DeviceId, str]] = asyncio.Queue()
-        told = _telling(opened.dispatcher, ended)
-        listening = (told, service.ended, *self.on_ended)
+        notify = _build_notifier(opened.dispatcher, ended)
+        listening = (notify, service.ended, *self.on_ended)
         identity.on_ended += listening
         # A process starts with a thousand descriptors, and a fleet may have more workers than that.
         raise_descriptor_limit()
@@ -361,20 +359,20 @@ class NodeParts:
             await asyncio.shield(listener.stop(GOODBYE_SECONDS))
 
     async def _tell_news(self, identity: "IdentityManager", dispatcher: Dispatcher) -> None:
-        """Devices that are connected hear of new authorities; those that are not, when they register."""
-        told, signed = identity.ca_bundle_pem(), identity.ca_hash()
+        """Send new authorities to connected devices. The others get them when they register."""
+        sent, signed = identity.ca_bundle_pem(), identity.ca_hash()
         while True:
             await asyncio.sleep(NEWS_SECONDS)
             bundle, signs = identity.ca_bundle_pem(), identity.ca_hash()
-            if bundle != told:
+            if bundle != sent:
                 # One that only retired asks for no new certificates: those by the one that signs are in use already.
                 dispatcher.announce(bundle, renew_now=signs != signed)
-                told, signed = bundle, signs
+                sent, signed = bundle, signs
 
     async def _reconcile(
         self, identity: "IdentityManager", paired: PairedDevices, ended: "asyncio.Queue[tuple[DeviceId, str]]"
     ) -> None:
-        """A device that identity revoked is revoked in the record too, also after a crash between the two."""
+        """Revoke a device that identity revoked in the record too, even after a crash between the two."""
         revoked = {one.device_id for one in identity.devices() if one.state is DeviceState.REVOKED}
         for node in paired.nodes():
             if node.revoked_ms is None and node.id in revoked:
@@ -395,9 +393,9 @@ class NodeParts:
 
 
 class OpenedNodes:
-    """The state of devices and the desks over it; also what `node.invoke` sees of them."""
+    """The state of devices and the services over it, as ``node.invoke`` sees them."""
 
-    def __init__(self, state: NodeState, dispatcher: Dispatcher, paired: PairedDevices, parts: PairingParts) -> None:
+    def __init__(self, state: NodeState, dispatcher: Dispatcher, paired: PairedDevices, parts: PairingServices) -> None:
         self.state = state
         self.dispatcher = dispatcher
         self.node_service = paired
@@ -417,16 +415,18 @@ class OpenedNodes:
         return await self.dispatcher.invoke(call)
 
 
-def _telling(dispatcher: Dispatcher, ended: "asyncio.Queue[tuple[DeviceId, str]]") -> Callable[[DeviceId, str], None]:
-    def tell(device_id: DeviceId, code: str) -> None:
+def _build_notifier(
+    dispatcher: Dispatcher, ended: "asyncio.Queue[tuple[DeviceId, str]]"
+) -> Callable[[DeviceId, str], None]:
+    def notify(device_id: DeviceId, code: str) -> None:
         dispatcher.end_device(device_id, code)
         ended.put_nowait((device_id, code))
 
-    return tell
+    return notify
 
 
 def advertised_names(settings: NodeSettings) -> tuple[str, ...]:
-    """What the certificate of the listeners vouches for besides its fixed name."""
+    """Return the names that the certificate of the listeners contains besides its fixed one."""
     bound = () if settings.host in _ANY_ADDRESS else (settings.host,)
     return tuple(dict.fromkeys((*settings.advertise, *bound)))
 

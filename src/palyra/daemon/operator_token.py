@@ -16,7 +16,7 @@ DEFAULT_OPERATOR = "user:operator"
 
 
 def operator_token(store: Store, state: StateDir, settings: Settings) -> Secret:
-    """The token in the file if it still works, else a new one in its place."""
+    """Return the token in the file if it still works, else a new one in its place."""
     path = state.path(FILE)
     if path.exists():
         kept = Secret(path.read_text().strip())

@@ -1,4 +1,4 @@
-"""Serves a gateway over HTTP until it is told to stop."""
+"""The daemon: serves a gateway over HTTP until a signal stops it."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from palyra.daemon.console_wiring import build_console
 from palyra.daemon.gateway_wiring import Gateway, running_gateway
 from palyra.daemon.operator_token import operator_token
 from palyra.daemon.process_setup import return_large_blocks, settle_in
-from palyra.daemon.service_manager import told_ready
+from palyra.daemon.service_manager import notify_ready
 from palyra.daemon.settings import Settings
 from palyra.errors import InvalidInput, Unavailable
 from palyra.limits import GRACEFUL_STOP_SECONDS
@@ -59,8 +59,11 @@ async def serve(
     beside: Beside = nothing_beside,
     settings_file: Path | None = None,
 ) -> None:
-    """Runs the daemon in the foreground. SIGTERM and SIGINT end it in order: no new calls, running ones finish or are
-    cancelled, the journal is sealed. ``beside`` runs from when it answers until its calls have ended."""
+    """Run the daemon in the foreground.
+
+    SIGTERM and SIGINT end it in order: no new calls, running ones finish or are cancelled, the journal is sealed.
+    ``beside`` runs from the first answer until the calls have ended.
+    """
     return_large_blocks()
     lock = take_daemon_lock(state.path(LOCK_FILE))
     try:
@@ -111,7 +114,7 @@ async def _serve(
         state.write_atomic(ADDRESS_FILE, json.dumps({"url": url, "pid": os.getpid()}).encode())
         announce(url, token, gateway)
         settle_in()
-        async with beside(gateway), told_ready(f"listening on {url}") as manager:
+        async with beside(gateway), notify_ready(f"listening on {url}") as manager:
             await stop.wait()
             manager.stopping("running calls end")
             gateway.service.end_streams()

@@ -67,8 +67,10 @@ def tool_call_config(
 
 
 def _refuse_missing(root: Path) -> None:
-    """A folder that somebody named is theirs to make. Made here, one with a slip in its name would look like a project
-    that lost its files."""
+    """Refuse a missing workspace rather than make it.
+
+    A new folder for a misspelled name would look like a project that lost its files.
+    """
     if root.is_dir():
         return
     if root.exists():
@@ -83,8 +85,11 @@ def _refuse_missing(root: Path) -> None:
 def _refuse_own_places(
     root: Path, settings: Settings, state: StateDir, policy_dir: Path, settings_file: Path | None
 ) -> None:
-    """A workspace is its agents'. What Palyra itself goes by must be neither in it nor around it; but for the folder
-    that is meant for it in the state directory. A settings file that is not written yet could be written there."""
+    """Refuse a workspace that holds, or lies in, a place that Palyra itself depends on.
+
+    Agents write the workspace. Its own folder in the state directory is allowed. A settings file that does not exist
+    yet counts, because an agent could write it.
+    """
     files = [*([settings_file] if settings_file else []), *_named_files(settings)]
     folders = [state.root, policy_dir]
     for place in (each for own in (*folders, *files) for each in _on_the_way_to(own)):
@@ -97,7 +102,7 @@ def _refuse_own_places(
 
 
 def _named_files(settings: Settings) -> list[Path]:
-    """The files outside of the state directory that Palyra reads, trusts or runs, as somebody named them."""
+    """Return the files outside the state directory that the settings name and Palyra reads, trusts or runs."""
     vault, skills = settings.vault, settings.skills
     named = [vault.key_file, vault.passphrase_file, settings.egress.ca_file, settings.browser.engine]
     if skills.builder_enabled and skills.builder_command:
@@ -109,8 +114,7 @@ def _named_files(settings: Settings) -> list[Path]:
 
 
 def _on_the_way_to(path: Path) -> list[Path]:
-    """The place itself, and before it each link that leads there: whoever can put another in its stead decides what is
-    found."""
+    """Return the real path, preceded by each link on the way: replacing a link changes what is found."""
     links: list[Path] = []
     here, ahead = Path("/"), [*path.absolute().parts[1:]]
     while ahead and len(links) < _MOST_LINKS:
@@ -124,7 +128,7 @@ def _on_the_way_to(path: Path) -> list[Path]:
 
 
 def _real(path: Path) -> Path:
-    """As ``Path.resolve``, which does not come back from links that lead in a circle."""
+    """Resolve as ``Path.resolve`` does, without hanging on links that lead in a circle."""
     return Path(os.path.realpath(path))
 
 
@@ -132,7 +136,7 @@ def _names(path: Path) -> tuple[str, ...]:
     return path.parts[1:] if path.is_absolute() else path.parts
 
 
-# Every table of the daemon's database. Whoever opens it makes those that are missing, and loads nothing for it.
+# Every table of the daemon's database. Each process that opens it creates the missing ones.
 
 SCHEMA: Final = (
     *run_tables.SCHEMA,

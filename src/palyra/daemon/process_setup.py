@@ -1,6 +1,7 @@
-"""Modules and parts that are made at the start and stay: Python does not look through them for what nobody needs.
+"""Settings of the Python process: its garbage collector, its lock, and its memory.
 
-It would, again and again while they are made, which takes a sixth of a start, and ever after.
+Modules and services that stay are frozen. Otherwise the collector looks through them again and again, which takes a
+sixth of a start.
 """
 
 import ctypes
@@ -47,9 +48,9 @@ def settle_in() -> None:
     sys.setswitchinterval(TURN_SECONDS)
 
 
-# Large blocks go back to the system when they are let go.
+# Large blocks go back to the system when they are freed.
 #
-# glibc keeps blocks as large as the largest it has seen let go, in each of its arenas, and threads have arenas of
+# glibc keeps blocks as large as the largest that was freed, in each of its arenas, and threads have arenas of
 # their own. Stretching a pairing code takes 16 MiB and a vault's passphrase 128: each thread that did it once would
 # hold that much for as long as the daemon lives.
 

@@ -1,8 +1,4 @@
-"""What a daemon tells the service manager that started it: ready, stopping, still alive.
-
-The protocol is systemd's: datagrams of lines to the socket that ``NOTIFY_SOCKET`` names. It is small enough to be
-written by hand, and a daemon needs no library of the service manager's for it.
-"""
+"""Notifications of a daemon to the service manager that started it: ready, stopping, still alive."""
 
 import asyncio
 import os
@@ -22,7 +18,7 @@ _PINGS_PER_DEADLINE: Final = 2
 
 
 class ServiceManager:
-    """``address`` is empty where nobody asked to be told; then everything here does nothing."""
+    """Notifies the service manager. Without an ``address`` it does nothing."""
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
         self._address = address
@@ -30,7 +26,7 @@ class ServiceManager:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str] = os.environ) -> Self:
-        """Takes the variables out: what this process starts is not to speak in its name."""
+        """Read the variables and remove them, so that child processes cannot notify in its name."""
         address = environ.pop(SOCKET_VARIABLE, "")
         microseconds, pid = environ.pop(WATCHDOG_VARIABLE, ""), environ.pop(WATCHDOG_PID_VARIABLE, "")
         watched = microseconds.isdecimal() and int(microseconds) > 0 and pid in ("", str(os.getpid()))
@@ -48,7 +44,7 @@ class ServiceManager:
         self._tell("STOPPING=1", _status(status))
 
     async def keep_alive(self) -> None:
-        """Says so for as long as the event loop turns; ends only by being cancelled."""
+        """Notify that it is alive while the event loop runs. Ends only by being cancelled."""
         if self._watchdog_seconds is None:
             return
         while True:
@@ -56,7 +52,7 @@ class ServiceManager:
             await asyncio.sleep(self._watchdog_seconds / _PINGS_PER_DEADLINE)
 
     def _tell(self, *lines: str) -> None:
-        """A manager that does not listen is no reason to stop working."""
+        """Send the lines. A manager that does not listen is no reason to stop working."""
         if not self._address:
             return
         # A name that begins with @ is an abstract one, which the kernel spells with a zero byte.
@@ -75,16 +71,16 @@ def _status(text: str) -> str:
 
 
 @asynccontextmanager
-async def told_ready(status: str) -> AsyncIterator[ServiceManager]:
-    """Ready within, alive as long as it lasts, stopping at its end."""
-    async with told_alive() as manager:
+async def notify_ready(status: str) -> AsyncIterator[ServiceManager]:
+    """Notify ready at the beginning, alive meanwhile, and stopping at the end."""
+    async with notify_alive() as manager:
         manager.ready(status)
         yield manager
 
 
 @asynccontextmanager
-async def told_alive() -> AsyncIterator[ServiceManager]:
-    """For a daemon that says itself when it is ready."""
+async def notify_alive() -> AsyncIterator[ServiceManager]:
+    """Notify alive and stopping, for a daemon that notifies ready itself."""
     manager = ServiceManager.from_environment()
     alive = asyncio.create_task(manager.keep_alive(), name="watchdog")
     try:

@@ -1,7 +1,7 @@
-"""The parts of a gateway that are made when they are first used: a command imports and makes what it needs.
+"""The services of a gateway, each built at its first use, so that a command imports and builds only what it needs.
 
-A daemon makes all of them at its start (``make_all``): nobody's first call waits for one, and every error that a record
-may name is known.
+A daemon builds all of them at its start (``build_all``). No first call waits for one, and every error that a record may
+name is known.
 """
 
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ from palyra.version import VERSION
 
 if TYPE_CHECKING:
     from palyra.daemon.fleet_wiring import FleetServices
-    from palyra.daemon.mcp_wiring import McpParts
-    from palyra.daemon.node_wiring import NodeParts
+    from palyra.daemon.mcp_wiring import McpServices
+    from palyra.daemon.node_wiring import NodeServices
     from palyra.egress.metrics import EgressMetrics
     from palyra.executors.fetch.executor import FetchTool
     from palyra.executors.network.service import NetworkService
@@ -50,7 +50,7 @@ ACTOR: Final = "palyrad"
 SKILL_ARTIFACTS: Final = "skills/artifacts"
 
 
-class GatewayParts:
+class GatewayServices:
     settings: Settings
     state: StateDir
     policy_dir: Path
@@ -68,7 +68,7 @@ class GatewayParts:
     executors: DeferredExecutors
 
     def has(self, part: str) -> bool:
-        """Whether a part was made. What was not has nothing open."""
+        """Return whether a service was built. One that was not has nothing open."""
         return part in self.__dict__
 
     @cached_property
@@ -197,10 +197,10 @@ class GatewayParts:
         )
 
     @cached_property
-    def mcp(self) -> "McpParts":
-        from palyra.daemon.mcp_wiring import McpParts
+    def mcp(self) -> "McpServices":
+        from palyra.daemon.mcp_wiring import McpServices
 
-        return McpParts(
+        return McpServices(
             self.settings,
             self.state,
             lambda: self.service,
@@ -212,11 +212,11 @@ class GatewayParts:
         )
 
     @cached_property
-    def nodes(self) -> "NodeParts":
-        from palyra.daemon.node_wiring import NodeParts
+    def nodes(self) -> "NodeServices":
+        from palyra.daemon.node_wiring import NodeServices
         from palyra.executors.node.executor import DeviceCalls
 
-        return NodeParts(
+        return NodeServices(
             self.settings.nodes,
             store=self.store,
             state=self.state,
@@ -278,7 +278,7 @@ class GatewayParts:
             workers=lambda: self.workers,
             browser=lambda: self.browser.operator_service,
             channels=lambda: self.channels,
-            mcp=cache(lambda: self.mcp.door()),
+            mcp=cache(lambda: self.mcp.transport()),
             mcp_servers=lambda: self.mcp.servers,
             policy=self.policy,
             clock=self.clock,
@@ -309,14 +309,14 @@ class GatewayParts:
         }
 
     def missing(self) -> list[str]:
-        """What keeps this daemon from taking calls; nothing when it is ready."""
+        """Return the reasons why this daemon takes no calls; empty if it is ready."""
         return [f"journal: {self.store.degraded}"] if self.store.degraded else []
 
     def pending(self) -> int:
         return approval_tables.count_pending(self.store)
 
-    def make_all(self) -> None:
-        """All but the identities of devices, which are made when there is one."""
+    def build_all(self) -> None:
+        """Build all services but the identities of devices, which are made for the first device."""
         for name in self.executors:
             self.executors[name]
         for part in ("channels", "nodes", "service", "skills_in_use", "workers"):
@@ -324,7 +324,7 @@ class GatewayParts:
         self.browser.operator_service  # noqa: B018
 
     def policy_changed(self) -> None:
-        """What a new policy no longer allows is cut, not only refused from the next connection on."""
+        """Cut what a new policy no longer allows, and refuse it from the next connection on."""
         if self.has("egress"):
             self.egress.policy_changed()
         self.browser.policy_changed()

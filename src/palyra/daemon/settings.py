@@ -46,7 +46,13 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "agent:*",
         "user:*",
     )
-    channels: Annotated[Patterns, describe("Doors a call may come through.")] = ("cli", "api", "mcp", "console", "node")
+    channels: Annotated[Patterns, describe("Channels that a call may come through.")] = (
+        "cli",
+        "api",
+        "mcp",
+        "console",
+        "node",
+    )
     operators: Annotated[Patterns, describe("Principals that may decide approvals and act for others.")] = (
         "user:operator",
     )
@@ -90,7 +96,7 @@ T = TypeVar("T")
 
 
 def check_together(settings: Settings) -> None:
-    """Raises where values do not go together. The error's ``settings`` detail names the values involved."""
+    """Refuse values that contradict each other. The error's ``settings`` detail names the values involved."""
     _at_most(settings, "tools.timeout_ms", "tools.max_timeout_ms")
     _at_most(settings, "approvals.ttl_seconds", "approvals.max_ttl_seconds")
     _at_most(settings, "nodes.heartbeat_seconds", "nodes.heartbeat_timeout_seconds")

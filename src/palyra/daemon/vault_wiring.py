@@ -39,8 +39,11 @@ def make_identity(
     actor: str,
     server_names: Sequence[str] = (),
 ) -> IdentityManager:
-    """Nothing is read, made or asked before it is first used. ``source`` is the setting ``vault.key_source``: an
-    authority's key is sealed under a key of its own, kept in the same kind of place as the vault's."""
+    """Build the identity manager, which reads, makes and asks nothing before its first use.
+
+    ``source`` is the setting ``vault.key_source``. An authority's key is sealed under a key of its own, in the same
+    kind of place as the vault's.
+    """
     return IdentityManager(
         store=store,
         clock=clock,
@@ -64,7 +67,7 @@ def make_identity(
 def key_sources(
     settings: VaultSettings, *, state: StateDir, config_dir: Path, at_terminal: bool
 ) -> Mapping[str, KeySource]:
-    """The places that key-encryption keys may be in: the vault's, and those of others who seal what they store."""
+    """Return the places of key-encryption keys: those of the vault, and of others that seal what they store."""
     key_file = Path(settings.key_file).expanduser() if settings.key_file else config_dir / VAULT_KEY_FILE_NAME
     sources: tuple[KeySource, ...] = (
         KeyFile(key_file, state.root),

@@ -1,4 +1,4 @@
-"""palyra-workerd, joined: its folder, its executors, its way out, and the daemon it belongs to."""
+"""The wiring of ``palyra-workerd``: its folder, its executors, its egress, and the daemon it belongs to."""
 
 import asyncio
 import platform
@@ -40,7 +40,7 @@ def open_folder(state_dir: StateDir) -> PairingFolder:
 
 
 class WorkerHost:
-    """One life of it. ``say`` tells whoever watches."""
+    """Run the worker once. ``say`` prints a line for the person who watches."""
 
     def __init__(self, settings: Settings, state_dir: StateDir, say: Callable[[str], None], *, name: str = "") -> None:
         self._settings = settings
@@ -68,7 +68,7 @@ class WorkerHost:
             self._folder.unlock()
 
     async def run(self, egress: EgressOfLease | None = None) -> End:
-        """Serves until SIGTERM or SIGINT, or until the daemon does not know this worker any more."""
+        """Serve until SIGTERM or SIGINT, or until the daemon no longer knows this worker."""
         proxy = None if egress is not None else self._proxy()
         try:
             return await self._serve(egress or proxy)
@@ -128,7 +128,7 @@ class WorkerHost:
 
     def _show_comparison(self, comparison_code: str, device_id: str) -> None:
         self._say(
-            f"This worker shows the code {comparison_code}. Whoever approves it at the daemon must see the same one:\n"
+            f"This worker shows the code {comparison_code}. Approve it at the daemon only if it shows the same code:\n"
             f"  palyra pair list\n  palyra pair approve ...\nWaiting for the decision (worker {device_id})."
         )
 
@@ -146,7 +146,7 @@ class _Observer:
 
 
 def status_of(state_dir: StateDir) -> dict[str, Any]:
-    """What the worker's folder tells, whether it runs or not."""
+    """Return what the worker's folder says, whether it runs or not."""
     folder = open_folder(state_dir)
     record = folder.load()
     running = folder.is_locked()
@@ -206,7 +206,7 @@ async def _tell_daemon(identity: HeldIdentity) -> None:
         finally:
             await link.close()
     raise DaemonUnreachable(
-        f"the daemon could not be told: {why}",
+        f"the daemon could not be notified: {why}",
         hint="try again, or `palyra-workerd leave --forget` and have an operator remove the worker",
     )
 

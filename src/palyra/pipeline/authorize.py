@@ -1,4 +1,4 @@
-"""The second question about a tool that uses a device: ``node.invoke``, asked in addition to ``tool.execute``."""
+"""Authorize: puts every question about one call to policy, and compiles the decision to a plan."""
 
 from typing import Any, Final
 
@@ -42,7 +42,10 @@ NODE_INVOKE: Final = "node.invoke"
 
 
 def build_device_request(config: ToolCallConfig, context: ToolRequestContext, device: DeviceOfCall) -> PolicyRequest:
-    """``device`` in the context is the device that asks, where one does; the resource is the one that is asked."""
+    """Build the question ``node.invoke``, asked in addition to ``tool.execute``.
+
+    The device in the context is the one that asks, if a device does. The resource is the one that is asked.
+    """
     directory = config.directory
     channel = directory.channel(context.channel)
     asked: dict[str, Any] = {
@@ -64,8 +67,6 @@ def build_device_request(config: ToolCallConfig, context: ToolRequestContext, de
         entities=tuple(entities),
     )
 
-
-# The second question about a skill's tool: ``skill.execute``, asked in addition to ``tool.execute``.
 
 SKILL_EXECUTE: Final = "skill.execute"
 _FROM_MILD_TO_STRICT: Final = (Outcome.ALLOW, Outcome.NEEDS_APPROVAL, Outcome.DENY)
@@ -98,7 +99,7 @@ def build_skill_request(
 
 
 def combine_decisions(first: Decision, second: Decision) -> Decision:
-    """Both have to allow: the stricter outcome speaks, and what either obliges to holds."""
+    """Combine two decisions. The stricter outcome counts, and the obligations of both hold."""
     if first.outcome is second.outcome:
         stricter = first
         policies, reasons = first.policies + second.policies, first.reasons + second.reasons
@@ -115,8 +116,6 @@ def combine_decisions(first: Decision, second: Decision) -> Decision:
     )
 
 
-# Every question that is put to policy about one call, and what the answers come to together.
-
 WORKER_LEASE: Final = "worker.lease"
 # Policy is asked before a worker is chosen, so it is asked about the fleet.
 FLEET: Final = Entity(uid=EntityRef("Worker", "fleet"), attrs={"status": "available"})
@@ -124,7 +123,7 @@ Answered = tuple[tuple[Decision, PolicyRequest], ...]
 
 
 def build_worker_request(config: ToolCallConfig, context: ToolRequestContext, tool: Entity) -> PolicyRequest:
-    """Asked in addition for a call that is to run on a worker."""
+    """Build the question ``worker.lease``, asked in addition for a call that is to run on a worker."""
     directory = config.directory
     channel = directory.channel(context.channel)
     asked: dict[str, Any] = {APPROVED: False, "channel": channel.uid, RUN: context.run, "tool": tool.uid}
@@ -158,8 +157,11 @@ def decide_call(
     *,
     on_worker: bool,
 ) -> tuple[Decision, Answered, bool]:
-    """The decision, each question with its own answer, and whether the call runs on a worker: because its caller
-    wishes it, or because policy demands it. Raises when it would act in a browser session that is not there."""
+    """Return the decision, each question with its answer, and whether the call runs on a worker.
+
+    It runs on a worker if its caller wishes it or policy demands it. Raises if it would act in a browser session that
+    does not exist.
+    """
     browser = BrowserOfCall() if spec.browser is None else spec.browser(_asker(config, context, spec), arguments.value)
     question = build_policy_request(config, context, spec, arguments, touches, browser.session)
     decision = decide_tool_call(policy, question)
@@ -181,9 +183,6 @@ def decide_call(
     if on_worker:
         ask(build_worker_request(config, context, question.resource))
     return decision, tuple(decided), on_worker
-
-
-# From a call as a door hands it in to what was asked for: in whose frame, what policy says, and under which plan.
 
 
 class AuthorizedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,7 +252,7 @@ class Authorizer:
                     decision,
                     call_id=record.call_id,
                     run_id=record.run_id,
-                    asked_timeout_ms=request.timeout_ms,
+                    requested_timeout_ms=request.timeout_ms,
                     on_worker=on_worker,
                     principal=record.principal,
                     channel=record.channel,

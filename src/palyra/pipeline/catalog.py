@@ -1,4 +1,4 @@
-"""The tools there are, with their schemas compiled once."""
+"""The catalog of tools, with their schemas compiled once."""
 
 from collections.abc import Iterable
 
@@ -44,8 +44,10 @@ class Catalog:
         self._entries = self._fixed
 
     def replace_group(self, group: str, specs: Iterable[ToolSpec]) -> None:
-        """Puts these tools in the place of the group's former ones, all at once. A spec that is the same object keeps
-        its compiled schemas."""
+        """Replace the group's former tools, all at once.
+
+        A spec that is the same object keeps its compiled schemas.
+        """
         before = self._groups.get(group, {})
         entries = _entries(specs)
         for name, entry in entries.items():
@@ -57,7 +59,7 @@ class Catalog:
             if taken := sorted(together.keys() & one.keys()):
                 raise ValueError(f"two tools are named {taken[0]}")
             together |= one
-        # One assignment: whoever looks up meanwhile sees the old catalog or the new one.
+        # One assignment: a concurrent lookup sees the old catalog or the new one.
         self._groups, self._entries = groups, together
 
     def __contains__(self, name: object) -> bool:

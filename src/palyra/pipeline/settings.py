@@ -34,7 +34,7 @@ class ToolsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_concurrent_calls: Annotated[
         int,
         Meta(ge=1, le=limits.MAX_CONCURRENT_CALLS),
-        describe("Calls worked on at once; the next one is told to come back."),
+        describe("Calls in progress at once; the next one is refused."),
     ] = limits.MAX_CONCURRENT_CALLS
 
 

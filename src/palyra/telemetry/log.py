@@ -62,7 +62,7 @@ class LineFormatter(logging.Formatter):
 
 
 class TextLines(LineFormatter):
-    """What happened, after time, level and place; the ids of its call at the end."""
+    """Lines for people: time, level and place, the message, and the ids of its call at the end."""
 
     def format(self, record: logging.LogRecord) -> str:
         call = current_call.get()
@@ -99,7 +99,7 @@ class JsonLines(LineFormatter):
 
 
 def data_of(record: logging.LogRecord) -> dict[str, Any]:
-    """What a caller of the log gave with ``extra={"data": {...}}``."""
+    """Return what the caller of the log passed as ``extra={"data": {...}}``."""
     data = getattr(record, "data", None)
     return data if isinstance(data, dict) else {}
 
@@ -168,7 +168,7 @@ class LogWriter(logging.Handler):
             self._put(line)
 
     def say(self, text: str) -> None:
-        """A line for people, as it is."""
+        """Format a line for people."""
         self._put(f"{text}\n".encode("utf-8", "backslashreplace"))
 
     def _put(self, line: bytes) -> None:
@@ -189,7 +189,7 @@ class LogWriter(logging.Handler):
 
     def _keep(self, line: bytes) -> None:
         if self._left_out or self._kept_bytes + len(line) > MAX_KEPT_BYTES:
-            # And the next too, until that is told: what is missing is missing in one place.
+            # Drop the next lines too, until the gap is logged: all missing lines are missing in one place.
             self._left_out += 1
             return
         self._kept.append(line)
@@ -217,7 +217,7 @@ class LogWriter(logging.Handler):
             return None
 
     def close(self) -> None:
-        """A thread that still waits for a reader afterwards ends with the process."""
+        """Close the stream. A thread that still waits for a reader afterwards ends with the process."""
         with self._changed:
             if self._changed.wait_for(lambda: self._thread is None, CLOSE_SECONDS):
                 self._at_once = len
@@ -226,7 +226,7 @@ class LogWriter(logging.Handler):
 
 
 def _without_waiting(descriptor: int, opened: contextlib.ExitStack) -> Callable[[bytes], int]:
-    """Writes as much as there is room for; raises BlockingIOError where there is none."""
+    """Return a function that writes what fits now, or raises BlockingIOError."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return partial(os.write, descriptor)
@@ -247,7 +247,7 @@ def _leave_to_thread(line: bytes) -> int:
 
 
 def _write_all(descriptor: int, line: bytes) -> None:
-    """Waits for as long as it takes, also where another program made the descriptor one that does not."""
+    """Write all, even if another program made the descriptor non-blocking."""
     writable = select.poll()
     writable.register(descriptor, select.POLLOUT)
     while line:
@@ -313,8 +313,10 @@ def _handler() -> logging.Handler:
 
 
 def log_settings_of(environ: Mapping[str, str] = os.environ) -> LogSettings:
-    """For a program without a settings file: the same variables that override the file elsewhere. What is not one of
-    the choices counts as not given: a log is no reason not to start."""
+    """Read the settings from the environment, for a program without a settings file.
+
+    An invalid value counts as not given: a log is no reason not to start.
+    """
     given = {
         field.name: environ.get(f"PALYRA_LOG__{field.name.upper()}", "").lower()
         for field in msgspec.structs.fields(LogSettings)

@@ -16,10 +16,10 @@ def test_it_is_up_when_it_says_so_alone_and_ends_with_its_input(tmp_path: Path) 
     words = [*WORDS, "--state-dir", str(tmp_path / "state"), "--until-input-ends"]
     daemon = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert daemon.stdin is not None and daemon.stdout is not None
-    told = json.loads(daemon.stdout.readline())["data"]
-    assert told["pid"] == daemon.pid and (tmp_path / "state" / SOCKET_FOLDER / SOCKET_NAME).is_socket()
-    assert json.loads((tmp_path / "state" / "browser" / "daemon.json").read_text()) == told
-    with urllib.request.urlopen(told["health"] + "/healthz", timeout=30) as answer:
+    address = json.loads(daemon.stdout.readline())["data"]
+    assert address["pid"] == daemon.pid and (tmp_path / "state" / SOCKET_FOLDER / SOCKET_NAME).is_socket()
+    assert json.loads((tmp_path / "state" / "browser" / "daemon.json").read_text()) == address
+    with urllib.request.urlopen(address["health"] + "/healthz", timeout=30) as answer:
         assert json.loads(answer.read())["status"] == "ok"
     second = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
     assert second.returncode == 6 and json.loads(second.stdout)["error"]["code"] == "browser.already_running"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import Place
-from palyra.daemon.service_manager import ServiceManager, told_ready
+from palyra.daemon.service_manager import ServiceManager, notify_ready
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
         yield bound
 
 
-def heard(listener: socket.socket) -> list[str]:
+def received(listener: socket.socket) -> list[str]:
     return listener.recv(4096).decode().split("\n")
 
 
@@ -33,15 +33,15 @@ async def test_ready_alive_and_stopping_are_told_in_their_order(
     monkeypatch.setenv("NOTIFY_SOCKET", listener.getsockname())
     monkeypatch.setenv("WATCHDOG_USEC", "20000")
     monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
-    async with told_ready("listening\non 127.0.0.1") as manager:
+    async with notify_ready("listening\non 127.0.0.1") as manager:
         assert {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}.isdisjoint(os.environ)
-        assert heard(listener) == ["READY=1", "STATUS=listening on 127.0.0.1"]
+        assert received(listener) == ["READY=1", "STATUS=listening on 127.0.0.1"]
         for _ in range(3):
-            assert await asyncio.to_thread(heard, listener) == ["WATCHDOG=1"]
+            assert await asyncio.to_thread(received, listener) == ["WATCHDOG=1"]
         manager.status("half way")
-    said = [heard(listener)]
+    said = [received(listener)]
     while said[-1][0] != "STOPPING=1":
-        said.append(heard(listener))
+        said.append(received(listener))
     assert ["STATUS=half way"] in said
 
 
@@ -55,7 +55,7 @@ async def test_a_name_without_a_file_and_a_watchdog_for_somebody_else() -> None:
         assert environ == {}
         await manager.keep_alive()
         manager.stopping()
-        assert heard(bound) == ["STOPPING=1", "STATUS=stopping"]
+        assert received(bound) == ["STOPPING=1", "STATUS=stopping"]
 
 
 @pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": "relative"}, {"NOTIFY_SOCKET": "/nowhere/at/all"}])
@@ -75,9 +75,9 @@ def test_a_daemon_tells_when_it_listens_and_when_it_stops(listener: socket.socke
         stderr=subprocess.PIPE,
     )
     listener.settimeout(60)
-    ready, status = heard(listener)
+    ready, status = received(listener)
     assert ready == "READY=1" and status.startswith("STATUS=listening on http://127.0.0.1:")
-    assert heard(listener) == ["WATCHDOG=1"]
+    assert received(listener) == ["WATCHDOG=1"]
     daemon.send_signal(signal.SIGTERM)
-    assert heard(listener) == ["STOPPING=1", "STATUS=running calls end"]
+    assert received(listener) == ["STOPPING=1", "STATUS=running calls end"]
     assert daemon.communicate(timeout=60)[1] == b"" and daemon.returncode == 0

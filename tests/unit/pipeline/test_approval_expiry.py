@@ -44,9 +44,9 @@ async def test_an_answer_that_is_good_for_less_than_all_others_ends_first(tmp_pa
 
 async def test_whoever_waits_is_told_that_the_time_is_over(tmp_path: Path) -> None:
     async with open_harness(tmp_path, {"approvals": {"ttl_seconds": 1}}) as harness, asyncio.timeout(60):
-        told = await harness.call("fs.write", WRITE, wait_ms=60_000)
-        assert told.state is CallState.DENIED and told.error is not None
-        assert "expired" in str(told.error["message"])
+        record = await harness.call("fs.write", WRITE, wait_ms=60_000)
+        assert record.state is CallState.DENIED and record.error is not None
+        assert "expired" in str(record.error["message"])
 
 
 async def test_a_full_disk_is_a_line_in_the_log_and_no_end(

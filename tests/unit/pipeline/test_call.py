@@ -45,7 +45,7 @@ def allowed(**obligations: Any) -> Decision:
     )
 
 
-def planned(decision: Decision, asked_timeout_ms: int | None = None, **spec: Any) -> ExecutionPlan:
+def planned(decision: Decision, requested_timeout_ms: int | None = None, **spec: Any) -> ExecutionPlan:
     return compile_plan(
         CONFIG,
         msgspec.structs.replace(ECHO, **spec),
@@ -53,7 +53,7 @@ def planned(decision: Decision, asked_timeout_ms: int | None = None, **spec: Any
         decision,
         call_id="c",
         run_id="r",
-        asked_timeout_ms=asked_timeout_ms,
+        requested_timeout_ms=requested_timeout_ms,
     )
 
 

@@ -29,8 +29,8 @@ def test_bytes_are_told_in_larger_units_and_nothing_else_is_touched(layer: str, 
 
 
 def test_a_size_says_whether_it_is_all() -> None:
-    told = {count: (format_size(count), is_exact(count)) for count in (0, 1023, 1024, 1536, 65536, 70000, 5 * 1024**4)}
-    assert told == {
+    shown = {count: (format_size(count), is_exact(count)) for count in (0, 1023, 1024, 1536, 65536, 70000, 5 * 1024**4)}
+    assert shown == {
         0: ("0 B", True),
         1023: ("1023 B", True),
         1024: ("1 KiB", True),

@@ -14,7 +14,7 @@ from palyra.pipeline.store import run_tables
 from palyra.store.sqlite.store import SqliteStore
 
 RUN = RunId("01ARZ3NDEKTSV4RRFFQ69G5FAV")
-ASKED = {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 1_000}
+REQUESTED = {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 1_000}
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_run_has_an_account_of_every_kind_and_its_opening_is_on_record(store: 
 
 def test_reserve_then_settle_books_what_was_used_and_gives_the_rest_back(store: SqliteStore) -> None:
     open_run(store, calls=2, wall_ms=1_500)
-    granted = store.transact_blocking(lambda tx: run_tables.reserve_budget(tx, RUN, ASKED))
+    granted = store.transact_blocking(lambda tx: run_tables.reserve_budget(tx, RUN, REQUESTED))
     assert account(store, BudgetKind.WALL_MS) == (1_500, 1_000, 0)
     store.transact_blocking(
         lambda tx: run_tables.settle_budget(tx, RUN, granted, {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 7})
@@ -55,7 +55,7 @@ def test_reserve_then_settle_books_what_was_used_and_gives_the_rest_back(store: 
 
 def test_a_crash_gives_everything_back(store: SqliteStore) -> None:
     open_run(store, calls=2)
-    granted = store.transact_blocking(lambda tx: run_tables.reserve_budget(tx, RUN, ASKED))
+    granted = store.transact_blocking(lambda tx: run_tables.reserve_budget(tx, RUN, REQUESTED))
     store.transact_blocking(lambda tx: run_tables.settle_budget(tx, RUN, granted, {}))
     assert account(store, BudgetKind.CALLS) == (2, 0, 0)
 
@@ -63,7 +63,7 @@ def test_a_crash_gives_everything_back(store: SqliteStore) -> None:
 def test_one_kind_that_is_out_leaves_the_others_untouched(store: SqliteStore) -> None:
     open_run(store, calls=5, wall_ms=0)
     with pytest.raises(BudgetExhausted) as caught:
-        store.transact_blocking(lambda tx: run_tables.reserve_budget(tx, RUN, ASKED))
+        store.transact_blocking(lambda tx: run_tables.reserve_budget(tx, RUN, REQUESTED))
     assert caught.value.details["budget"] == "wall_ms"
     assert account(store, BudgetKind.CALLS) == (5, 0, 0)
 
@@ -71,7 +71,7 @@ def test_one_kind_that_is_out_leaves_the_others_untouched(store: SqliteStore) ->
 async def test_many_at_once_never_reserve_more_than_the_cap(store: SqliteStore) -> None:
     await store.transact(lambda tx: run_tables.open_run(tx, RUN, "agent:bot", "user:op", RunBudget(calls=5)))
     outcomes = await asyncio.gather(
-        *(store.transact(lambda tx: run_tables.reserve_budget(tx, RUN, ASKED)) for _ in range(40)),
+        *(store.transact(lambda tx: run_tables.reserve_budget(tx, RUN, REQUESTED)) for _ in range(40)),
         return_exceptions=True,
     )
     assert sum(isinstance(outcome, dict) for outcome in outcomes) == 5
@@ -106,5 +106,5 @@ def test_what_was_charged_too_much_is_given_back_on_record_and_never_more(store:
     assert account(store, kind) == (1_000, 0, 100)
     store.transact_blocking(lambda tx: run_tables.return_budget(tx, RUN, kind, 101, **whose))
     assert account(store, kind) == (1_000, 0, 100)
-    told = [event for event in store.events_since(0, 10) if event.kind == "run.budget_returned"]
-    assert [(event.call, event.payload_value()) for event in told] == [("c1", {"budget": kind.value, "amount": 500})]
+    error = [event for event in store.events_since(0, 10) if event.kind == "run.budget_returned"]
+    assert [(event.call, event.payload_value()) for event in error] == [("c1", {"budget": kind.value, "amount": 500})]

@@ -9,7 +9,7 @@ import pytest
 from fakes.eventually import eventually
 from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.raw_http import make_token
-from palyra.daemon.mcp_wiring import McpParts
+from palyra.daemon.mcp_wiring import McpServices
 from palyra.identity.api_tokens import ScopeMissing, Unauthenticated
 from palyra.ids import CallId, RunId
 from palyra.pipeline.domain.approval import ApprovalState, UnknownApproval
@@ -110,9 +110,9 @@ async def test_a_yes_in_the_client_after_a_change_of_policy_is_no_yes(tmp_path: 
 
 async def test_the_library_is_loaded_ahead_only_where_agents_have_been(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        parts: McpParts = harness.gateway.mcp
+        parts: McpServices = harness.gateway.mcp
         await parts.prepare()
         assert "_door" not in parts.__dict__
-        parts.door()
+        parts.transport()
         await parts.prepare()
         await parts.close()

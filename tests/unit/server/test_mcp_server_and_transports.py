@@ -49,7 +49,7 @@ async def test_lines_need_their_content_type_and_a_token(tmp_path: Path) -> None
 
 async def test_a_transport_without_clients_says_so(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        transport = harness.gateway.mcp.door()
+        transport = harness.gateway.mcp.transport()
         async with asyncio.timeout(60):
             await transport.wait_until_idle(0.01)
         assert transport.connections == 0

@@ -120,7 +120,7 @@ async def test_every_revision_lists_tools_and_calls_them(tmp_path: Path) -> None
     async with open_harness(tmp_path) as harness:
         token = await make_token(harness, "agent:bot")
         for messages in OPENINGS:
-            transport = harness.gateway.mcp.door()
+            transport = harness.gateway.mcp.transport()
             async with talking(transport, token) as speaker:
                 for message in messages:
                     await said(speaker, message)
@@ -133,7 +133,7 @@ async def test_every_revision_lists_tools_and_calls_them(tmp_path: Path) -> None
 
 async def test_what_is_said_before_the_library_is_loaded_is_answered(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        transport = harness.gateway.mcp.door()
+        transport = harness.gateway.mcp.transport()
         async with talking(transport, await make_token(harness, "agent:bot")) as speaker:
             speaker.say(handshake(), INITIALIZED, request("resources/list", 2), request("tools/list", 3))
             heard = {message["id"]: message for message in [await speaker.heard() for _ in range(3)]}
@@ -143,7 +143,7 @@ async def test_what_is_said_before_the_library_is_loaded_is_answered(tmp_path: P
 
 async def test_a_line_that_is_no_message_is_an_error_and_the_conversation_goes_on(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        transport = harness.gateway.mcp.door()
+        transport = harness.gateway.mcp.transport()
         async with talking(transport, await make_token(harness, "agent:bot")) as speaker:
             speaker.say(handshake(), b"{nonsense", b"x" * (MAX_MESSAGE_BYTES + 1), request("tools/list", 3))
             heard = [await speaker.heard() for _ in range(4)]
@@ -153,7 +153,7 @@ async def test_a_line_that_is_no_message_is_an_error_and_the_conversation_goes_o
 
 async def test_a_handshake_that_is_nested_too_deep_is_an_error_and_the_client_may_begin_again(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        transport = harness.gateway.mcp.door()
+        transport = harness.gateway.mcp.transport()
         async with talking(transport, await make_token(harness, "agent:bot")) as speaker:
             deep = json.dumps(handshake(capabilities={"experimental": {"a": {"b": "?"}}})).replace('"?"', DEEP)
             speaker.say(deep.encode(), request("tools/list", 7))
@@ -164,7 +164,7 @@ async def test_a_handshake_that_is_nested_too_deep_is_an_error_and_the_client_ma
 
 async def test_a_client_that_leaves_at_once_is_gone(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
-        transport = harness.gateway.mcp.door()
+        transport = harness.gateway.mcp.transport()
         speaker = Speaker()
         speaker._said.put_nowait({"type": "http.disconnect"})
         async with asyncio.timeout(60):

@@ -94,12 +94,12 @@ def test_a_log_that_nobody_reads_stops_nobody_and_says_later_what_is_missing(log
     assert fcntl.fcntl(log.writing, fcntl.F_GETFL) == flags
     lines = log.read_in_thread()
     log.close()
-    *came, told = lines()
+    *came, reported = lines()
     missing = MANY - len(came)
     # Whole lines, in order, from the first on; and as many as were to be kept.
     assert came == [f"{number:05} {LINE}" for number in range(len(came))] and missing > 0
     assert len(came) * len(LINE) > MAX_KEPT_BYTES - 2 * len(LINE)
-    assert told == f"{missing} lines were left out here: nobody read this log"
+    assert reported == f"{missing} lines were left out here: nobody read this log"
 
 
 @pytest.mark.timeout(60)

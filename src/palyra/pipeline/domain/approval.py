@@ -1,7 +1,7 @@
-"""Approvals: a person's yes, bound to exactly what will run.
+"""Approvals of a person, each bound to exactly what will run.
 
-One table holds every transition; what is not in it is refused. ``once`` is consumed by the call it lets start, in the
-transaction that starts it; the other scopes stay approved until they expire or are withdrawn.
+One table holds every transition. A transition that is not in it is refused. ``once`` is consumed by the call it starts,
+in the transaction that starts it. The other scopes stay approved until they expire or are withdrawn.
 """
 
 import json
@@ -68,7 +68,7 @@ def _matches(wanted: Any, given: Any) -> bool:
 
 
 def _glob_matches(pattern: str, text: str) -> bool:
-    """Walks all readings of the pattern at once: a regular expression could be made to backtrack without end."""
+    """Match by walking all readings of the pattern at once. A regular expression could backtrack without end."""
     if len(text) > MAX_MATCHED_CHARS:
         return False
     tokens = re.findall(r"\*\*|\*|\?|[^*?]", pattern, re.DOTALL)
@@ -88,7 +88,7 @@ def _glob_matches(pattern: str, text: str) -> bool:
 
 
 def _skip_stars(tokens: list[str], positions: set[int]) -> set[int]:
-    """A star may match nothing: whoever stands before one may also stand behind it."""
+    """Add the positions behind stars, because a star may match nothing."""
     reached = set(positions)
     for at in positions:
         while at < len(tokens) and tokens[at] in ("*", "**"):
@@ -143,13 +143,13 @@ class UnknownApproval(InvalidInput):
 
 class AlreadyDecided(InvalidInput):
     code = "approval.already_decided"
-    hint = "an approval is decided once; make the call again to ask anew"
+    hint = "an approval is decided once; make the call again to ask again"
     http_status = 409
 
 
 class ApprovalExpired(InvalidInput):
     code = "approval.expired"
-    hint = "make the call again to ask anew"
+    hint = "make the call again to ask again"
     http_status = 409
 
 
@@ -167,8 +167,8 @@ class ChangedCall(InvalidInput):
 class ApprovalOutdated(InvalidInput):
     code = "approval.outdated"
     hint = (
-        "have the call made again: it is judged as things are now, and asks anew where it still has to; deny this"
-        " request, so that whoever waits for it knows"
+        "have the call made again: it is judged as things are now, and asks again if it still has to; deny this"
+        " request, so that its caller knows"
     )
     http_status = 409
 
@@ -184,7 +184,7 @@ class TooManyPending(LimitExceeded):
 
 
 class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a yes is bound to. Anything here that changes makes it another call."""
+    """The call that an approval is bound to. A change of any field makes it another call."""
 
     principal: str
     tool: str
@@ -199,14 +199,14 @@ class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InForce(msgspec.Struct, frozen=True, kw_only=True):
-    """What every call of one tool is bound to at this moment. ``skill`` is None where nobody knows."""
+    """The values that every call of one tool is bound to now. ``skill`` is None if it is unknown."""
 
     bundle_digest: str
     workspace: str
     skill: str | None
 
     def changed_since(self, binding: ApprovalBinding) -> str:
-        """Why a request with this binding covers no call that is made now, in words; or nothing."""
+        """Say why a request with this binding covers no call that is made now; return an empty text if it does."""
         if binding.bundle_digest != self.bundle_digest:
             return "it was asked under other policies than those now in force"
         if binding.workspace != self.workspace:
@@ -240,7 +240,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
             raise AlreadyDecided(f"this approval is {self.state.value} and cannot {event.value}", id=self.id) from None
 
     def in_words(self) -> str:
-        """What a yes of this scope lets happen, for the person who gives it."""
+        """Say which calls an approval of this scope allows."""
         who, tool = self.binding.principal, self.binding.tool
         until = rfc3339(self.expires_ms)
         match self.scope:
@@ -266,12 +266,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     expires_ms: int | None = None
     reason: str = ""
     argument_digest: str | None = None
-    # With a yes: what it has to hold under to mean anything.
+    # For an approval: the values that calls are bound to now. It has to cover them.
     in_force: InForce | None = None
 
 
 def decide_approval(approval: Approval, verdict: Verdict, now_ms: int) -> Approval:
-    """The approval after the verdict, or the refusal that applies."""
+    """Return the approval after the verdict, or raise the refusal that applies."""
     if approval.state is ApprovalState.PENDING and now_ms >= approval.expires_ms:
         raise ApprovalExpired(f"the request expired at {rfc3339(approval.expires_ms)}", id=approval.id)
     state = approval.after(verdict.event)
@@ -281,7 +281,7 @@ def decide_approval(approval: Approval, verdict: Verdict, now_ms: int) -> Approv
         raise ChangedCall("the request that waits has other arguments than the ones decided on", id=approval.id)
     if verdict.event is ApprovalEvent.APPROVE:
         if verdict.in_force is not None and (changed := verdict.in_force.changed_since(approval.binding)):
-            raise ApprovalOutdated(f"a yes to this would cover nothing: {changed}", id=approval.id)
+            raise ApprovalOutdated(f"an approval of this would cover nothing: {changed}", id=approval.id)
         _check_scope(approval, verdict)
     return msgspec.structs.replace(
         approval,
@@ -307,7 +307,7 @@ def _check_scope(approval: Approval, verdict: Verdict) -> None:
 def match_scope(
     approval: Approval, binding: ApprovalBinding, arguments: dict[str, Any], session: str, now_ms: int
 ) -> ApprovalScope | None:
-    """The scope under which this approval lets that call run, or None. Every scope binds all but the arguments."""
+    """Return the scope under which this approval covers that call. Every scope binds all but the arguments."""
     bound = msgspec.structs.replace(approval.binding, argument_digest=binding.argument_digest)
     if approval.state is not ApprovalState.APPROVED or now_ms >= approval.expires_ms or bound != binding:
         return None

@@ -1,4 +1,4 @@
-"""What a run may spend. A call reserves before it starts and settles to what it used; a denial costs nothing."""
+"""The budget of a run. A call reserves before it starts and settles to what it used. A denial costs nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,35 +49,35 @@ class RunBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return cap
 
     def accounts(self) -> dict[BudgetKind, Account]:
-        """Those of a run that has spent nothing."""
+        """Return the accounts of a run that has spent nothing."""
         return {kind: Account(cap=self.cap(kind)) for kind in BudgetKind}
 
 
 @dataclass
 class Usage:
-    """What a call has used so far, noted by its executor while it runs. It is charged however the call ends.
+    """The usage of a running call, noted by its executor. It is charged however the call ends.
 
-    What a call leaves running is charged at the end of the call with the most that it may use. Once ``is_taken`` a
-    smaller amount no longer reaches the account by being noted: the executor has to return the rest.
+    A program that a call leaves running is charged with the most that it may use, at the end of the call. Once
+    ``is_taken`` a smaller amount no longer reaches the account by being noted: the executor has to return the rest.
     """
 
     noted: dict[BudgetKind, int] = field(default_factory=dict)
     is_taken: bool = False
 
     def take(self) -> dict[BudgetKind, int]:
-        """For the one who charges it, right before that."""
+        """Return what was noted, right before it is charged."""
         self.is_taken = True
         return self.noted.copy()
 
     def note(self, kind: BudgetKind, amount: int) -> None:
-        """The amount of this kind up to now, not since the last note."""
+        """Note the amount of this kind up to now, not since the last note."""
         self.noted[kind] = amount
 
 
 def reserve(accounts: Mapping[BudgetKind, Account], asked: Mapping[BudgetKind, int]) -> dict[BudgetKind, int]:
-    """How much of each kind this call gets, or BudgetExhausted naming the kind that is out.
+    """Return how much of each kind this call gets. Raise BudgetExhausted for a kind of which nothing is left.
 
-    Calls are indivisible. Every other kind is a ceiling for the call: what is left of it is what the call may use.
+    Calls are indivisible. Every other kind is a ceiling for the call: it may use what is left.
     """
     granted: dict[BudgetKind, int] = {}
     for kind, amount in asked.items():

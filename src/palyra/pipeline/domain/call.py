@@ -77,7 +77,7 @@ class UnknownCall(InvalidInput):
 
 class UnknownRun(InvalidInput):
     code = "run.unknown"
-    hint = "leave run_id away to start a run, or use one that this principal started"
+    hint = "omit run_id to start a run, or use one that this principal started"
     http_status = 404
 
 
@@ -97,8 +97,10 @@ FINAL_STATES = frozenset(CallState) - {CallState.RUNNING}
 
 
 class ToolCallConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The boundaries of every call of this daemon. Whether a tool, principal or channel is allowed is policy's to say,
-    over the directory built from the same settings."""
+    """The boundaries of every call of this daemon.
+
+    Policy says whether a tool, principal or channel is allowed, over the directory built from the same settings.
+    """
 
     directory: EntityDirectory
     workspace: str
@@ -135,7 +137,7 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolRequestContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, on whose connection, and in what frame."""
+    """The requester of a call, on which connection, and in what run and session."""
 
     principal: Principal
     actor: str
@@ -146,7 +148,7 @@ class ToolRequestContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_tool_entity(directory: EntityDirectory, spec: ToolSpec) -> Entity:
-    """The tool as policies see it."""
+    """Build the tool as policies see it."""
     return directory.tool(
         str(spec.name),
         frozenset(capability.value for capability in spec.metadata.capabilities),
@@ -163,7 +165,7 @@ def build_policy_request(
     touches: AccessedResources,
     browser_session: Entity | None = None,
 ) -> PolicyRequest:
-    """The question put to policy, made of entities rather than of answers worked out beforehand."""
+    """Build the question for policy, out of entities rather than computed answers."""
     directory = config.directory
     return tool_request(
         directory.principal(context.principal),
@@ -182,12 +184,12 @@ def build_policy_request(
 
 
 def decide_tool_call(policy: PolicyPort, request: PolicyRequest) -> ToolDecision:
-    """The verdict of policy on one call. The engine itself turns every error into a denial."""
+    """Put one call to policy. The engine itself turns every error into a denial."""
     return policy.decide(request)
 
 
 def render_decision(decision: ToolDecision) -> dict[str, Any]:
-    """A decision as every door shows it: only the obligations that were put, only a grant that is missing."""
+    """Render a decision as every interface shows it: without obligations and grants that are not there."""
     shown: dict[str, Any] = {
         "outcome": decision.outcome.value,
         "policies": list(decision.policies),
@@ -204,7 +206,7 @@ def render_decision(decision: ToolDecision) -> dict[str, Any]:
 
 
 class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decision was compiled to. An executor runs with this and nothing else."""
+    """A decision compiled to a plan. An executor runs with this and nothing else."""
 
     call_id: str
     run_id: str
@@ -231,7 +233,7 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutorOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What an executor brought back: a JSON value, what was really enforced, and what was used beyond time."""
+    """The outcome of an executor: a JSON value, what was really enforced, and what was used beyond time."""
 
     result: Any
     receipt: tuple[dict[str, Any], ...] = ()
@@ -250,18 +252,18 @@ def compile_plan(
     *,
     call_id: str,
     run_id: str,
-    asked_timeout_ms: int | None,
+    requested_timeout_ms: int | None,
     on_worker: bool = False,
     principal: str = "",
     channel: str = "",
 ) -> ExecutionPlan:
-    """The obligations of the decision and the settings become limits; the strictest of each wins."""
+    """Turn the settings and the obligations of the decision into limits. The strictest of each counts."""
     obligations = decision.obligations
     if on_worker and ToolTier.WORKER not in spec.other_tiers:
         raise Unenforceable(f"{spec.name} does not run on workers", layer="tier worker")
     if obligations != NO_OBLIGATIONS:
         _require_enforceable(spec, obligations)
-    timeout = min(asked_timeout_ms or config.timeout_ms, config.max_timeout_ms)
+    timeout = min(requested_timeout_ms or config.timeout_ms, config.max_timeout_ms)
     if obligations.timeout_ms is not None:
         timeout = min(timeout, obligations.timeout_ms)
     output = config.max_output_bytes
@@ -372,7 +374,7 @@ def open_record(request: CallRequest, now_ms: int) -> CallRecord:
 
 
 def build_call_event(record: CallRecord, kind: str, *, by: str | None = None, **payload: Any) -> NewEvent:
-    """An entry of the journal about this call."""
+    """Build a journal entry about this call."""
     return NewEvent(
         kind=kind,
         actor=by or record.actor,

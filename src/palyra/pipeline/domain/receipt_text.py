@@ -42,7 +42,7 @@ def is_exact(count: int) -> bool:
 
 
 def split_amounts(layer: str, text: str) -> tuple[Amount, ...]:
-    """The text in stretches, in their order. What is below one KiB is left as it is, where it has its unit."""
+    """Split a text into stretches. An amount below one KiB stays as it is, unless it lacks its unit."""
     found: dict[int, tuple[int, int]] = {}
     for pattern in (_NAMED, _OF_LAYER.get(layer)):
         for match in pattern.finditer(text) if pattern is not None else ():

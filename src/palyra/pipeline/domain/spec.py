@@ -1,4 +1,4 @@
-"""What a tool is: its name, what it can touch, what its arguments look like."""
+"""The specification of a tool: its name, what it can touch, and the shape of its arguments."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -46,7 +46,7 @@ class ToolMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccessedResources(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call with these arguments would reach: shown to the person who approves, and visible to policy."""
+    """The resources that a call with these arguments would reach, for the person who approves and for policy."""
 
     paths: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class DeviceOfCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks for a call, for a tool whose questions to policy depend on it."""
+    """The requester of a call, for a tool whose questions to policy depend on it."""
 
     principal: Principal
     channel: str
@@ -113,8 +113,11 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrowserOfCall(msgspec.Struct, frozen=True, kw_only=True):
-    """The browser session that a call acts in, as policies see it: none for one that opens it. ``questions`` are those
-    that have to be allowed besides the call itself, such as going to a host or typing a secret."""
+    """The browser session that a call acts in, as policies see it.
+
+    The call that opens a session has none. ``questions`` are further ones that have to be allowed, such as reaching a
+    host or typing a secret.
+    """
 
     session: Entity | None = None
     questions: tuple[PolicyRequest, ...] = ()
@@ -153,5 +156,5 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Of what a decision about it is bound to: a skill's archive, or the definition that was reviewed."""
+        """Return the digest that a decision is bound to: of a skill's archive, or of the reviewed definition."""
         return self.definition if self.skill is None else self.skill.digest

@@ -74,7 +74,7 @@ def request_approval(tx: Transaction, approval: Approval, *, actor: str, run: st
 
 
 def find_cover(tx: Transaction, binding: ApprovalBinding, arguments: Arguments, session: str) -> Approval | None:
-    """An approval that lets this call run. Standing ones come before one that would be used up."""
+    """Return an approval that covers this call. Standing ones come before one that would be used up."""
     rows = tx.execute(
         "SELECT record FROM approvals WHERE state = 'approved' AND principal = ? AND tool = ? AND expires_ms > ?"
         " ORDER BY approval_id",
@@ -89,7 +89,7 @@ def find_cover(tx: Transaction, binding: ApprovalBinding, arguments: Arguments, 
 
 
 def consume(tx: Transaction, approval: Approval, *, actor: str, run: str, call: str) -> None:
-    """Uses a ``once`` up; notes the use of any other scope."""
+    """Use up a ``once``, or note the use of any other scope."""
     if approval.scope is ApprovalScope.ONCE:
         state = approval.after(ApprovalEvent.CONSUME)
         used = msgspec.structs.replace(approval, state=state, consumed_by=call)
@@ -111,14 +111,14 @@ def decide(tx: Transaction, approval_id: str, verdict: Verdict, *, actor: str) -
 
 
 def withdraw_outdated(tx: Transaction, approval_id: str, *, actor: str) -> None:
-    """A request that was made under other policies than those in force. One that is decided, or late, stays."""
+    """Withdraw a request that was made under former policies. A decided or expired one stays."""
     rows = tx.execute(
         "SELECT record FROM approvals WHERE approval_id = ? AND state = 'pending' AND expires_ms > ?",
         (approval_id, tx.now_ms),
     )
     for row in rows:
-        asked_by = _decode.decode(row[0]).binding.principal
-        verdict = Verdict(event=ApprovalEvent.WITHDRAW, by=asked_by, reason="other policies came into force")
+        requester = _decode.decode(row[0]).binding.principal
+        verdict = Verdict(event=ApprovalEvent.WITHDRAW, by=requester, reason="other policies came into force")
         decide(tx, approval_id, verdict, actor=actor)
 
 
@@ -151,7 +151,7 @@ def read_approval(store: Store, approval_id: str) -> Approval:
 
 
 def find_approvals(store: Store, approval_ids: Sequence[str]) -> dict[str, Approval]:
-    """Those of them that there are, by their ids."""
+    """Return the existing ones by their ids."""
     marks = ", ".join("?" * len(approval_ids))
     rows = store.read(f"SELECT record FROM approvals WHERE approval_id IN ({marks})", approval_ids)  # noqa: S608 - question marks
     return {approval.id: approval for approval in (_decode.decode(row[0]) for row in rows)}
@@ -165,7 +165,7 @@ def list_approvals(
     before: ApprovalId | None = None,
     limit: int = MAX_LISTED_APPROVALS,
 ) -> list[Approval]:
-    """Newest first, a page at a time; ``before`` is the last one of the page before."""
+    """Return a page of approvals, newest first. ``before`` is the last one of the previous page."""
     asked = {
         "state = ?": None if state is None else state.value,
         "principal = ?": principal,
@@ -181,7 +181,7 @@ def list_approvals(
 
 
 def list_recent_approvals(store: Store, principal: str, tool: str, *, limit: int) -> list[Approval]:
-    """What a person last said yes to for this principal and tool, the newest first."""
+    """Return a person's last approvals for this principal and tool, the newest first."""
     found = [
         _decode.decode(row[0])
         for state in (ApprovalState.APPROVED, ApprovalState.CONSUMED)

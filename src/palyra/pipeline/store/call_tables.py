@@ -34,8 +34,11 @@ SCHEMA = (
 
 
 class CallQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything given has to fit. ``text`` occurs anywhere in the record, in any case of ASCII letters; ``only_bad``
-    leaves those that did not end well."""
+    """The conditions of a search, which all have to hold.
+
+    ``text`` occurs anywhere in the record, in any case of ASCII letters. ``only_bad`` selects calls that did not end
+    well.
+    """
 
     state: CallState | None = None
     only_bad: bool = False
@@ -46,7 +49,7 @@ class CallQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundCalls(msgspec.Struct, frozen=True, kw_only=True):
-    """``next`` is where to go on; None when everything was looked at."""
+    """A page of calls. ``next`` is where to go on, or None at the end."""
 
     calls: list[CallRecord]
     next: str | None
@@ -110,7 +113,7 @@ def list_running_calls(store: Store, *, limit: int) -> list[CallRecord]:
 
 
 def list_unusual_calls(store: Store, states: tuple[CallState, ...], *, limit: int) -> list[CallRecord]:
-    """The newest of those states, which are neither running nor succeeded."""
+    """Return the newest calls of these states, which are neither running nor succeeded."""
     found: list[CallRecord] = []
     for state in states:
         rows = store.read(
@@ -122,8 +125,10 @@ def list_unusual_calls(store: Store, states: tuple[CallState, ...], *, limit: in
 
 
 def count_by_time(store: Store, first_call_id: str, *, limit: int) -> list[tuple[str, CallState, int]]:
-    """How many calls of each state there were in each stretch of about half a minute, from an instant on: the first
-    characters of an id are its time. Of the newest ``limit`` calls, if there were more."""
+    """Count calls of each state in stretches of about half a minute, from an instant on.
+
+    A stretch is the first characters of an id, which are its time. Only the newest ``limit`` calls are counted.
+    """
     rows = store.read(
         "SELECT substr(call_id, 1, ?), state, COUNT(*) FROM"
         " (SELECT call_id, state FROM calls WHERE call_id >= ? ORDER BY call_id DESC LIMIT ?) GROUP BY 1, 2",
@@ -140,7 +145,7 @@ def list_calls_of_run(store: Store, run_id: str, *, after: str = "", limit: int)
 
 
 def list_runs(store: Store, *, before: RunId | None = None, limit: int) -> list[Run]:
-    """The newest first, each with its budget."""
+    """Return runs with their budgets, newest first."""
     rows = store.read(
         "SELECT run_id, principal, created_ms FROM runs WHERE run_id < ? ORDER BY run_id DESC LIMIT ?",
         ("~" if before is None else str(before), limit),
@@ -177,7 +182,7 @@ def find_calls(store: Store, call_ids: Sequence[str]) -> dict[str, CallRecord]:
 
 
 def list_recent_calls(store: Store, run_id: str, principal: str | None, most: int) -> list[CallRecord]:
-    """The newest first. Those of somebody else's run look like none."""
+    """Return calls of a run, newest first. A run of another principal looks empty."""
     rows = store.read(
         "SELECT record FROM calls WHERE run_id = ? AND principal = COALESCE(?, principal)"
         " ORDER BY call_id DESC LIMIT ?",
@@ -203,7 +208,7 @@ def put_call(tx: Transaction, record: CallRecord, *, instance: str, reserved: di
 
 
 def end_call(tx: Transaction, record: CallRecord) -> bool:
-    """Writes the end of a call. Returns False for a call that does not run any more."""
+    """Write the end of a call. Return False if it does not run any more."""
     tx.execute(
         "UPDATE calls SET state = ?, instance = '', reserved = '{}', record = ?"
         " WHERE call_id = ? AND state = 'running'",
@@ -218,6 +223,6 @@ def find_call(tx: Transaction, call_id: str) -> CallRecord | None:
 
 
 def find_unfinished(tx: Transaction) -> list[tuple[str, dict[BudgetKind, int], CallRecord]]:
-    """The instance that runs each, what it has reserved, and its record."""
+    """Return the instance, the reservation and the record of each running call."""
     rows = tx.execute("SELECT instance, reserved, record FROM calls WHERE state = 'running'")
     return [(instance, _decode_reserved.decode(reserved), _decode.decode(raw)) for instance, reserved, raw in rows]

@@ -53,7 +53,7 @@ def open_run(tx: Transaction, run_id: str, principal: str, actor: str, budget: R
 def ensure_run(
     tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget
 ) -> dict[BudgetKind, Account]:
-    """The run is this principal's, or is opened for it now. Somebody else's run looks like a missing one."""
+    """Return the accounts of a run, which is opened if it does not exist. Another principal's run looks missing."""
     rows = tx.execute(
         "SELECT principal, kind, cap, reserved, used FROM runs JOIN run_budgets USING (run_id) WHERE run_id = ?",
         (run_id,),
@@ -66,13 +66,13 @@ def ensure_run(
 
 
 def belongs_to_another(tx: Transaction, run_id: str, principal: str) -> bool:
-    """Whether there is such a run, and it is not this principal's."""
+    """Return whether this run exists and belongs to another principal."""
     rows = tx.execute("SELECT principal FROM runs WHERE run_id = ?", (run_id,))
     return bool(rows) and rows[0][0] != principal
 
 
 def find_owners(store: Store, run_ids: Sequence[str]) -> dict[str, str]:
-    """Whose runs these are; those that there are not are left out."""
+    """Return the owners of existing runs by id."""
     marks = ", ".join("?" * len(run_ids))
     rows = store.read(f"SELECT run_id, principal FROM runs WHERE run_id IN ({marks})", run_ids)  # noqa: S608 - question marks
     return {row[0]: row[1] for row in rows}
@@ -84,7 +84,7 @@ def reserve_budget(
     asked: Mapping[BudgetKind, int],
     accounts: Mapping[BudgetKind, Account] | None = None,
 ) -> dict[BudgetKind, int]:
-    """``accounts`` are those of the run as this transaction has just read them."""
+    """Reserve from a run's budget. ``accounts`` are its accounts as this transaction has just read them."""
     granted = reserve(_read_accounts(tx, run_id) if accounts is None else accounts, asked)
     which = _choose_by_kind(len(granted))
     tx.execute(
@@ -97,21 +97,23 @@ def reserve_budget(
 def settle_budget(
     tx: Transaction, run_id: str, reserved: Mapping[BudgetKind, int], used: Mapping[BudgetKind, int]
 ) -> None:
-    """Gives back what was reserved and books what was used: nothing, for a call that a crash cut off."""
+    """Release what was reserved and charge what was used: nothing, for a call that a crash cut off."""
     if not reserved:
         return
     which = _choose_by_kind(len(reserved))
-    booked = {kind: used.get(kind, 0) for kind in reserved}
+    charged = {kind: used.get(kind, 0) for kind in reserved}
     tx.execute(
         f"UPDATE run_budgets SET reserved = reserved - {which}, used = used + {which} WHERE run_id = ?",  # noqa: S608
-        (*_flatten(reserved), *_flatten(booked), run_id),
+        (*_flatten(reserved), *_flatten(charged), run_id),
     )
 
 
 @lru_cache(maxsize=len(BudgetKind))
 def _choose_by_kind(kinds: int) -> str:
-    """Question marks for an amount by its kind. One statement changes all of a run's accounts, most of them by nothing:
-    to look for those that change takes longer."""
+    """Return the SQL of an amount by its kind, as question marks.
+
+    One statement changes all accounts of a run, most of them by nothing. Finding those that change takes longer.
+    """
     return f"CASE kind{' WHEN ? THEN ?' * kinds} ELSE 0 END"
 
 
@@ -122,7 +124,7 @@ def _flatten(amounts: Mapping[BudgetKind, int]) -> list[str | int]:
 def return_budget(
     tx: Transaction, run_id: str, kind: BudgetKind, amount: int, *, call: str, principal: str, actor: str
 ) -> None:
-    """Takes off what an ended call was charged and what it had left running did not use in the end."""
+    """Return what an ended call was charged and its remaining program did not use in the end."""
     if tx.execute(
         "UPDATE run_budgets SET used = used - ? WHERE run_id = ? AND kind = ? AND used >= ? RETURNING used",
         (amount, run_id, kind.value, amount),

@@ -108,9 +108,9 @@ async def test_a_revocation_that_was_cut_off_is_finished_at_the_next_start(tmp_p
     await gateway.identity.revoke(device.device_id, reason="lost", actor=ACTOR)
     gateway.close()
     async with open_harness(tmp_path) as harness:
-        desk = (await harness.gateway.nodes.opened()).node_service
-        assert desk.find(other.device_id).revoked_ms is None
-        await eventually(lambda: desk.find(device.device_id).revoked_ms is not None)
+        service = (await harness.gateway.nodes.opened()).node_service
+        assert service.find(other.device_id).revoked_ms is None
+        await eventually(lambda: service.find(device.device_id).revoked_ms is not None)
 
 
 async def test_a_device_that_another_process_revoked_is_revoked_in_the_record_too(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ async def test_a_device_that_another_process_revoked_is_revoked_in_the_record_to
         await elsewhere.identity.revoke(device.device_id, reason="stolen", actor=ACTOR)
         elsewhere.close()
         await stream.ended()
-        desk = (await harness.gateway.nodes.opened()).node_service
-        await eventually(lambda: desk.find(device.device_id).revoked_ms is not None)
-        assert desk.find(device.device_id).revoked_reason == "stolen"
+        service = (await harness.gateway.nodes.opened()).node_service
+        await eventually(lambda: service.find(device.device_id).revoked_ms is not None)
+        assert service.find(device.device_id).revoked_reason == "stolen"
         await device.close()
 
 

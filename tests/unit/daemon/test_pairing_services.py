@@ -14,17 +14,17 @@ from palyra.nodes.pairing.rules import NotListening
 
 
 async def code_of(harness, method="pin"):
-    desk = (await harness.gateway.nodes.opened()).pairing
-    made = await desk.make_code(PairingMethod(method), DeviceKind.NODE, actor="user:operator")
-    return desk, made, parse_code(made.text.reveal())
+    service = (await harness.gateway.nodes.opened()).pairing
+    made = await service.make_code(PairingMethod(method), DeviceKind.NODE, actor="user:operator")
+    return service, made, parse_code(made.text.reveal())
 
 
 async def test_the_first_code_opens_the_listener_and_a_device_pairs(tmp_path):
     async with open_harness(tmp_path) as harness:
-        desk, made, code = await code_of(harness)
+        service, made, code = await code_of(harness)
         device = Device(made.addresses[0])
         proved = await device.prove(code)
-        await desk.approve(proved.pairing_id, actor="user:operator")
+        await service.approve(proved.pairing_id, actor="user:operator")
         answer = await device.ask(proved, wait_ms=30_000)
         assert answer.state == "completed" and answer.node_port
         _, again, _ = await code_of(harness, "qr")

@@ -16,7 +16,7 @@ from palyra.browser.engine.process_tree import StartFailed
 from palyra.browser.service.access import SOCKET_FOLDER
 from palyra.browser.service.client import BrowserClient
 from palyra.config.state_dir import StateDir
-from palyra.daemon.browserd import BrowserdParts, BrowserStarts
+from palyra.daemon.browserd import BrowserdServices, BrowserStarts
 
 
 @pytest.mark.promise("P-limits")
@@ -40,7 +40,7 @@ async def test_browsers_wait_only_where_sessions_are_opened(tmp_path: Path) -> N
 
 @pytest.mark.promise("P-browser-profile")
 async def test_who_follows_the_profiles_hears_what_the_last_sessions_saved(tmp_path: Path) -> None:
-    parts = BrowserdParts(settings(ready=0), state := StateDir.open(tmp_path / "state"), environ={})
+    parts = BrowserdServices(settings(ready=0), state := StateDir.open(tmp_path / "state"), environ={})
     async with AsyncExitStack() as daemon:
         await daemon.enter_async_context(parts.running())
         async with BrowserClient.at(state.path(SOCKET_FOLDER)) as client:
