@@ -11,9 +11,8 @@ from palyra.ids import Principal
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Outcome
-from palyra.policy.entities import EntityDirectory
 from palyra.policy.policy_files import load_bundle
-from palyra.policy.request import PolicyRequest, tool_request
+from palyra.policy.request import EntityDirectory, PolicyRequest, tool_request
 
 ROUNDS = 1_500
 WARM_UP = 50

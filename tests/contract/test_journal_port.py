@@ -10,8 +10,8 @@ from fakes.journal_harness import JournalHarness, appending
 from palyra.errors import PalyraError
 from palyra.journal.chain import GENESIS_HASH, event_hash
 from palyra.journal.verify import newest_checkpoint, verify_journal
-from palyra.store.commit import EventsLost
 from palyra.store.event import NewEvent
+from palyra.store.sqlite.writer import EventsLost
 
 COUNTERS = "CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)"
 

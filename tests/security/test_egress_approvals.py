@@ -16,8 +16,7 @@ from palyra.egress.domain.rules import parse_rules
 from palyra.egress.domain.target import Target
 from palyra.egress.policy_judge import CallOfGrant, GrantedSecrets, GrantsInUse, connect_request
 from palyra.ids import Principal
-from palyra.policy.entities import Entity, EntityRef
-from palyra.policy.request import APPROVED
+from palyra.policy.request import APPROVED, Entity, EntityRef
 from palyra.secret import Secret
 from palyra.vault.access import SecretUse
 from palyra.vault.reference import SecretRef

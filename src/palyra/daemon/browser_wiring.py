@@ -14,7 +14,7 @@ from palyra.executors.browser.spec import ACT, browser_specs
 from palyra.pipeline.domain.call import build_tool_entity
 from palyra.pipeline.domain.spec import ToolSpec
 from palyra.policy.decision import PolicyPort
-from palyra.policy.entities import Entity, EntityDirectory
+from palyra.policy.request import Entity, EntityDirectory
 from palyra.store.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:

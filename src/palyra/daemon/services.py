@@ -20,8 +20,8 @@ from palyra.pipeline.broker import Broker
 from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.execute import DeferredExecutors
 from palyra.pipeline.store import approval_tables
-from palyra.policy.entities import EntityDirectory
 from palyra.policy.live_policy import LivePolicy
+from palyra.policy.request import EntityDirectory
 from palyra.store.sqlite.store import SqliteStore
 from palyra.telemetry.metrics import UnreadMetrics
 from palyra.version import VERSION

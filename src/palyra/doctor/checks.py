@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from palyra.browser.engine.isolation_layers import IsolationReceipt
     from palyra.browser.settings import BrowserSettings
     from palyra.doctor.report import Probe
-    from palyra.policy.entities import EntityDirectory
+    from palyra.policy.request import EntityDirectory
 
 DIGEST_CHARS_SHOWN: Final = 16
 # (module (func (export "run") (result i32) (i32.const 42)))

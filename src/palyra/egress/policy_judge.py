@@ -19,8 +19,7 @@ from palyra.egress.limits import MAX_CREDENTIAL_USES_PER_CALL
 from palyra.errors import Denied, NeedsApproval, PalyraError
 from palyra.ids import Principal
 from palyra.policy.decision import Outcome, PolicyPort
-from palyra.policy.entities import Entity, EntityDirectory, EntityRef
-from palyra.policy.request import APPROVED, PolicyRequest
+from palyra.policy.request import APPROVED, Entity, EntityDirectory, EntityRef, PolicyRequest
 from palyra.secret import Secret
 from palyra.vault.access import SecretUse
 from palyra.vault.reference import SecretRef

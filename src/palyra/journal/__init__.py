@@ -1,1 +1,1 @@
-"""The append-only record: events, their hash chain, signed checkpoints, and the store that keeps them."""
+"""Append-only record: redacted events, their hash chain, signed checkpoints, verification and export."""

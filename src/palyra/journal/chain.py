@@ -1,4 +1,4 @@
-"""The hash that ties each event to the one before it, and the log that extends the chain.
+"""Hash chain of events, and the log that extends it.
 
 The hashed text is a domain tag with a version, the numbers, the length of every field, then the fields: no two
 different events share it. A change of this encoding is a new version and a new tag, never an edit of this one.
@@ -20,7 +20,7 @@ from palyra.store.port import EMPTY_HEAD, Head, Reader, Transaction
 _DOMAIN = b"palyra.journal.event/v1\x00"
 _pack = struct.Struct(f">{len(_DOMAIN)}sqq8I").pack
 
-# What the first event names as its predecessor.
+# The predecessor that the first event names.
 GENESIS_HASH = sha256(b"palyra.journal.genesis/v1\x00").digest()
 
 
@@ -141,7 +141,7 @@ class JournalLog:
             if self._checkpoint is not None:
                 keep_beside(self._checkpoint_path, self._checkpoint)
         elif self._seal_at is not None:
-            # What was unsealed still is. Try again after the usual time, not at once.
+            # The events stay unsealed. Try again after the usual time, not at once.
             self._seal_at = self._clock.monotonic() + self._checkpoint_seconds
 
     def wait_seconds(self) -> float | None:

@@ -1,8 +1,8 @@
 """Checkpoints: signed statements about the journal so far, and the copy of the newest beside the database.
 
-A checkpoint seals the events since the one before it under a Merkle root, names the hash of the last of them and the
-digest of the previous checkpoint, and is signed. With one kept elsewhere, its owner can later show that the events up
-to it were cut off or rewritten.
+A checkpoint seals the events since the previous one under a Merkle root. It names the hash of the last event and the
+digest of the previous checkpoint, and is signed. The owner of a kept checkpoint can later show that the events up to it
+were cut off or rewritten.
 """
 
 import base64
@@ -32,7 +32,7 @@ _DOMAIN = b"palyra.journal.checkpoint/v1\x00"
 _DIGEST_DOMAIN = b"palyra.journal.checkpoint-digest/v1\x00"
 _NUMBERS_AND_LENGTHS = struct.Struct(">qqqq4I")
 
-# What the first checkpoint names as its predecessor.
+# The predecessor that the first checkpoint names.
 GENESIS_CHECKPOINT = sha256(b"palyra.journal.checkpoint-genesis/v1\x00").digest()
 
 
@@ -72,7 +72,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         return b"".join((_DOMAIN, numbers, self.head_hash, self.root, self.previous, key_id))
 
     def digest(self) -> bytes:
-        """Return what the next checkpoint names as ``previous``."""
+        """Return the digest that the next checkpoint names as ``previous``."""
         return sha256(_DIGEST_DOMAIN + self.signed_bytes()).digest()
 
     def to_json(self) -> bytes:
@@ -206,7 +206,7 @@ _NODE = b"\x01"
 
 
 def merkle_root(entries: Sequence[bytes]) -> bytes:
-    """Return the root over ``entries``; the root of nothing is the hash of nothing, as in the RFC."""
+    """Return the root over ``entries``; without entries it is the hash of no bytes, as in the RFC."""
     if not entries:
         return sha256(b"").digest()
     level = [sha256(_LEAF + entry).digest() for entry in entries]

@@ -1,8 +1,8 @@
-"""The journal as lines of JSON that other tools read and that still verify.
+"""Export of the journal as lines of JSON that other tools read and that still verify.
 
 A file is a header, one line per event in OCSF's shape with the chain's own fields under ``unmapped.palyra``, a line
 per checkpoint after the last event it seals, and a trailer. An event's line is a function of the stored event: the
-reader writes it again and compares, so an edit of any field shows, also of those the chain does not cover itself.
+reader writes it again and compares. So it detects an edit of any field, also of those that the chain does not cover.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,6 +37,8 @@ class NotAnExport(InvalidInput):
 
 
 class _Chained(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fields of ``Event``, in the same order."""
+
     seq: int
     id: str
     time_ms: int
@@ -77,20 +79,9 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 def event_line(event: Event) -> bytes:
-    """One line, without its newline."""
-    chained = _Chained(
-        event.seq,
-        event.id,
-        event.time_ms,
-        event.kind,
-        event.actor,
-        event.principal,
-        event.run,
-        event.call,
-        msgspec.Raw(event.payload),
-        event.prev_hash.hex(),
-        event.hash.hex(),
-    )
+    """Write an event's line, without its newline."""
+    *plain, payload, prev_hash, hash_ = msgspec.structs.astuple(event)
+    chained = _Chained(*(*plain, msgspec.Raw(payload), prev_hash.hex(), hash_.hex()))
     ocsf: dict[str, Any] = {
         "activity_id": _ACTIVITY_OTHER,
         "activity_name": event.kind,
@@ -115,7 +106,7 @@ def event_line(event: Event) -> bytes:
 
 
 def export_lines(items: Iterable[Row | Checkpoint], start: Start) -> Iterator[bytes]:
-    """``items`` come from ``JournalVerifier.walk``, so that a damaged journal is not exported as a sound one."""
+    """Yield the file's lines. ``items`` come from ``JournalVerifier.walk``, which refuses a damaged journal."""
     basis = msgspec.Raw(start.basis.to_json() if start.basis else b"null")
     yield _encode(_Header(EXPORT_FORMAT, start.seq, start.prev_hash.hex(), basis)) + b"\n"
     last_seq, head_hash, sealed_through = start.seq - 1, start.prev_hash, 0
@@ -137,7 +128,7 @@ def export_lines(items: Iterable[Row | Checkpoint], start: Start) -> Iterator[by
 
 
 def _check_payload(seq: int, payload: bytes) -> None:
-    """The payload is put into the line as it is: anything but canonical JSON could add lines of its own."""
+    """Refuse a payload that is not canonical JSON: it is copied into the line, and could add lines."""
     try:
         canonical = canonical_json(msgspec.json.decode(payload)) == payload
     except (msgspec.MsgspecError, InvalidInput):
@@ -147,7 +138,7 @@ def _check_payload(seq: int, payload: bytes) -> None:
 
 
 class ExportReader:
-    """Reads an exported file twice: once for its header, checkpoints and end, once for its events."""
+    """Reader of an exported file: once for its header, checkpoints and end, once for its events."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         self.checkpoints: list[Checkpoint] = []
@@ -203,19 +194,8 @@ class ExportReader:
 def _read_event(line: bytes, expected: int, *, torn: bool) -> Row:
     try:
         chained = _decode_line(line).unmapped.palyra
-        event = Event(
-            seq=chained.seq,
-            id=chained.id,
-            time_ms=chained.time_ms,
-            kind=chained.kind,
-            actor=chained.actor,
-            principal=chained.principal,
-            run=chained.run,
-            call=chained.call,
-            payload=bytes(chained.payload),
-            prev_hash=bytes.fromhex(chained.prev_hash),
-            hash=bytes.fromhex(chained.hash),
-        )
+        *plain, payload, prev_hash, hash_ = msgspec.structs.astuple(chained)
+        event = Event(*(*plain, bytes(payload), bytes.fromhex(prev_hash), bytes.fromhex(hash_)))
     except (msgspec.MsgspecError, ValueError) as error:
         if torn and not line.endswith(b"\n"):
             raise JournalTampered(
@@ -226,7 +206,7 @@ def _read_event(line: bytes, expected: int, *, torn: bool) -> Row:
         ) from error
     if event_line(event) + b"\n" != line:
         raise JournalTampered(
-            f"event {event.seq}: edited: the line says other things than its event", seq=event.seq, kind=Damage.EDITED
+            f"event {event.seq}: edited: the line differs from its event", seq=event.seq, kind=Damage.EDITED
         )
     return event.row()
 

@@ -1,24 +1,153 @@
-"""What must not reach the disk, taken out before an event is hashed.
+"""Redactor that removes secrets from events before they are hashed and stored.
 
-Three things are secret: a ``Secret`` wherever it stands, a known value wherever it occurs in any of its usual
-spellings, and whatever a key that names a secret points to. Afterwards long strings are clipped and the whole payload
-is bounded, so that nobody can fill the disk through the record of a refusal.
+Three things are secret: every ``Secret``, every known value in any of its usual encodings, and every value under a key
+that names a secret. Then long strings are clipped and the whole payload is bounded, so that nobody can fill the disk
+through the record of a refusal.
 """
 
+import base64
+import json
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from hashlib import sha256
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import msgspec
 
 from palyra.canonical import canonical_json
-from palyra.journal.pattern_set import MIN_KNOWN_CHARS, PatternSet, list_encodings
 from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
 from palyra.secret import REDACTED, Secret
 from palyra.store.event import MAX_FIELD_CHARS
+
+# A shorter value occurs everywhere by chance: it is removed only where it is the whole string.
+MIN_KNOWN_CHARS = 4
+# A line of a multi-line secret, such as a private key in PEM, is secret by itself from this length on.
+_MIN_LINE_CHARS = 16
+_BYTES_PER_GROUP = 3
+_CHARS_PER_GROUP = 4
+
+
+def list_encodings(value: str) -> frozenset[str]:
+    """Encode a value as itself, escaped for JSON or a URL, in hex, and inside base 64."""
+    # A file's last line feed hardly ever occurs with the rest.
+    found = {*_encode(value), *_encode(value.strip())}
+    lines = value.splitlines()
+    if len(lines) > 1:
+        for line in lines:
+            if len(line.strip()) >= _MIN_LINE_CHARS and not line.startswith("-----"):
+                found.update(_encode(line.strip()))
+    return frozenset(pattern for pattern in found if len(pattern) >= MIN_KNOWN_CHARS)
+
+
+def _encode(value: str) -> Iterator[str]:
+    if len(value) < MIN_KNOWN_CHARS:
+        return
+    raw = value.encode("utf-8", "backslashreplace")
+    text = raw.decode()
+    yield text
+    yield json.dumps(text)[1:-1]
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    for escaped in (quote(text, safe=""), quote(text), quote_plus(text)):
+        yield escaped
+        yield _lower_escapes(escaped)
+    yield raw.hex()
+    yield raw.hex().upper()
+    for shift in range(_BYTES_PER_GROUP):
+        core = _base64_core(raw, shift)
+        yield core
+        yield core.replace("+", "-").replace("/", "_")
+
+
+def _base64_core(raw: bytes, shift: int) -> str:
+    """Return the base 64 that ``raw`` alone decides when ``shift`` unknown bytes stand before it, and others after."""
+    encoded = base64.b64encode(b"\x00" * shift + raw).decode().rstrip("=")
+    # Characters that hold bits of a neighbour: those of the shifted-in bytes, and a last partial one.
+    first = -(-shift * _CHARS_PER_GROUP // _BYTES_PER_GROUP)
+    whole = (shift + len(raw)) * 8 // 6
+    return encoded[first:whole]
+
+
+def _lower_escapes(escaped: str) -> str:
+    head, *rest = escaped.split("%")
+    return head + "".join("%" + part[:2].lower() + part[2:] for part in rest)
+
+
+# Up to this many patterns, a search for each in turn is faster than one pass through the text.
+FEW = 64
+
+
+class PatternSet:
+    """Patterns of at least ``MIN_KNOWN_CHARS`` characters, searched together. One thread adds, any may search.
+
+    A vault may hold thousands of values with a dozen encodings each. With many patterns the time depends on the text
+    alone: their first characters select the candidates.
+    """
+
+    def __init__(self) -> None:
+        self._few: tuple[str, ...] = ()
+        self._by_head: dict[str, tuple[str, ...]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, patterns: Iterable[str]) -> None:
+        for pattern in patterns:
+            head = pattern[:MIN_KNOWN_CHARS]
+            same_head = self._by_head.get(head, ())
+            if pattern in same_head:
+                continue
+            # Longest first. The tuple is replaced, so that a concurrent search sees the old or the new one.
+            self._by_head[head] = tuple(sorted((*same_head, pattern), key=len, reverse=True))
+            if self._count < FEW:
+                self._few = (*self._few, pattern)
+            self._count += 1
+
+    def match(self, text: str) -> bool:
+        if self._count <= FEW:
+            return any(pattern in text for pattern in self._few)
+        heads = (text[at : at + MIN_KNOWN_CHARS] for at in range(len(text) - MIN_KNOWN_CHARS + 1))
+        if self._by_head.keys().isdisjoint(heads):
+            return False
+        return next(self._find_spans(text), None) is not None
+
+    def replace_in(self, text: str, replacement: str, *, broken_off: bool = False) -> str:
+        """Replace every match of a pattern, also where matches overlap.
+
+        The end of a text that is ``broken_off`` matches if it begins a pattern, from ``MIN_KNOWN_CHARS`` on.
+        """
+        if not broken_off and not self.match(text):
+            return text
+        parts: list[str] = []
+        kept_from = 0
+        stretch: tuple[int, int] | None = None
+        for start, end in self._find_spans(text, broken_off=broken_off):
+            if stretch is not None and start < stretch[1]:
+                stretch = (stretch[0], max(end, stretch[1]))
+                continue
+            if stretch is not None:
+                parts += (text[kept_from : stretch[0]], replacement)
+                kept_from = stretch[1]
+            stretch = (start, end)
+        if stretch is not None:
+            parts += (text[kept_from : stretch[0]], replacement)
+            kept_from = stretch[1]
+        return "".join((*parts, text[kept_from:]))
+
+    def _find_spans(self, text: str, *, broken_off: bool = False) -> Iterator[tuple[int, int]]:
+        """Yield the longest match at each place, in order."""
+        for at in range(len(text) - MIN_KNOWN_CHARS + 1):
+            for pattern in self._by_head.get(text[at : at + MIN_KNOWN_CHARS], ()):
+                if text.startswith(pattern, at):
+                    yield at, at + len(pattern)
+                    break
+                if broken_off and len(pattern) > len(text) - at and pattern.startswith(text[at:]):
+                    yield at, len(text)
+                    break
+
 
 # Words that make a key secret wherever they stand in it.
 _SECRET_WORDS = (
@@ -27,7 +156,7 @@ _SECRET_WORDS = (
 )  # fmt: skip
 # Words that make a key secret when they end it: `max_tokens` counts, `access_token` unlocks.
 _SECRET_LAST_WORDS = frozenset(("token", "pass", "pwd", "pin", "otp", "jwt", "auth"))
-# Endings that turn such a key into one about a secret: names, counts and references are what an audit needs.
+# Endings of a key that is about a secret, not one: an audit needs names, counts and references.
 _ABOUT = frozenset(
     ("id", "ids", "name", "names", "count", "ref", "refs", "digest", "type", "kind", "scope",
      "scopes", "length", "bytes", "at", "ttl", "seconds", "ms")
@@ -38,18 +167,18 @@ _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 # Keys come from our own code and from agents' arguments; only the former repeat, so the cache is simply emptied.
 _MAX_CACHED_KEYS = 4096
 _MAX_SAFE_INTEGER = 2**53 - 1
-# Of more lists and objects a payload is hardly ever made, unless it holds itself: then the long way finds the end.
+# A payload with more lists and objects probably contains itself: the slow walk then stops at a depth.
 _MAX_PARTS = 65_536
 _CONTAINERS = frozenset((dict, list, tuple))
 # The brackets; an item with its comma, `1,`; a member, `"":1,`.
 _LEAST_BYTES_AROUND, _LEAST_BYTES_OF_ITEM, _LEAST_BYTES_OF_MEMBER = 2, 2, 5
 _TOO_MANY = "[clipped: more values than an entry holds]"
-# What is kept of a clipped string.
+# Characters kept of a clipped string.
 _CLIPPED_HEAD_CHARS = MAX_JOURNAL_STRING_CHARS // 2
 
 
 def names_a_secret(key: str) -> bool:
-    """Whether the value under ``key`` is to be redacted, whatever its case and separators."""
+    """Return whether the value under ``key`` must be redacted, for any case and separators of the key."""
     spaced = _NOT_ALPHANUMERIC.sub(" ", _CAMEL.sub(" ", key).lower()).strip()
     squeezed, last_word = spaced.replace(" ", ""), spaced.rpartition(" ")[2]
     if last_word in _ABOUT and last_word != squeezed:
@@ -60,14 +189,14 @@ def names_a_secret(key: str) -> bool:
 
 
 class Redactor:
-    """Knows the values to take out. Shared by every thread of the process; ``register`` may be called at any time."""
+    """Redactor of known values. Every thread of the process shares it; ``register`` may be called at any time."""
 
     def __init__(self, known: Iterable[Secret] = ()) -> None:
         self._lock = threading.Lock()
         self._values: set[str] = set()
         self._patterns = PatternSet()
         self._encoded_patterns = PatternSet()
-        # Short values, taken out only where one is the whole string: with the quotes around it. Replaced whole.
+        # Short values with their quotes: only whole strings match. The tuple is replaced, never changed.
         self._encoded_short: tuple[str, ...] = ()
         self._fit_keys: set[str] = set()
         for secret in known:
@@ -86,24 +215,24 @@ class Redactor:
             self._values.add(value)
 
     def result(self, value: Any) -> Any:
-        """A JSON value for the agent without known values: the same object where there are none in it."""
+        """Remove known values from a JSON value for the agent. Return the same object if it has no known value."""
         if not self._values or not self._matches_known(msgspec.json.encode(value)):
             return value
         return self._without_known(value)
 
     def text(self, text: str) -> str:
-        """``text`` without known values and without characters that UTF-8 cannot carry; its length is not limited."""
+        """Remove known values, and characters that UTF-8 cannot carry. The length is not limited."""
         text = _carried_by_utf8(text)
         if text in self._values:
             return REDACTED
         return self._patterns.replace_in(text, REDACTED) if len(self._patterns) else text
 
     def broken_off(self, text: str) -> str:
-        """The same for a text whose end is missing: without what may be the beginning of a known value either."""
+        """Remove known values from a text whose end is missing, and a beginning of one at its end."""
         return self._patterns.replace_in(_carried_by_utf8(text), REDACTED, broken_off=True)
 
     def fields(self, actor: str, principal: str, run: str, call: str) -> tuple[str, str, str, str]:
-        """An event's short fields, cleaned and cut to their bound."""
+        """Clean an event's short fields and cut them to their bound."""
         together = f"{actor}{principal}{run}{call}"
         if not self._values and len(together) <= MAX_FIELD_CHARS and together.isascii():
             return actor, principal, run, call
@@ -111,12 +240,12 @@ class Redactor:
         return clean[0], clean[1], clean[2], clean[3]
 
     def payload(self, payload: Mapping[str, Any]) -> bytes:
-        """The canonical bytes to record for ``payload``: redacted, clipped and bounded."""
+        """Return the canonical bytes to record for ``payload``: redacted, clipped and bounded."""
         encoded = self._as_it_is(payload)
         if encoded is None or self._matches_known(encoded):
             encoded = canonical_json(self._mapping(_without_crowds(payload), 0))
             if self._matches_known(encoded):
-                # A known value is left where the walk could not see it, such as across the parts of a number list.
+                # The walk missed a known value, such as one across the parts of a number list.
                 encoded = canonical_json({"redacted": "a known secret ran across several values"})
             if len(encoded) > MAX_EVENT_PAYLOAD_BYTES:
                 encoded = _bounded(encoded)
@@ -142,7 +271,7 @@ class Redactor:
         return value
 
     def _as_it_is(self, payload: Mapping[str, Any]) -> bytes | None:
-        """The canonical bytes of a payload that the walk would not change, else None: nearly every event's case."""
+        """Return the canonical bytes of a payload that the walk would not change, else None; nearly all are such."""
         if type(payload) is not dict or not self._is_fit(payload):
             return None
         try:
@@ -152,7 +281,7 @@ class Redactor:
         return encoded if len(encoded) <= MAX_EVENT_PAYLOAD_BYTES else None
 
     def _is_fit(self, values: dict[str, Any]) -> bool:
-        """Whether nothing in it has to be changed before it is written. Too many parts might be too deep."""
+        """Return whether the payload can be written unchanged. Too many parts might be too deep."""
         waiting: list[Any] = [values]
         for each in waiting:
             items: Iterable[Any] = each
@@ -178,7 +307,7 @@ class Redactor:
         return len(waiting) <= MAX_JSON_DEPTH or _depth_of(values) <= MAX_JSON_DEPTH
 
     def _learn(self, key: object) -> bool:
-        """Whether this key stands as it is and says nothing secret, remembered for the next time."""
+        """Return whether this key can be written unchanged and names no secret; cache it if so."""
         if type(key) is not str or not key.isascii() or len(key) > MAX_JOURNAL_STRING_CHARS or names_a_secret(key):
             return False
         if len(self._fit_keys) >= _MAX_CACHED_KEYS:
@@ -220,11 +349,11 @@ class Redactor:
             clean = self.text(shown)
             if clean != shown:
                 return clean
-        # Also a float: beyond this it is spelled as an integer, and read back as one that has no canonical form.
+        # A larger float is written as an integer too, and read back as one that has no canonical form.
         return value if -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER else _clipped(shown)
 
     def _foreign(self, value: Any, depth: int) -> Any:
-        """Recording never fails because a value is of an unexpected type: the type's name stands for it."""
+        """Convert a value of another type; if that fails, record the type's name. Recording never fails by a type."""
         if isinstance(value, str):
             return _clipped(self.text(str.__str__(value)))
         if isinstance(value, int):
@@ -239,7 +368,7 @@ class Redactor:
 
 
 def _depth_of(values: Any) -> int:
-    """How many levels there are below this one, of a value that is known to be finite."""
+    """Count the levels below this one, of a value that is known to be finite."""
     levels, level = -1, [values]
     while level:
         levels += 1
@@ -262,8 +391,10 @@ def _clipped(text: str) -> str:
 
 
 def _without_crowds(payload: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without the parts that could not be kept however short each value in them became: looking through half a
-    million values for secrets takes a second, and none of them would be recorded."""
+    """Drop the parts that are too large even if each of their values were clipped.
+
+    A search through half a million values takes a second, and none of them would be recorded.
+    """
     crowds = [key for key, part in payload.items() if _is_crowd(part)]
     return {**payload, **dict.fromkeys(crowds, _TOO_MANY)} if crowds else payload
 
@@ -283,7 +414,7 @@ def _is_crowd(part: Any) -> bool:
 
 
 def _bounded(encoded: bytes) -> bytes:
-    """Replaces the largest parts by their size and digest until the rest fits."""
+    """Replace the largest parts by their size and digest until the rest fits."""
     parts: dict[str, Any] = msgspec.json.decode(encoded)
     sizes = sorted(((len(canonical_json(part)), key) for key, part in parts.items()), reverse=True)
     excess = len(encoded) - MAX_EVENT_PAYLOAD_BYTES

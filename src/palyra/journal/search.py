@@ -1,7 +1,7 @@
-"""Which kinds of events are rare enough to be looked up by an index of their own.
+"""Search of the journal for people: newest first, a page at a time, over a bounded stretch at once.
 
-Kinds that every call has are met within a few rows wherever one looks; the index leaves them out, and so costs a call
-nothing.
+Rare kinds have an index. It omits the kinds that every call has, which occur within a few rows anywhere, and so costs a
+call nothing.
 """
 
 from typing import Any, Final
@@ -12,26 +12,23 @@ from palyra.store.event import EVENT_COLUMNS, Event
 from palyra.store.port import Reader
 
 COMMON_KINDS: Final = ("call.requested", "call.decided", "call.started", "call.finished")
-# The condition of the index, word for word as a query has to repeat it. Compared one by one: of a list of more than two
-# SQLite makes a table, anew with every statement that inserts an event.
+# The condition of the index, which a query must repeat exactly. For a list of more than two values SQLite would make a
+# table again for every statement that inserts an event.
 RARE: Final = " AND ".join(f"kind <> '{kind}'" for kind in COMMON_KINDS)
 
-
-# Searching the journal for people: newest first, a page at a time, never more than a bounded stretch of it at once.
-#
-# Kinds that every call has are met within a few rows wherever one looks; all others have an index of their own, which
-# costs a call nothing.
-
 SCHEMA = (
-    # The same as a list, as it was made before.
+    # The index with a list, as earlier versions made it.
     "DROP INDEX IF EXISTS events_rare",
     f"CREATE INDEX IF NOT EXISTS events_of_rare_kinds ON events (kind, seq) WHERE {RARE}",
 )
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything given has to fit. ``kind`` is exact, or ends with a dot for all kinds of a concept; ``text`` occurs
-    somewhere in the payload, in any case of ASCII letters."""
+    """All given fields must match.
+
+    ``kind`` is exact, or ends with a dot for all kinds of a concept. ``text`` occurs in the payload, in any case of
+    ASCII letters.
+    """
 
     kind: str = ""
     actor: str = ""
@@ -43,14 +40,14 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """``next`` is where to go on: below it nothing was looked at. None at the beginning of the journal."""
+    """``next`` is where to continue: events below it were not searched. None at the beginning of the journal."""
 
     events: list[Event]
     next: int | None
 
 
 def search_events(reader: Reader, query: EventQuery, *, limit: int, look_at: int) -> Found:
-    """At most ``limit`` events, out of at most ``look_at`` looked at where no index leads to them."""
+    """Return at most ``limit`` events. Without an index, search at most ``look_at`` events."""
     indexed = bool(query.run or query.call) or (bool(query.kind) and query.kind not in COMMON_KINDS)
     first = query.before if query.before is not None else _head(reader) + 1
     lowest = 0 if indexed else max(0, first - 1 - look_at)
@@ -82,7 +79,7 @@ def _conditions(query: EventQuery) -> tuple[str, list[Any]]:
             clauses.append(f"{column} = ?")
             params.append(value)
     if query.kind.endswith("."):
-        # From `approval.` up to what follows the dot in the alphabet.
+        # From `approval.` to the character after the dot, which is a slash.
         clauses.append(f"kind >= ? AND kind < ?{'' if query.kind == 'call.' else f' AND {RARE}'}")
         params += [query.kind, query.kind[:-1] + "/"]
     elif query.kind:

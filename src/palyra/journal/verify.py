@@ -1,7 +1,7 @@
-"""Checks a journal against itself, its checkpoints, and checkpoints kept elsewhere.
+"""Verifier of a journal against itself, its checkpoints, and checkpoints kept elsewhere.
 
-One pass over the events in stored order, in memory bounded by the events between two checkpoints. The first thing
-that does not fit raises ``JournalTampered`` with the sequence number and the kind of damage.
+It makes one pass over the events in stored order, in memory bounded by the events between two checkpoints. The first
+damage raises ``JournalTampered`` with the sequence number and the kind.
 """
 
 import struct
@@ -27,7 +27,7 @@ from palyra.signing.dsse import Verifier
 from palyra.store.event import EVENT_COLUMNS, Row
 from palyra.store.port import DatabaseDamaged, JournalSource, NoSuchEvent, Reader, Snapshot
 
-# How far from its place a moved event is looked for, to call the damage by its name; only after damage was found.
+# How far from its place a moved event is searched for, to name the damage once some was found.
 _SEARCH_RADIUS = 10_000
 _UNHASHABLE = (TypeError, struct.error, OverflowError, AttributeError)
 
@@ -38,7 +38,7 @@ class Damage(StrEnum):
     TRUNCATED = "truncated"  # the events end before a known checkpoint
     REORDERED = "reordered"  # an event stands in another's place
     FORKED = "forked"  # two events follow the same one, or share a number
-    REPLACED = "replaced"  # an event is sound by itself and is not the one its successor names
+    REPLACED = "replaced"  # an event is sound by itself, but its successor names another
     REWRITTEN = "rewritten"  # sound hashes that a signed checkpoint contradicts
     TORN = "torn"  # the last event, not yet under a checkpoint, is incomplete
     UNREADABLE = "unreadable"  # the file itself is damaged
@@ -56,7 +56,7 @@ class JournalTampered(Tampered):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a stretch of events begins: the whole journal unless said otherwise."""
+    """Beginning of a stretch of events; by default the whole journal."""
 
     seq: int = 1
     prev_hash: bytes = GENESIS_HASH
@@ -65,7 +65,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found sound. ``unsealed`` events at the end are chained, but under no checkpoint yet."""
+    """Report on a sound journal. ``unsealed`` events at the end are chained, but under no checkpoint yet."""
 
     events: int
     first_seq: int
@@ -79,7 +79,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalVerifier:
-    """``anchors`` are checkpoints that somebody kept: the journal must still contain each of them."""
+    """``anchors`` are checkpoints kept elsewhere: the journal must still contain each of them."""
 
     def __init__(
         self, verifiers: Sequence[Verifier], *, anchors: Iterable[Checkpoint] = (), start: Start | None = None
@@ -98,8 +98,9 @@ class JournalVerifier:
         return self._report
 
     def walk(self, rows: Iterable[Row], checkpoints: Iterable[Checkpoint]) -> Iterator[Row | Checkpoint]:
-        """Yields every row, and every checkpoint after the last row it seals, once they have been found sound."""
-        self._check_anchors()
+        """Yield every row, and every checkpoint after the last row it seals, once it was found sound."""
+        for anchor in self._anchors:
+            self._check_signature(anchor)
         expected, head = self._start.seq, self._start.prev_hash
         sealed, previous = 0, self._start.basis
         if previous is not None:
@@ -107,7 +108,7 @@ class JournalVerifier:
             self._compare_with_anchors(previous)
             if previous.last_seq == expected - 1 and previous.head_hash != head:
                 raise JournalTampered("the events do not continue their checkpoint", seq=expected, kind=Damage.FORKED)
-        # The hashes since the last checkpoint, after the one they follow; complete unless we start in between.
+        # The hash before the last checkpoint's end, then those since; complete unless the walk starts in between.
         segment = [head]
         complete = expected == (previous.last_seq + 1 if previous else 1)
         remaining_rows, remaining_checkpoints = iter(rows), iter(checkpoints)
@@ -149,10 +150,6 @@ class JournalVerifier:
     def verify(self, rows: Iterable[Row], checkpoints: Iterable[Checkpoint]) -> VerifyReport:
         deque(self.walk(rows, checkpoints), maxlen=0)
         return self.report
-
-    def _check_anchors(self) -> None:
-        for anchor in self._anchors:
-            self._check_signature(anchor)
 
     def _check_signature(self, checkpoint: Checkpoint) -> None:
         try:
@@ -230,7 +227,7 @@ class JournalVerifier:
     def _damage(
         self, row: Row, expected: int, segment: list[bytes], rest: Iterator[Row], *, sealed: bool
     ) -> JournalTampered:
-        """Names the damage at the first row that does not fit. Slow paths are fine here."""
+        """Name the damage at the first wrong row. Slow paths are fine here."""
         seq, prev_hash, hash_ = row[0], row[9], row[10]
         if not isinstance(seq, int) or seq != expected:
             return _misplaced(seq, expected, rest)

@@ -34,9 +34,8 @@ from palyra.pipeline.domain.spec import (
 from palyra.pipeline.intake import AcceptedCall
 from palyra.policy.decision import Decision, Outcome, PolicyPort, strictest
 from palyra.policy.decision import Outcome as Verdict
-from palyra.policy.entities import Entity, EntityRef
 from palyra.policy.explain import grant_in_words
-from palyra.policy.request import APPROVED, ARGUMENT_BYTES, RUN, PolicyRequest
+from palyra.policy.request import APPROVED, ARGUMENT_BYTES, RUN, Entity, EntityRef, PolicyRequest
 
 NODE_INVOKE: Final = "node.invoke"
 

@@ -1,1 +1,1 @@
-"""Who may do what: Cedar policies over the entities of a request, decided, explained, tested and replayed."""
+"""Cedar policies over the entities of a request: decided, explained, tested and replayed."""

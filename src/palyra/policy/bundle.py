@@ -1,4 +1,4 @@
-"""A bundle: everything a decision depends on besides the request, with one digest over all of it."""
+"""Bundle: everything that a decision depends on besides the request, with one digest over all of it."""
 
 import hashlib
 from collections.abc import Iterator
@@ -8,13 +8,10 @@ import msgspec
 
 from palyra.errors import InvalidInput
 from palyra.policy.decision import Obligations
-from palyra.policy.entities import EntityDirectory, EntityRef
 from palyra.policy.limits import MAX_SHOWN_SOURCE_CHARS
+from palyra.policy.request import EntityDirectory, EntityRef
 
-# Where in a source text something is wrong, shown so that a person finds it at once.
-#
-# Cedar's own messages carry no position, so positions are ours: an offset into a named text becomes a file, a line, a
-# column, the line itself and a caret.
+# Cedar's messages have no position: here an offset into a named text becomes a file, a line, a column and a caret.
 
 _TAB = "\t"
 
@@ -31,7 +28,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """One thing wrong in a bundle. ``source`` is the whole line it is on."""
+    """One fault of a bundle. ``source`` is its whole line."""
 
     file: str
     line: int
@@ -82,7 +79,7 @@ class SourceText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _window(source: str, caret: int) -> tuple[str, int]:
-    """The part of a long line around the caret, and where the caret is in it; what cannot be printed is replaced."""
+    """Cut a long line around the caret. Return the part, without unprintable characters, and the caret in it."""
     start = max(0, min(caret - MAX_SHOWN_SOURCE_CHARS // 2, len(source) - MAX_SHOWN_SOURCE_CHARS))
     part = source[start : start + MAX_SHOWN_SOURCE_CHARS]
     shown = "".join(c if c.isprintable() or c == _TAB else "\N{REPLACEMENT CHARACTER}" for c in part)
@@ -94,7 +91,7 @@ SCHEMA_NAME: Final = "palyra.cedarschema"
 
 
 class BadBundle(InvalidInput):
-    """Every problem found, each with its place. The bundle is not used."""
+    """All problems found, each with its place. The bundle is not used."""
 
     code = "policy.bundle_invalid"
     hint = "correct the places shown; the policies in force before stay in force"
@@ -117,7 +114,7 @@ def _counted(problems: tuple[Problem, ...]) -> str:
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True):
-    """Not yet checked: making an engine of it does that."""
+    """An unchecked bundle: ``CedarEngine`` checks it."""
 
     schema: str
     files: tuple[tuple[str, str], ...]
@@ -126,7 +123,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """SHA-256 over a versioned encoding in which every part is preceded by its length."""
+        """Return the SHA-256 over a versioned encoding in which a length precedes every part."""
         hasher = hashlib.sha256()
         for part in self._parts():
             hasher.update(len(part).to_bytes(8, "big"))
@@ -158,7 +155,7 @@ def _count(number: int) -> bytes:
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy's head fixes with ``==``. None stands for anything else: all, ``in``, ``is``."""
+    """Values that a policy's head fixes with ``==``. None stands for anything else: all, ``in``, ``is``."""
 
     principal: EntityRef | None = None
     action: str | None = None

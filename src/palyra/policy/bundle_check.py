@@ -1,4 +1,4 @@
-"""Parses a bundle and validates it strictly. What passes can go live; what does not is listed with its places."""
+"""Strict check of a bundle. It returns parsed policies, or all problems with their places."""
 
 import re
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class CheckedBundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_bundle(bundle: Bundle) -> CheckedBundle:
-    """The parsed bundle, or ``BadBundle`` with everything wrong in it."""
+    """Return the parsed bundle, or raise ``BadBundle`` with every problem."""
     _refuse(_oversized(bundle))
     schema = _parse_schema(bundle)
     checker = _Checker(schema, _vocabulary(bundle.schema))
@@ -87,14 +87,14 @@ def _parse_schema(bundle: Bundle) -> Any:
 
 
 def _vocabulary(schema: str) -> frozenset[str]:
-    """Every name the schema declares or uses."""
+    """Collect every name that the schema declares or uses."""
     return frozenset(
         token.text.strip('"') for token in tokens(schema) if token.text[0] == '"' or token.text[0].isalpha()
     )
 
 
 class _Checker:
-    """Goes through the files in order; ids are unique over all of them."""
+    """Checker of the files in order; ids are unique over all of them."""
 
     def __init__(self, schema: Any, vocabulary: frozenset[str]) -> None:
         self._schema = schema
@@ -198,7 +198,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def _is_too_deep(statement: Statement, document: dict[str, Any]) -> bool:
     if len(statement.tokens) < MAX_POLICY_LEVELS // 2:
-        # Nothing makes more than two levels of one word or symbol.
+        # One word or symbol makes at most two levels.
         return False
     level: list[Any] = [document]
     for _ in range(MAX_POLICY_LEVELS):

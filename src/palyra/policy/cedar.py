@@ -1,4 +1,4 @@
-"""Cedar as the policy engine: parsed policy sets and entities are reused, and every failure is a denial."""
+"""Policy engine on Cedar: parsed policy sets and entities are reused, and every failure is a denial."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,6 @@ from palyra.policy.decision import (
     judge,
     strictest,
 )
-from palyra.policy.entities import EntityRef, cedar_value
 from palyra.policy.explain import (
     TRIAL_ID,
     Explanation,
@@ -32,15 +31,7 @@ from palyra.policy.explain import (
     reasons_in_words,
 )
 from palyra.policy.limits import MAX_CACHED_ENTITY_BYTES, MAX_CACHED_ENTITY_SETS, MAX_CACHED_SLICES, MAX_REQUEST_BYTES
-from palyra.policy.lru import Lru
-from palyra.policy.request import PolicyRequest
-
-# Chooses the policies a request could match, so that a decision costs the same with ten policies or ten thousand.
-#
-# A policy whose head says ``principal == X`` can only match requests of X; likewise for action and resource. Each of
-# the three dimensions of a policy's head is therefore either one exact value or "any", and a request selects at most
-# eight buckets: its own value or "any" in each dimension. A policy that is left out could not have matched, so
-# decisions, determining policies and evaluation errors are those of the whole set.
+from palyra.policy.request import EntityRef, Lru, PolicyRequest, cedar_value
 
 SliceKey: TypeAlias = tuple[int, ...]
 _Head: TypeAlias = tuple[EntityRef | None, str | None, EntityRef | None]
@@ -48,6 +39,13 @@ _ANY: Final = (None,)
 
 
 class PolicyIndex:
+    """Index of the policies that a request could match: a decision costs the same with ten policies or ten thousand.
+
+    A policy whose head says ``principal == X`` can only match requests of X; likewise for action and resource. So each
+    of the three dimensions of a head is one exact value or "any", and a request selects at most eight buckets. Other
+    policies could not match: decisions, determining policies and evaluation errors are those of the whole set.
+    """
+
     def __init__(self, policies: Sequence[Policy]) -> None:
         self._policies = tuple(policies)
         self._bucket_of: dict[_Head, int] = {}
@@ -59,13 +57,13 @@ class PolicyIndex:
             if bucket == len(self._members):
                 self._members.append([])
             self._members[bucket].append(position)
-        # What any policy names exactly: of other values there is no bucket to look for.
+        # Values that some policy names exactly; other values have no bucket.
         self._principals = {head[0] for head in self._bucket_of}
         self._actions = {head[1] for head in self._bucket_of}
         self._resources = {head[2] for head in self._bucket_of}
 
     def slice_for(self, principal: EntityRef, action: str, resource: EntityRef) -> SliceKey:
-        """Which buckets the request selects. Requests for which no exact policy exists share one key."""
+        """Select the request's buckets. Requests that no policy names exactly share one key."""
         heads = product(
             (principal, None) if principal in self._principals else _ANY,
             (action, None) if action in self._actions else _ANY,
@@ -74,7 +72,7 @@ class PolicyIndex:
         return tuple([bucket for head in heads if (bucket := self._bucket_of.get(head)) is not None])
 
     def policies_in(self, key: SliceKey) -> tuple[Policy, ...]:
-        """The policies of a slice, in the order of the bundle."""
+        """Return the policies of a slice, in the order of the bundle."""
         return tuple(
             self._policies[position] for position in sorted(p for bucket in key for p in self._members[bucket])
         )
@@ -84,7 +82,7 @@ _INVALID_REQUEST: Final = "failed to build request"
 _POSITION: Final = len("policy")
 _FAILED_POLICY: Final = re.compile(r"\Aerror while evaluating policy `policy([0-9]+)`")
 _encode: Final = msgspec.json.Encoder().encode
-# What is raised by a request that has no JSON form, or one that the schema does not know.
+# Errors of a request that has no JSON form or does not fit the schema.
 _UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
 
 
@@ -95,12 +93,12 @@ class _Slice(msgspec.Struct, frozen=True):
     ids: tuple[str, ...]
 
 
-# An action, and the principal, the resource and the others with their attributes and sets, as documents.
+# The action, and the documents of principal, resource and other entities.
 _Named: TypeAlias = tuple[str | bytes, ...]
 
 
 class _Parties(msgspec.Struct, frozen=True):
-    """Who takes part in a request: all of it but the context."""
+    """All of a request but its context, parsed and checked."""
 
     slice: SliceKey
     principal: dict[str, str]
@@ -119,7 +117,7 @@ class CedarEngine:
     """
 
     def __init__(self, bundle: Bundle, *, sliced: bool = True) -> None:
-        """Without ``sliced`` every decision looks at every policy: for tests and measurements."""
+        """Check and parse the bundle. Without ``sliced`` every decision evaluates every policy, for tests."""
         checked = check_bundle(bundle)
         self.bundle = bundle
         self.policies: Mapping[str, Policy] = {policy.id: policy for policy in checked.policies}
@@ -135,7 +133,7 @@ class CedarEngine:
         return self._digest
 
     def decide(self, request: PolicyRequest) -> Decision:
-        """Never raises. A denial carries the smallest grant that would lift it."""
+        """Decide without raising. A denial carries the smallest grant that would lift it."""
         judgement = judge(request, self.evaluate)
         return Decision(
             outcome=judgement.outcome,
@@ -169,7 +167,7 @@ class CedarEngine:
     def evaluate(
         self, request: PolicyRequest, *, added: str = "", narrowed: Mapping[str, str] | None = None
     ) -> Evaluation:
-        """One pass of Cedar over the request, as it is, or with a change to the policies that is being tried."""
+        """Evaluate the request once, with the policies in force or with a change to them on trial."""
         try:
             return self._evaluate(request, added, narrowed or {})
         except Exception as error:
@@ -199,7 +197,7 @@ class CedarEngine:
         return _evaluation(cedarpy.is_authorized(question, part.handle, parties.entities, self._schema), part.ids)
 
     def _parse_parties(self, request: PolicyRequest) -> _Parties:
-        """Parsed and checked against the schema once for as long as they are cached."""
+        """Parse the entities and check them against the schema, once while they are cached."""
         named: _Named = (request.action, *[entity.document for entity in request.everyone()])
         parties = self._parties.get(named)
         if parties is None:
@@ -251,7 +249,7 @@ class CedarEngine:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether this is a fault inside Cedar's Rust code, which does not arrive as an ``Exception``."""
+    """Return whether this is a panic of Cedar's Rust code, which is not an ``Exception``."""
     return type(error).__name__ == "PanicException"
 
 

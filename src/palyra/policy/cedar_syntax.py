@@ -1,6 +1,6 @@
-"""Splits Cedar text into statements and tokens, with their offsets, without understanding them.
+"""Scanner of Cedar text: statements and tokens with their offsets, and the places of Cedar's errors.
 
-Cedar judges every statement; this only finds where each begins and ends, so that an error has a position, and refuses
+Cedar judges every statement. The scanner finds where each begins and ends, so that an error has a position. It refuses
 shapes on which Cedar's recursive parser would crash the process instead of raising.
 """
 
@@ -43,7 +43,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     tokens: tuple[Token, ...]
 
     def prefix(self, count: int) -> str:
-        """The statement's text up to and including its first ``count`` tokens."""
+        """Return the text up to and including the first ``count`` tokens."""
         return self.text[: self.tokens[count - 1].end - self.start] if count else ""
 
 
@@ -66,7 +66,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Every statement of a file, in order. Text after the last semicolon is a statement too: Cedar will refuse it."""
+    """Yield every statement of a file. Text after the last semicolon is one too: Cedar will refuse it."""
     pending: list[Token] = []
     for token in tokens(text):
         pending.append(token)
@@ -83,7 +83,7 @@ def _statement(text: str, found: list[Token]) -> Statement:
 
 
 def complexity_of(statement: Statement) -> TooComplex | None:
-    """Whether the statement has a shape that must not reach Cedar's parser, and where."""
+    """Return the place of a shape that must not reach Cedar's parser, if there is one."""
     depth = conditionals = 0
     for count, token in enumerate(statement.tokens, start=1):
         if token.text in _OPENING:
@@ -101,11 +101,9 @@ def complexity_of(statement: Statement) -> TooComplex | None:
     return None
 
 
-# Finds the place in a policy that an error message of Cedar's is about.
-#
-# For a syntax error prefixes of the statement's tokens are offered to the parser, each closed with a semicolon: the
-# shortest one for which it reports the same error as for the whole ends at the token that is wrong. For every other
-# error the message quotes a name, and the place is where the policy uses it.
+# The place of a syntax error: the parser gets prefixes of the statement's tokens, each closed with a semicolon. The
+# shortest with the same error as the whole ends at the wrong token. Any other error quotes a name, and its place is
+# where the policy uses the name.
 
 UNFINISHED = "unexpected end of input"
 UNREADABLE = "invalid token"
@@ -117,14 +115,14 @@ _IMPOSSIBLE = "unable to find an applicable action given the policy scope constr
 
 
 class Blame(msgspec.Struct, frozen=True):
-    """``offset`` is into the file, like those of the statement's tokens."""
+    """An error with its ``offset`` in the file."""
 
     offset: int
     message: str
 
 
 def blame_syntax(statement: Statement, error_of: Callable[[str], str | None]) -> Blame:
-    """Where and what the first syntax error is. ``error_of`` gives the parser's message, if there is one."""
+    """Return the first syntax error. ``error_of`` returns the parser's message for a text, or None."""
     message = error_of(statement.text) or ""
     last = statement.tokens[-1]
     if message == UNFINISHED:
@@ -146,7 +144,7 @@ def blame_syntax(statement: Statement, error_of: Callable[[str], str | None]) ->
 
 
 def blame_validation(statement: Statement, messages: list[str], vocabulary: frozenset[str]) -> list[Blame]:
-    """One entry per distinct error, without those that only follow from another."""
+    """Return one entry per distinct error, without those that only follow from another."""
     plain = list(dict.fromkeys(_POLICY_PREFIX.sub("", message) for message in messages))
     specific = [message for message in plain if message != _IMPOSSIBLE]
     if not specific:
@@ -162,7 +160,7 @@ def blame_validation(statement: Statement, messages: list[str], vocabulary: froz
 
 
 def head_of(statement: Statement) -> int:
-    """The index of the ``permit`` or ``forbid`` token, after the annotations; 0 where there is none."""
+    """Return the index of the ``permit`` or ``forbid`` token, after the annotations; 0 without one."""
     previous = ""
     for index, token in enumerate(statement.tokens):
         if token.text in ("permit", "forbid") and previous != "@":
@@ -172,7 +170,7 @@ def head_of(statement: Statement) -> int:
 
 
 def place_of_names(statement: Statement, message: str) -> int:
-    """The first use, after the annotations, of a name the message quotes; else the start of the policy."""
+    """Return the first use, after the annotations, of a name that the message quotes; else the policy's start."""
     for name in _names_in(message):
         spellings = (f".{name}", name, f'"{name}"') if "attribute" in message else (name, f'"{name}"')
         for spelling in spellings:
@@ -182,7 +180,7 @@ def place_of_names(statement: Statement, message: str) -> int:
 
 
 def find(statement: Statement, spelling: str) -> int | None:
-    """The offset of these tokens in the statement: first in its head and body, then in the annotations and strings."""
+    """Return the offset of these tokens in the statement: in head and body, else in annotations and strings."""
     wanted = [token.text for token in tokens(spelling)]
     written = [token.text for token in statement.tokens]
     for first in (head_of(statement), 0):

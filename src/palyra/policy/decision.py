@@ -1,7 +1,7 @@
-"""The verdict on a request, and the two evaluations that make it.
+"""Decision on a request, made of two evaluations, and the obligations of its permits.
 
-Cedar knows allow and deny. The third outcome is ours: a request that is denied as it stands, and allowed once a
-person has approved it, needs approval. Everything that goes wrong on the way is a denial.
+Cedar knows allow and deny. The third outcome is Palyra's: a request that is denied now, and allowed once a person has
+approved it, needs approval. Every fault on the way is a denial.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,25 +12,23 @@ import msgspec
 
 from palyra.policy.request import APPROVED, PolicyRequest
 
-# What an allowed call must be held to, written on the permits that allow it.
-#
-# ``@obligation_timeout_ms("5000")`` on a permit limits every call that permit helps to allow. Where several permits
-# match, the strictest value of each kind wins. An unknown name or a bad value is an error when the bundle is checked:
-# a misspelt limit must not become no limit.
+# Obligations: ``@obligation_timeout_ms("5000")`` on a permit limits every call that it helps to allow. Where several
+# permits match, the strictest value of each kind wins. An unknown name or a bad value is an error when the bundle is
+# checked: a misspelt limit must not become no limit.
 
 PREFIX: Final = "obligation_"
 
 # From the weakest to the strictest.
 TIERS: Final = ("b", "c", "a")
-# ``@obligation_tier("worker")`` says where the call runs; in which sandbox there is another permit's, or the worker's,
-# to say. So it is kept apart.
+# ``@obligation_tier("worker")`` demands a place, not a sandbox, so it is stored as ``place``. Another permit, or the
+# worker, decides on the sandbox there.
 WORKER: Final = "worker"
 EGRESS: Final = ("none", "preflight", "strict")
 _MAX_NUMBER: Final = 2**53 - 1
 
 
 class Obligations(msgspec.Struct, frozen=True, kw_only=True):
-    """None means that no determining permit asked for anything of the kind."""
+    """Limits on an allowed call. None: no determining permit states one of the kind."""
 
     timeout_ms: int | None = None
     max_output_bytes: int | None = None
@@ -80,7 +78,7 @@ _KINDS: Final[dict[str, tuple[Callable[[str], Any], Callable[[Any], Any]]]] = {
 
 
 def parse_obligations(annotations: Mapping[str, str], effect: str) -> tuple[Obligations, tuple[str, ...]]:
-    """The obligations a policy's annotations state, and what is wrong with them. Each fault names its annotation."""
+    """Parse the obligations in a policy's annotations. Return them and the faults, which name their annotation."""
     found: dict[str, Any] = {}
     faults: list[str] = []
     for annotation, text in annotations.items():
@@ -112,14 +110,14 @@ def strictest(several: Iterable[Obligations]) -> Obligations:
                 stated.setdefault(name, []).append(value)
     if not stated:
         return NO_OBLIGATIONS
-    # There is one place that can be demanded.
+    # Only one place can be demanded.
     return Obligations(
         **{name: _KINDS[name][1](values) if name in _KINDS else values[0] for name, values in stated.items()}
     )
 
 
 class Reason(StrEnum):
-    """The codes a decision gives for itself."""
+    """Reason codes of a decision."""
 
     PERMITTED = "policy.permitted"
     FORBIDDEN = "policy.forbidden"
@@ -150,7 +148,7 @@ class ForbidException(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MissingGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """The smallest change that lifts a denial. Each part was tried on the engine before it was offered.
+    """The smallest change that lifts a denial. Each part was tried on the engine.
 
     ``setting`` and ``add`` name the one setting that suffices by itself; ``settings`` those that suffice together
     where one does not. ``permit`` is the policy that suffices instead, in addition to the ``exceptions`` that the
@@ -180,7 +178,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(StrEnum):
-    """What one evaluation came to."""
+    """Result of one evaluation."""
 
     ALLOW = "allow"
     DENY = "deny"
@@ -219,24 +217,24 @@ def may_be_approved(request: PolicyRequest) -> bool:
 
 
 def judge(request: PolicyRequest, evaluate: Callable[[PolicyRequest], Evaluation]) -> Judgement:
-    """The outcome of a request.
-
-    A denial names the forbids that hold even with approval; where none does, what is missing is a permit.
-    """
-    asked = evaluate(request)
-    if asked.answer is Answer.ALLOW:
+    """Judge a request. A denial names the forbids that hold even with approval; without one, a permit is missing."""
+    plain = evaluate(request)
+    if plain.answer is Answer.ALLOW:
         return Judgement(
-            outcome=Outcome.ALLOW, policies=asked.policies, reasons=(Reason.PERMITTED,), permits=asked.policies
+            outcome=Outcome.ALLOW,
+            policies=plain.policies,
+            reasons=(Reason.PERMITTED,),
+            permits=plain.policies,
         )
-    if asked.answer is not Answer.DENY:
-        return _broken(asked)
+    if plain.answer is not Answer.DENY:
+        return _broken(plain)
     if not may_be_approved(request):
-        return _denied(asked)
+        return _denied(plain)
     approved = evaluate(request.with_context(**{APPROVED: True}))
     if approved.answer is Answer.ALLOW:
         return Judgement(
             outcome=Outcome.NEEDS_APPROVAL,
-            policies=asked.policies or approved.policies,
+            policies=plain.policies or approved.policies,
             reasons=(Reason.APPROVAL_REQUIRED,),
             permits=approved.policies,
         )
@@ -249,7 +247,7 @@ def _denied(evaluation: Evaluation) -> Judgement:
 
 
 def _broken(evaluation: Evaluation) -> Judgement:
-    """Cedar skips a policy that fails to evaluate. It might have been a forbid, so nothing is allowed."""
+    """Deny after a fault: Cedar skips a policy that fails to evaluate, and it might be a forbid."""
     return Judgement(
         outcome=Outcome.DENY,
         policies=evaluation.policies,
@@ -258,13 +256,12 @@ def _broken(evaluation: Evaluation) -> Judgement:
     )
 
 
-# What the consumers of policy need of it, whichever engine is behind.
-
-
 class PolicyPort(Protocol):
+    """Interface of a policy engine."""
+
     @property
     def bundle_digest(self) -> str:
-        """The digest of the policies, schema and directory in force."""
+        """Return the digest of the policies, schema and directory in force."""
 
     def decide(self, request: PolicyRequest) -> Decision:
-        """Never raises: whatever goes wrong is a denial with a reason code."""
+        """Decide without raising: every fault is a denial with a reason code."""

@@ -1,6 +1,6 @@
-"""Operators' own tests of their policies: requests with the outcome each must have.
+"""Tests of policies by operators, and replays of recorded requests under other policies.
 
-A file is TOML or JSON with the same shape:
+An expectation is a request with the outcome it must have. A file is TOML or JSON with the same shape:
 
     version = 1
 
@@ -22,10 +22,13 @@ import msgspec
 from palyra.errors import InvalidInput
 from palyra.ids import Principal
 from palyra.policy.decision import Decision, Outcome, PolicyPort
-from palyra.policy.entities import GATEWAY, Entity, EntityDirectory, EntityRef
 from palyra.policy.request import (
     APPROVED,
+    GATEWAY,
     TOOL_EXECUTE,
+    Entity,
+    EntityDirectory,
+    EntityRef,
     PolicyRequest,
     UnreadableRequest,
     policy_request_from_json,
@@ -43,7 +46,7 @@ class BadExpectation(InvalidInput):
 
 
 class ToolFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What policy needs to know of a tool."""
+    """Facts of a tool that policies use."""
 
     capabilities: frozenset[str] = frozenset()
     sensitive: bool = False
@@ -105,7 +108,7 @@ class PlacedExpectation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_expectations(name: str, text: str) -> tuple[PlacedExpectation, ...]:
-    """The expectations of a file, each with the line it starts on (1 in JSON, which is not read by line)."""
+    """Parse the expectations of a file, each with its first line (1 in JSON, which is not read by line)."""
     is_json = name.endswith(".json")
     try:
         raw = msgspec.json.decode(text) if is_json else tomllib.loads(text)
@@ -194,9 +197,7 @@ def _resource_title(wanted: Expectation) -> str:
     return str(EntityRef(wanted.resource.type, wanted.resource.id)) if wanted.resource else ""
 
 
-# Decides recorded requests again under other policies and tells which verdicts change.
-
-# How the journal marks a string it did not keep whole. What was decided on is gone, so it cannot be decided again.
+# The journal's mark of a string that it did not keep whole: such a request cannot be decided again.
 _SHORTENED = re.compile(r"\[clipped: [0-9]+ characters, sha256 [0-9a-f]{64}\]\Z|" + re.escape(REDACTED))
 
 
@@ -236,10 +237,9 @@ ReplayFinding: TypeAlias = VerdictChanged | NotReplayable
 
 
 def replay(records: Iterable[RecordedDecision], engine: PolicyPort) -> Iterator[ReplayFinding]:
-    """Every verdict that changes, in the order of the records.
+    """Yield every verdict that changes, in the order of the records.
 
-    The request's entities are used as they were recorded, memberships of sets included, so that what is compared is
-    the policies alone.
+    The request's entities are those recorded, memberships of sets included, so that only the policies are compared.
     """
     for record in records:
         try:

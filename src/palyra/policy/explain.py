@@ -1,4 +1,4 @@
-"""Why one request is decided as it is, in words a person can act on."""
+"""Explanation of a decision in words, and the smallest change that would lift a denial."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -20,17 +20,18 @@ from palyra.policy.decision import (
     SettingChange,
     may_be_approved,
 )
-from palyra.policy.entities import (
+from palyra.policy.request import (
     ALLOWED,
+    APPROVED,
     OPERATORS,
     PREAPPROVED,
     Entity,
     EntityRef,
+    PolicyRequest,
     cedar_string,
     glob_literal,
     name_of_principal,
 )
-from palyra.policy.request import APPROVED, PolicyRequest
 
 
 class DeterminingPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +72,7 @@ def determining(names: tuple[str, ...], policies: Mapping[str, Policy]) -> tuple
 
 
 def memberships_of(request: PolicyRequest) -> tuple[str, ...]:
-    """Which sets each entity of the request is in: what most policies turn on."""
+    """Describe the sets of each entity of the request, by which most policies decide."""
     shown: dict[str, None] = {}
     for entity in request.everyone():
         sets = ", ".join(map(str, entity.parents)) or "no set"
@@ -109,7 +110,6 @@ def _reasons(judgement: Judgement, request: PolicyRequest, policies: Mapping[str
 
 
 def explanation_in_words(explanation: Explanation) -> str:
-    """The whole explanation as a page of text."""
     return "\n".join(_lines(explanation))
 
 
@@ -131,7 +131,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
 
 
 def grant_in_words(grant: MissingGrant) -> tuple[str, ...]:
-    """How to lift a denial: each entry is one way that suffices, the smallest first."""
+    """Describe how to lift a denial: each entry is one way that suffices, the smallest first."""
     return tuple(_ways(grant))
 
 
@@ -163,9 +163,7 @@ def _listed(names: tuple[str, ...]) -> str:
     return " and ".join(names) if names else "the policies"
 
 
-# The smallest change that would lift a denial. Nothing is offered that was not tried on the engine first.
-
-# What a trial policy is called in an evaluation; an ``@id`` never contains a space.
+# Name of a trial policy in an evaluation; an ``@id`` never contains a space.
 TRIAL_ID: Final = "trial grant"
 
 
@@ -173,11 +171,11 @@ class Trials(Protocol):
     def evaluate(
         self, request: PolicyRequest, *, added: str = "", narrowed: Mapping[str, str] | None = None
     ) -> Evaluation:
-        """Evaluates with one policy added, and with clauses appended to the policies of these ids."""
+        """Evaluate with one policy added, and with clauses appended to the policies of these ids."""
 
 
 class _Membership(NamedTuple):
-    """Putting ``member`` into ``of`` is what adding its name to ``setting`` does."""
+    """Adding the name of ``member`` to ``setting`` puts it into ``of``."""
 
     setting: str
     member: EntityRef
@@ -192,7 +190,7 @@ class _Membership(NamedTuple):
 def find_missing_grant(
     request: PolicyRequest, forbids: tuple[str, ...], trials: Trials, policies: Mapping[str, Policy]
 ) -> MissingGrant | None:
-    """What would lift the denial of this request, which these forbids hold up even with approval; None if nothing."""
+    """Find the change that would lift a denial, which ``forbids`` keep up even with approval; None if nothing would."""
     goal = request.with_context(**{APPROVED: True}) if may_be_approved(request) else request
     settings = _sufficient_settings(goal, trials)
     exceptions = {name: exception_clause(request, policies[name]) for name in forbids}
@@ -225,7 +223,7 @@ def find_missing_grant(
 
 
 def find_preapproval(request: PolicyRequest, trials: Trials) -> SettingChange | None:
-    """The setting with which a request that needs approval would be allowed without asking."""
+    """Find the setting with which a request that needs approval would be allowed without it."""
     if request.resource.uid.type != "Tool":
         return None
     tool = request.resource.uid
@@ -235,7 +233,7 @@ def find_preapproval(request: PolicyRequest, trials: Trials) -> SettingChange | 
 
 
 def exact_permit(request: PolicyRequest) -> str:
-    """A policy ready to paste. Its ``@id`` is derived from what it permits, so two grants never share one."""
+    """Write a policy ready to paste. Its ``@id`` derives from its head, so that two grants never share one."""
     what = f"{request.principal.uid} {request.action} {request.resource.uid}"
     return (
         f'@id("grant-{hashlib.sha256(what.encode()).hexdigest()[:12]}")\n'
@@ -245,7 +243,7 @@ def exact_permit(request: PolicyRequest) -> str:
 
 
 def exception_clause(request: PolicyRequest, forbid: Policy) -> str:
-    """The clause that excepts exactly this principal, action and resource, without repeating the forbid's own head."""
+    """Write the clause that excepts this principal, action and resource, without repeating the forbid's head."""
     parts = {
         "principal": (forbid.scope.principal, f"principal == {request.principal.uid}"),
         "action": (forbid.scope.action, f"action == Action::{cedar_string(request.action)}"),
@@ -256,12 +254,12 @@ def exception_clause(request: PolicyRequest, forbid: Policy) -> str:
 
 
 def _outcome(evaluation: Evaluation) -> Outcome:
-    """The change is known to be allowed once approved, so what is not allowed at once needs approval."""
+    """Return the outcome of a change that is known to suffice once approved."""
     return Outcome.ALLOW if evaluation.answer is Answer.ALLOW else Outcome.NEEDS_APPROVAL
 
 
 def _sufficient_settings(goal: PolicyRequest, trials: Trials) -> tuple[_Membership, ...]:
-    """The fewest settings that suffice, one where possible."""
+    """Find the fewest settings that suffice, one where possible."""
     lacking = tuple(_lacking(goal))
     for size in range(1, len(lacking) + 1):
         for chosen in combinations(lacking, size):
@@ -273,7 +271,7 @@ def _sufficient_settings(goal: PolicyRequest, trials: Trials) -> tuple[_Membersh
 
 
 def _lacking(request: PolicyRequest) -> Iterator[_Membership]:
-    """The memberships the settings could give and do not, from the narrowest change to the widest."""
+    """Yield the memberships that settings could still give, from the narrowest change to the widest."""
     if request.resource.uid.type == "Tool":
         yield from _unless_member(request.resource, "tools.allowed", EntityRef("ToolSet", ALLOWED))
     channel = _channel_of(request)
@@ -295,7 +293,7 @@ def _channel_of(request: PolicyRequest) -> Entity | None:
 
 
 def _with_members(request: PolicyRequest, memberships: tuple[_Membership, ...]) -> PolicyRequest:
-    """The request as the directory would make it with these names added."""
+    """Build the request that the directory would make with these names added."""
 
     def placed(entity: Entity) -> Entity:
         more = tuple(membership.of for membership in memberships if membership.member == entity.uid)

@@ -1,4 +1,4 @@
-"""The bounds of policy, with their reasons."""
+"""Bounds of policy, each with its reason."""
 
 from palyra.limits import KIB, MIB
 

@@ -1,4 +1,4 @@
-"""Replaces the policies in force with a new bundle, or not at all."""
+"""Policies in force, reloaded when their files change. Each change and each refused change is recorded."""
 
 import asyncio
 import logging
@@ -14,9 +14,8 @@ from palyra.errors import PalyraError
 from palyra.policy.bundle import BadBundle, Bundle, Problem
 from palyra.policy.cedar import CedarEngine, is_panic
 from palyra.policy.decision import Decision
-from palyra.policy.entities import EntityDirectory
 from palyra.policy.policy_files import load_bundle, watch_directory
-from palyra.policy.request import PolicyRequest
+from palyra.policy.request import EntityDirectory, PolicyRequest
 from palyra.store.event import NewEvent
 from palyra.store.port import Store
 
@@ -31,7 +30,7 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The bundle of ``digest`` stays in force. ``problems`` are those with a place in a policy file."""
+    """The bundle of ``digest`` stays in force. ``problems`` have a place in a policy file."""
 
     digest: str
     code: str
@@ -43,7 +42,7 @@ ReloadOutcome: TypeAlias = Swapped | Unchanged | Rejected
 
 
 class BundleHolder:
-    """The engine in force. A decision uses one engine from beginning to end: take ``current`` once."""
+    """Holder of the engine in force. A decision uses one engine from beginning to end: take ``current`` once."""
 
     def __init__(self, engine: CedarEngine) -> None:
         self._current = engine
@@ -62,7 +61,7 @@ class BundleHolder:
         return self._current.decide(request)
 
     def try_reload(self, load: Callable[[], Bundle]) -> ReloadOutcome:
-        """Loads and checks a bundle and puts it in force at once, or leaves everything as it is and says why."""
+        """Load and check a bundle and put it in force at once, or change nothing and return why."""
         with self._reloading:
             old = self._current.bundle_digest
             try:
@@ -76,7 +75,7 @@ class BundleHolder:
             except PalyraError as error:
                 return self._reject(old, error.code, (error.message,))
             except BaseException as error:
-                # Whatever it is, the policies in force must stay and the daemon must live to say so.
+                # After any fault the policies in force stay, and the daemon goes on.
                 if not isinstance(error, Exception) and not is_panic(error):
                     raise
                 return self._reject(old, "policy.load_failed", (f"{type(error).__name__}: {error}",))
@@ -90,8 +89,6 @@ class BundleHolder:
         return rejection
 
 
-# The policies in force, reloaded when their files change, with every change and every refused change on record.
-
 log = logging.getLogger("palyra.policy")
 
 ACTOR = "palyrad"
@@ -103,8 +100,10 @@ class ReloadObserver(Protocol):
 
 
 class LivePolicy:
-    """Starts with the files as they are. If they are broken, it starts with the last bundle that was good here, so that
-    neither a bad edit nor a restart after one changes what is allowed; with none, it refuses to start."""
+    """Policy engine of the daemon. If the files are broken at the start, it uses the last good bundle.
+
+    So neither a bad edit nor a restart after one changes permissions. Without a good bundle it refuses to start.
+    """
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class LivePolicy:
 
     @property
     def engine(self) -> CedarEngine:
-        """The policies in force at this moment: take it once for whatever has to fit together."""
+        """Return the engine now in force: take it once for several questions that must fit together."""
         return self._holder.current
 
     def decide(self, request: PolicyRequest) -> Decision:
@@ -174,7 +173,7 @@ class LivePolicy:
         return outcome
 
     async def watch(self) -> None:
-        """Reloads after every change; ends only by being cancelled."""
+        """Reload after every change, until it is cancelled."""
         async for _ in watch_directory(self._policy_dir):
             try:
                 await self.reload()

@@ -1,4 +1,4 @@
-"""Reads the policies we ship and the operator's directory into a bundle. It checks files, not policies."""
+"""Files of policies: those shipped and the operator's are read into a bundle. Policies are checked elsewhere."""
 
 import asyncio
 import os
@@ -10,7 +10,6 @@ from typing import BinaryIO, Final
 
 from palyra.errors import InvalidInput, LimitExceeded, Unavailable
 from palyra.policy.bundle import SCHEMA_NAME, Bundle
-from palyra.policy.entities import EntityDirectory
 from palyra.policy.limits import (
     MAX_BUNDLE_BYTES,
     MAX_POLICY_FILE_BYTES,
@@ -18,6 +17,7 @@ from palyra.policy.limits import (
     WATCH_DEBOUNCE_MS,
     WATCH_RECHECK_MS,
 )
+from palyra.policy.request import EntityDirectory
 
 DEFAULTS_PREFIX: Final = "defaults/"
 _DEFAULT_POLICIES: Final = ("baseline.cedar",)
@@ -40,10 +40,10 @@ class PolicyDirectoryMissing(Unavailable):
 
 
 def load_bundle(policy_dir: Path | None, directory: EntityDirectory, *, must_exist: bool = False) -> Bundle:
-    """The schema and baseline we ship, then the operator's ``*.cedar`` files in the order of their names.
+    """Read the shipped schema and baseline, then the operator's ``*.cedar`` files in the order of their names.
 
-    Hidden files are left alone: editors keep their half-written copies there. A directory that does not exist holds
-    no policies, unless it ``must_exist``.
+    Skip hidden files, where editors keep half-written copies. A directory that does not exist has no policies, unless
+    it ``must_exist``.
     """
     files = [(DEFAULTS_PREFIX + name, _default(name)) for name in _DEFAULT_POLICIES]
     if policy_dir is not None:
@@ -82,14 +82,14 @@ def _operator_files(policy_dir: Path, *, must_exist: bool) -> Iterator[tuple[str
 
 
 def _read(policy_dir: Path, name: str) -> bytes:
-    """A link may point elsewhere inside the directory, as mounted configuration does, and never out of it."""
+    """Read one file. A link may stay inside the directory, as mounted configuration does, but not lead out of it."""
     path = policy_dir / name
     try:
         real = os.path.realpath(path, strict=True)
         root = os.path.realpath(policy_dir, strict=True)
         if os.path.commonpath((real, root)) != root:
             raise PolicyFileRefused(f"{path} is a link out of the policy directory")
-        # Not following a last link, and not waiting for a FIFO's writer, whatever was put there since.
+        # Do not follow a last link or wait for a FIFO's writer: another process may have put one there since.
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with _regular(path, descriptor) as file:
             content = file.read(MAX_POLICY_FILE_BYTES + 1)
@@ -115,13 +115,10 @@ def _text(path: Path, content: bytes) -> str:
         raise PolicyFileRefused(f"{path}, line {line}: byte {content[error.start]:#04x} is not UTF-8") from error
 
 
-# Tells when something changed in the policy directory, whether or not the directory exists yet.
-
-
 async def watch_directory(path: Path) -> AsyncIterator[None]:
-    """Yields after each burst of changes, and when the directory appears, disappears or is replaced.
+    """Yield after each burst of changes, and when the directory appears, disappears or is replaced.
 
-    A yield is a hint: the reader loads the directory anew and compares digests.
+    A yield is a hint: the caller loads the directory again and compares digests.
     """
     from watchfiles import awatch
 
@@ -138,14 +135,14 @@ async def watch_directory(path: Path) -> AsyncIterator[None]:
             async for changes in awatch(
                 path, debounce=WATCH_DEBOUNCE_MS, rust_timeout=WATCH_RECHECK_MS, yield_on_timeout=True
             ):
-                # The watch stands: what changed while it was being set up nobody else would ever tell.
+                # The watch works now, but does not report changes made while it was being set up.
                 if changes or since_before:
                     since_before = False
                     yield
                 if _identity(path) != watched:
                     break
         except OSError:
-            # The directory went away between looking at it and watching it.
+            # The directory was removed before the watch began.
             pass
         if _identity(path) != watched:
             yield

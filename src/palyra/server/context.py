@@ -23,8 +23,7 @@ from palyra.pipeline.domain.approval import (
 )
 from palyra.pipeline.domain.call import UnknownTool, build_tool_entity
 from palyra.policy.decision import Decision, Outcome, PolicyPort
-from palyra.policy.entities import GATEWAY, Entity, EntityDirectory
-from palyra.policy.request import PolicyRequest
+from palyra.policy.request import GATEWAY, Entity, EntityDirectory, PolicyRequest
 from palyra.store.event import Event, NewEvent
 from palyra.store.port import Reader, Store
 

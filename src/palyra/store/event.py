@@ -1,4 +1,4 @@
-"""Events as their author states them, and as they stand in the chain."""
+"""Journal events: as their author states them, and as they stand in the chain."""
 
 import re
 from typing import Any, Self
@@ -10,7 +10,7 @@ from palyra.errors import InvalidInput
 # Dotted lower-case words in the past tense: ``call.finished``.
 KIND = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 MAX_KIND_CHARS = 64
-# Actor, principal, run and call are names; one that is longer than this says less, not more.
+# Actor, principal, run and call are names; a longer one is cut.
 MAX_FIELD_CHARS = 256
 
 # The columns of a stored event, and with text as UTF-8 bytes the row of a database or an export: ``Event``'s fields.
@@ -24,7 +24,7 @@ class InvalidEvent(InvalidInput):
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event before it has a place. The payload may hold anything JSON can say, and secrets: those are redacted."""
+    """An event before it has a place. The payload may hold any JSON value, and secrets: those are redacted."""
 
     kind: str
     actor: str
@@ -51,21 +51,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def from_row(cls, row: Row) -> Self:
-        """Undecodable bytes become visible escapes: reading a damaged journal must not fail before verifying it."""
+        """Decode a row. Invalid bytes become escapes: a damaged journal must stay readable until it is verified."""
         seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash, hash_ = row
-        return cls(
-            seq=seq,
-            id=_text(id_),
-            time_ms=time_ms,
-            kind=_text(kind),
-            actor=_text(actor),
-            principal=_text(principal),
-            run=_text(run),
-            call=_text(call),
-            payload=payload,
-            prev_hash=prev_hash,
-            hash=hash_,
-        )
+        names = map(_text, (kind, actor, principal, run, call))
+        values: tuple[Any, ...] = (seq, _text(id_), time_ms, *names, payload, prev_hash, hash_)
+        return cls(*values)
 
     def row(self) -> Row:
         return (
@@ -83,7 +73,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         )
 
     def payload_value(self) -> Any:
-        """The payload as a JSON value; text that no longer is JSON comes back as a string, for people to look at."""
+        """Return the payload as a JSON value, or as a string if it is damaged."""
         try:
             return msgspec.json.decode(self.payload)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a store offers, what it asks of the journal, and how it fails. An engine, such as SQLite, implements it."""
+"""Interfaces of a store and of the event log it writes, and the store's faults. SQLite is the only engine."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -7,8 +7,7 @@ import msgspec
 from palyra.errors import PalyraError
 from palyra.ids import Principal, PrincipalKind
 from palyra.policy.decision import Decision, Outcome, PolicyPort
-from palyra.policy.entities import Entity, EntityDirectory, EntityRef
-from palyra.policy.request import APPROVED, PolicyRequest
+from palyra.policy.request import APPROVED, Entity, EntityDirectory, EntityRef, PolicyRequest
 from palyra.secret import Secret
 from palyra.store.event import NewEvent
 from palyra.store.port import Store

@@ -14,9 +14,8 @@ from palyra.journal.chain import JournalLog
 from palyra.journal.checkpoint import CHECKPOINT_NAME
 from palyra.journal.redaction import Redactor
 from palyra.policy.cedar import CedarEngine
-from palyra.policy.entities import EntityDirectory
 from palyra.policy.policy_files import load_bundle
-from palyra.policy.request import policy_request_to_json, tool_request
+from palyra.policy.request import EntityDirectory, policy_request_to_json, tool_request
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.store.event import NewEvent
 from palyra.store.sqlite.store import DATABASE_NAME, SqliteStore

@@ -8,7 +8,7 @@ import pytest
 from palyra.daemon.pipeline_wiring import directory_of
 from palyra.daemon.settings import Settings
 from palyra.ids import Principal
-from palyra.policy.entities import Entity
+from palyra.policy.request import Entity
 
 
 def sets_of(entity: Entity) -> set[str]:

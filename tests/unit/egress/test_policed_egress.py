@@ -12,7 +12,7 @@ from palyra.egress.domain.target import Target
 from palyra.egress.policy_judge import CallOfGrant, GrantedSecrets, GrantsInUse, PolicedEgress
 from palyra.errors import Denied, NeedsApproval, PalyraError, Unavailable
 from palyra.ids import Principal
-from palyra.policy.entities import Entity, EntityRef
+from palyra.policy.request import Entity, EntityRef
 from palyra.secret import Secret
 from palyra.vault.access import SecretUse
 from palyra.vault.reference import SecretRef

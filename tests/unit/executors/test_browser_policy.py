@@ -20,7 +20,7 @@ from palyra.executors.browser.policy_questions import (
 from palyra.executors.browser.session_registry import OwnedSession, SessionRegistry, session_entity
 from palyra.ids import Principal
 from palyra.pipeline.domain.spec import Asker
-from palyra.policy.entities import Entity, EntityDirectory, EntityRef
+from palyra.policy.request import Entity, EntityDirectory, EntityRef
 
 ANNA = Principal.parse("agent:anna")
 ASKER = Asker(

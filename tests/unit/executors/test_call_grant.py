@@ -12,7 +12,7 @@ from palyra.executors.network.grant import call_of, grant_of
 from palyra.ids import Principal
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.spec import AccessedResources
-from palyra.policy.entities import Entity, EntityRef
+from palyra.policy.request import Entity, EntityRef
 
 
 @pytest.mark.parametrize(("granted", "most"), [({}, 0), ({BudgetKind.EGRESS_BYTES: 1234}, 1234)])

@@ -20,7 +20,7 @@ from palyra.pipeline.domain.call import (
 )
 from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolCapability, ToolMetadata
 from palyra.policy.decision import Decision, Obligations, Outcome
-from palyra.policy.entities import EntityDirectory
+from palyra.policy.request import EntityDirectory
 
 CONFIG = ToolCallConfig(
     directory=EntityDirectory.from_lists(

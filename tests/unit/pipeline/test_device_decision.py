@@ -2,7 +2,7 @@ from palyra.ids import Principal
 from palyra.pipeline.authorize import build_device_request
 from palyra.pipeline.domain.call import ToolCallConfig, ToolRequestContext
 from palyra.pipeline.domain.spec import DeviceOfCall
-from palyra.policy.entities import Entity, EntityDirectory, EntityRef
+from palyra.policy.request import Entity, EntityDirectory, EntityRef
 
 NODE = Entity(uid=EntityRef("Node", "n"), attrs={"name": "lap", "capabilities": ["echo"]})
 

@@ -8,8 +8,7 @@ from palyra.pipeline.authorize import FLEET, decide_call
 from palyra.pipeline.domain.call import ToolCallConfig, ToolRequestContext
 from palyra.pipeline.domain.spec import AccessedResources, Arguments, DeviceOfCall
 from palyra.policy.decision import Decision, Obligations, Outcome
-from palyra.policy.entities import EntityDirectory, EntityRef
-from palyra.policy.request import PolicyRequest
+from palyra.policy.request import EntityDirectory, EntityRef, PolicyRequest
 
 CONFIG = ToolCallConfig(directory=EntityDirectory.from_lists(channels=["cli"]), workspace="/srv/w")
 ARGUMENTS = Arguments(value={"text": "x"}, canonical=b'{"text":"x"}', digest="d" * 64)

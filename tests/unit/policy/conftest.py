@@ -8,9 +8,8 @@ import pytest
 from palyra.ids import Principal
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine
-from palyra.policy.entities import EntityDirectory
 from palyra.policy.policy_files import load_bundle
-from palyra.policy.request import PolicyRequest, tool_request
+from palyra.policy.request import EntityDirectory, PolicyRequest, tool_request
 
 DIRECTORY = EntityDirectory.from_lists(
     principals=("agent:*", "user:*"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.policy.bundle import BadBundle, Bundle, Problem, Scope
-from palyra.policy.entities import EntityDirectory, EntityRef
+from palyra.policy.request import EntityDirectory, EntityRef
 
 BASE = Bundle(schema="s", files=(("a", "x"), ("b", "y")), directory=EntityDirectory.from_lists(tools=("t", "u")))
 

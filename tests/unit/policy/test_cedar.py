@@ -9,8 +9,7 @@ from palyra.ids import Principal
 from palyra.policy import cedar
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Answer, Obligations, Outcome, Reason
-from palyra.policy.entities import GATEWAY, Entity, EntityDirectory, EntityRef
-from palyra.policy.request import PolicyRequest, tool_request
+from palyra.policy.request import GATEWAY, Entity, EntityDirectory, EntityRef, PolicyRequest, tool_request
 
 Ask = Callable[..., PolicyRequest]
 EngineOf = Callable[..., CedarEngine]

@@ -7,7 +7,7 @@ import pytest
 
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.dry_run import BadExpectation, Failure, ToolFacts, parse_expectations, run_expectations
-from palyra.policy.entities import EntityDirectory
+from palyra.policy.request import EntityDirectory
 
 EngineOf = Callable[..., CedarEngine]
 KNOWN = {"echo": ToolFacts(), "fs.write": ToolFacts(capabilities=frozenset({"filesystem_write"}), sensitive=True)}

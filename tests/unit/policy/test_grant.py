@@ -8,8 +8,7 @@ import pytest
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import MissingGrant, Outcome, SettingChange
-from palyra.policy.entities import EntityDirectory
-from palyra.policy.request import PolicyRequest
+from palyra.policy.request import EntityDirectory, PolicyRequest
 
 Ask = Callable[..., PolicyRequest]
 EngineOf = Callable[..., CedarEngine]

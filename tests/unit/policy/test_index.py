@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from palyra.policy.bundle import Bundle, Location, Policy, Scope
 from palyra.policy.cedar import CedarEngine, PolicyIndex
-from palyra.policy.entities import Entity, EntityRef
-from palyra.policy.request import PolicyRequest
+from palyra.policy.request import Entity, EntityRef, PolicyRequest
 
 SCHEMA = """
 entity Group;

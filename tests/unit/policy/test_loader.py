@@ -8,8 +8,8 @@ from palyra.errors import ExitCode
 from palyra.policy import policy_files
 from palyra.policy.bundle import SCHEMA_NAME
 from palyra.policy.cedar import CedarEngine
-from palyra.policy.entities import EntityDirectory
 from palyra.policy.policy_files import PolicyDirectoryMissing, PolicyFileRefused, PolicyFileTooLarge, load_bundle
+from palyra.policy.request import EntityDirectory
 
 NOBODY = EntityDirectory()
 

@@ -8,8 +8,7 @@ import pytest
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Outcome
 from palyra.policy.dry_run import NotReplayable, RecordedDecision, VerdictChanged, replay
-from palyra.policy.entities import EntityDirectory
-from palyra.policy.request import PolicyRequest, policy_request_to_json
+from palyra.policy.request import EntityDirectory, PolicyRequest, policy_request_to_json
 
 Ask = Callable[..., PolicyRequest]
 EngineOf = Callable[..., CedarEngine]

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from palyra.policy.cedar import CedarEngine
-from palyra.policy.entities import Entity, EntityRef, cedar_value
-from palyra.policy.request import PolicyRequest, UnreadableRequest, policy_request_from_json, policy_request_to_json
+from palyra.policy.request import (
+    Entity,
+    EntityRef,
+    PolicyRequest,
+    UnreadableRequest,
+    cedar_value,
+    policy_request_from_json,
+    policy_request_to_json,
+)
 
 Ask = Callable[..., PolicyRequest]
 

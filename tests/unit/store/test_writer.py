@@ -7,9 +7,9 @@ from fakes.journal_harness import JournalHarness, appending
 from palyra.clock import SystemClock
 from palyra.errors import PalyraError
 from palyra.journal.verify import newest_checkpoint
-from palyra.store import commit
 from palyra.store.event import NewEvent
 from palyra.store.port import DiskFull
+from palyra.store.sqlite import writer
 from palyra.store.sqlite import writer as writer_module
 
 
@@ -45,7 +45,7 @@ async def test_callers_that_wait_together_share_a_commit(harness):
 
 
 async def test_a_group_is_bounded(harness, monkeypatch):
-    monkeypatch.setattr(commit, "MAX_BATCH_UNITS", 10)
+    monkeypatch.setattr(writer, "MAX_BATCH_UNITS", 10)
     store = harness.open()
     gate = threading.Event()
     first = await held_up(store, gate)

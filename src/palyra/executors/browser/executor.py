@@ -43,7 +43,7 @@ from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.domain.spec import Asker
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.decision import PolicyPort
-from palyra.policy.entities import Entity, EntityDirectory, EntityRef
+from palyra.policy.request import Entity, EntityDirectory, EntityRef
 
 if TYPE_CHECKING:
     from palyra.browser.service.client import BrowserClient

@@ -13,8 +13,7 @@ from palyra.executors.browser import arguments as tool_arguments
 from palyra.executors.browser.arguments import Reach, Step
 from palyra.executors.browser.session_registry import SessionRegistry, session_entity
 from palyra.pipeline.domain.spec import Asker, BrowserOfCall
-from palyra.policy.entities import Entity, EntityDirectory, EntityRef
-from palyra.policy.request import APPROVED, PolicyRequest, tool_request
+from palyra.policy.request import APPROVED, Entity, EntityDirectory, EntityRef, PolicyRequest, tool_request
 from palyra.vault.access import SecretUse, require_scope, use_request
 from palyra.vault.reference import SecretRef
 

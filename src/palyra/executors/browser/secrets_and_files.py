@@ -19,7 +19,7 @@ from palyra.executors.browser.policy_questions import bound_targets
 from palyra.executors.browser.session_registry import OwnedSession
 from palyra.executors.files import operations
 from palyra.pipeline.domain.call import ExecutionPlan
-from palyra.policy.entities import Entity
+from palyra.policy.request import Entity
 from palyra.secret import Secret
 from palyra.vault.access import SecretUse
 from palyra.vault.reference import SecretRef

@@ -10,7 +10,7 @@ from typing import Any
 from palyra.browser.domain.session_api import Caller, NoSuchSession, SessionView
 from palyra.executors.browser.arguments import Reach
 from palyra.ids import Principal
-from palyra.policy.entities import Entity, EntityRef
+from palyra.policy.request import Entity, EntityRef
 
 
 class OwnedSession:

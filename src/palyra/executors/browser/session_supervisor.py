@@ -20,7 +20,7 @@ from palyra.executors.browser.policy_questions import host_questions
 from palyra.executors.browser.session_registry import OwnedSession, SessionRegistry
 from palyra.pipeline.domain.spec import Asker
 from palyra.policy.decision import Outcome, PolicyPort
-from palyra.policy.entities import Entity, EntityDirectory, EntityRef
+from palyra.policy.request import Entity, EntityDirectory, EntityRef
 from palyra.store.event import NewEvent
 from palyra.store.port import Store
 

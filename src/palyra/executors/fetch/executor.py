@@ -32,7 +32,7 @@ from palyra.executors.network.journal import JournalObserver
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.domain.spec import ToolSpec
-from palyra.policy.entities import EntityDirectory
+from palyra.policy.request import EntityDirectory
 
 
 class FetchTimedOut(LimitExceeded):

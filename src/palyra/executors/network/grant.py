@@ -9,7 +9,7 @@ from palyra.ids import Principal
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan
 from palyra.pipeline.domain.spec import AccessedResources, ToolSpec
-from palyra.policy.entities import Entity, EntityDirectory
+from palyra.policy.request import Entity, EntityDirectory
 
 
 def grant_of(

@@ -28,7 +28,7 @@ from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan
 from palyra.policy.decision import PolicyPort
-from palyra.policy.entities import EntityDirectory
+from palyra.policy.request import EntityDirectory
 from palyra.sandbox.domain.network import NetworkUsage, ca_environment
 from palyra.sandbox.domain.profile import EXTRA_FILES_ROOT, SandboxProfile
 from palyra.sandbox.network.call_network import OpenedSockets

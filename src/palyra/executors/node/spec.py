@@ -8,7 +8,7 @@ from palyra.devicelink import limits
 from palyra.ids import ToolName
 from palyra.limits import MAX_CALL_TIMEOUT_MS
 from palyra.pipeline.domain.spec import AccessedResources, DeviceOfCall, ToolCapability, ToolMetadata, ToolSpec
-from palyra.policy.entities import Entity, EntityRef
+from palyra.policy.request import Entity, EntityRef
 
 if TYPE_CHECKING:
     from palyra.nodes.domain.records import NodeRecord

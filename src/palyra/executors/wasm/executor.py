@@ -32,8 +32,7 @@ from palyra.pipeline.domain.call import CallDenied, ExecutionPlan, ExecutorOutco
 from palyra.pipeline.intake import MAX_QUICK_BYTES
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.decision import PolicyPort
-from palyra.policy.entities import EntityDirectory
-from palyra.policy.request import APPROVED, PolicyRequest
+from palyra.policy.request import APPROVED, EntityDirectory, PolicyRequest
 from palyra.secret import Secret
 from palyra.skills.package.configuration import refuse_configuration
 from palyra.skills.registry.records import ResolvedInstalledSkillModule

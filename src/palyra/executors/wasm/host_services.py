@@ -28,7 +28,7 @@ from palyra.executors.wasm.skill_tools import DEFAULT_REQUESTS, DEFAULT_STORAGE_
 from palyra.journal.redaction import Redactor
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan
-from palyra.policy.entities import EntityDirectory
+from palyra.policy.request import EntityDirectory
 from palyra.skills.package.capabilities import STAR, channel_meant, host_named
 from palyra.vault.access import SecretUse
 from palyra.vault.reference import SecretRef

@@ -9,7 +9,7 @@ from palyra.ids import Principal, ToolName
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.spec import AccessedResources, ToolCapability, ToolMetadata, ToolSpec, ToolTier
-from palyra.policy.entities import OPERATORS, EntityDirectory, EntityRef
+from palyra.policy.request import OPERATORS, EntityDirectory, EntityRef
 from palyra.wasm.domain.limits import RuntimeLimits
 from palyra.wasm.settings import WasmSettings
 

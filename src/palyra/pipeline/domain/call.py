@@ -13,8 +13,7 @@ from palyra.ids import CallId, Principal, RunId
 from palyra.pipeline.domain.budget import BudgetKind, RunBudget, Usage
 from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolSpec, ToolTier
 from palyra.policy.decision import NO_OBLIGATIONS, Decision, Obligations, PolicyPort
-from palyra.policy.entities import Entity, EntityDirectory, EntityRef
-from palyra.policy.request import PolicyRequest, tool_request
+from palyra.policy.request import Entity, EntityDirectory, EntityRef, PolicyRequest, tool_request
 from palyra.store.event import NewEvent
 
 ToolDecision = Decision

@@ -9,8 +9,7 @@ import msgspec
 from palyra.ids import Principal, ToolName
 from palyra.limits import MAX_TOOL_INPUT_BYTES
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.policy.entities import Entity, EntityDirectory
-from palyra.policy.request import PolicyRequest
+from palyra.policy.request import Entity, EntityDirectory, PolicyRequest
 
 # The names of skills' tools begin like this, and no others do.
 SKILL_TOOLS = "skill."

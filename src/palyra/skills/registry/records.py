@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from palyra.errors import Denied, InvalidInput, Tampered
-from palyra.policy.entities import Entity, EntityRef
+from palyra.policy.request import Entity, EntityRef
 from palyra.skills.package.artifact import SkillArtifact
 from palyra.skills.package.manifest import SkillManifest, SkillTool
 from palyra.skills.registry.lifecycle import SkillState

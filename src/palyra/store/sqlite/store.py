@@ -1,4 +1,4 @@
-"""The store in SQLite: the journal, and with it every table whose changes must commit together with their record."""
+"""Store in SQLite: the journal and every table whose changes must commit together with their record."""
 
 import asyncio
 import sqlite3
@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 
 from palyra.clock import Clock
 from palyra.limits import JOURNAL_DISK_RESERVE_BYTES
-from palyra.store.commit import MAX_WAITING_EVENTS, Subscription, Unit
 from palyra.store.event import EVENT_COLUMNS, Event
 from palyra.store.port import (
     EMPTY_HEAD,
@@ -24,7 +23,7 @@ from palyra.store.port import (
     Transaction,
 )
 from palyra.store.sqlite.connection import open_reader, open_writer, translate_error
-from palyra.store.sqlite.writer import DiskReserve, Writer
+from palyra.store.sqlite.writer import MAX_WAITING_EVENTS, DiskReserve, Subscription, Unit, Writer
 
 DATABASE_NAME = "palyra.db"
 RESERVE_NAME = "palyra.ballast"
@@ -32,7 +31,7 @@ RESERVE_NAME = "palyra.ballast"
 _KEPT_CONNECTIONS = 4
 # One answer's events: a page on a screen or a burst of a stream.
 MAX_EVENTS_PER_READ = 10_000
-# Writes that come together are one wake-up. A watch that missed one is repaired after this long.
+# Writes within this time cause one wake-up. A missed one is repaired after the second time.
 _GATHER_MS = 50
 _RECHECK_MS = 1_000
 _PAGE = 500
@@ -41,7 +40,7 @@ T = TypeVar("T")
 
 
 class SqliteReader:
-    """Reads what is committed: for the store, and for commands beside a daemon or without one. Thread-safe."""
+    """Reader of committed data, for the store and for commands beside a daemon or without one. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -195,7 +194,7 @@ class SqliteStore:
         schema: Sequence[str] = (),
         reserve_bytes: int = JOURNAL_DISK_RESERVE_BYTES,
     ) -> Self:
-        """``schema`` is the DDL of other concepts' tables, each statement harmless when run again."""
+        """Open the store. ``schema`` is the DDL of other tables, each statement harmless when run again."""
         connection = open_writer(path, schema)
         try:
             reader = SqliteReader(path)
@@ -209,7 +208,7 @@ class SqliteStore:
 
     @property
     def degraded(self) -> str | None:
-        """Why new work is refused at the moment, or None."""
+        """Return why new work is refused at the moment, or None."""
         if not self._reserve.is_held():
             return "the space held back for a full disk could not be taken"
         return "the disk is full" if self._writer.disk_full else None
@@ -261,16 +260,8 @@ class SqliteStore:
 def _event(row: Sequence[Any]) -> Event:
     """Turn columns of the wrong type into text, so that a damaged event can still be printed."""
     seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash, hash_ = row
-    return Event(
-        seq=seq,
-        id=str(id_),
-        time_ms=time_ms if isinstance(time_ms, int) else 0,
-        kind=str(kind),
-        actor=str(actor),
-        principal=str(principal),
-        run=str(run),
-        call=str(call),
-        payload=payload if isinstance(payload, bytes) else str(payload).encode(),
-        prev_hash=prev_hash if isinstance(prev_hash, bytes) else b"",
-        hash=hash_ if isinstance(hash_, bytes) else b"",
-    )
+    names = map(str, (kind, actor, principal, run, call))
+    data = payload if isinstance(payload, bytes) else str(payload).encode()
+    hashes = (each if isinstance(each, bytes) else b"" for each in (prev_hash, hash_))
+    values = (seq, str(id_), time_ms if isinstance(time_ms, int) else 0, *names, data, *hashes)
+    return Event(*values)

@@ -4,8 +4,8 @@ import queue
 
 import pytest
 
-from palyra.store import commit
-from palyra.store.commit import Queue, Unit, take_batch
+from palyra.store.sqlite import writer
+from palyra.store.sqlite.writer import Queue, Unit, take_batch
 
 
 def filled(*waiting: Unit | None) -> Queue:
@@ -34,7 +34,7 @@ def test_what_comes_before_the_end_is_done_and_sealed() -> None:
 
 
 def test_what_is_beyond_the_bound_waits_for_the_next_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "MAX_BATCH_UNITS", 2)
+    monkeypatch.setattr(writer, "MAX_BATCH_UNITS", 2)
     came = units(3)
     waiting = filled(*came, None)
     assert take_batch(waiting, None) == (came[:2], True, False)

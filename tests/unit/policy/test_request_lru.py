@@ -1,4 +1,4 @@
-from palyra.policy.lru import Lru
+from palyra.policy.request import Lru
 
 
 def test_the_least_recently_used_goes_first() -> None:

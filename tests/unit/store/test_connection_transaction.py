@@ -4,8 +4,7 @@ import pytest
 
 from fakes.journal_harness import JournalHarness
 from palyra.store.event import Event, NewEvent
-from palyra.store.sqlite.connection import ROWS_AT_ONCE, open_writer
-from palyra.store.sqlite.transaction import Group, SqliteTransaction
+from palyra.store.sqlite.connection import ROWS_AT_ONCE, Group, SqliteTransaction, open_writer
 
 EVENT = NewEvent(kind="a.b", actor="x")
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from palyra.store.commit import EventsLost, Subscription
+from palyra.store.sqlite.writer import EventsLost, Subscription
 
 
 async def test_events_wait_for_their_reader_and_close_ends_the_iteration():

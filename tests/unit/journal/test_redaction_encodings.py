@@ -5,7 +5,7 @@ from urllib.parse import quote, quote_plus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.journal.pattern_set import MIN_KNOWN_CHARS, list_encodings
+from palyra.journal.redaction import MIN_KNOWN_CHARS, list_encodings
 
 
 @given(

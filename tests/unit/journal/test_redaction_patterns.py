@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.journal.pattern_set import FEW, PatternSet
+from palyra.journal.redaction import FEW, PatternSet
 
 FILLER = [f"filler-{number:04d}" for number in range(FEW + 1)]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.ids import Principal
-from palyra.policy.entities import (
+from palyra.policy.request import (
     Entity,
     EntityDirectory,
     EntityRef,
