@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
 from palyra.browser.domain import limits
+from palyra.browser.engine.background_tasks import BackgroundTasks
 from palyra.errors import InvalidInput, PalyraError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class ProcessPool(Generic[P]):
         self._noticing: dict[int, asyncio.Task[None]] = {}
         self._attention = asyncio.Event()
         self._refill_task: asyncio.Task[None] | None = None
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending = BackgroundTasks(log, logging.WARNING)
         self._closed = False
 
     @property
@@ -83,8 +84,7 @@ class ProcessPool(Generic[P]):
                 await refill_task
         while self._spares:
             self._discard(self._out(self._spares[0]))
-        if self._ending:
-            await asyncio.wait(self._ending)
+        await self._ending.wait()
 
     async def _refill(self) -> None:
         while True:
@@ -120,12 +120,4 @@ class ProcessPool(Generic[P]):
         self._attention.set()
 
     def _discard(self, spare: P) -> None:
-        task = asyncio.create_task(self._end(spare), name="a spare browser is ended")
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-
-    async def _end(self, spare: P) -> None:
-        try:
-            await spare.close(graceful=False)
-        except PalyraError as problem:
-            log.warning("a spare browser did not end well: %s", problem.message)
+        self._ending.start(spare.close(graceful=False), "a spare browser is ended")

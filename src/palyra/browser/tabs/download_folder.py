@@ -1,8 +1,8 @@
 """The folders of one session's downloads, and the only way into and out of them.
 
-Chromium writes into a folder of its own, where it may leave whatever it likes: links, pipes, files it goes on writing.
-So nothing is moved from there. A finished file is opened without following anything, and at most the limit of it is
-copied under an id into a folder that only the daemon can enter; the copy is what is hashed, judged, kept and served.
+Chromium writes into a folder of its own, where it may leave links, pipes, and files that it goes on writing. So
+nothing is moved from there. A finished file is opened without following anything. At most the limit of it is copied
+under an id into a folder that only the daemon can enter. The copy is hashed, judged, kept and served.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from palyra.browser.domain.download import (
 from palyra.browser.engine.browser_folders import open_folder
 from palyra.errors import Unavailable
 
-# Between two looks at a growing file: at the loopback's speed some MiB pass, which the mount's size limit holds.
+# Between two checks of a growing file. At the loopback's speed some MiB pass, which fit the mount's size limit.
 GROWTH_POLL_SECONDS: Final = 0.05
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
@@ -57,7 +57,7 @@ _KEPT: Final = (Folder.ALLOWLIST, Folder.QUARANTINE)
 
 
 class Announced(msgspec.Struct, frozen=True, kw_only=True):
-    """A download that has begun, as the browser's events tell it."""
+    """A download that has begun, as the browser's events describe it."""
 
     guid: str
     suggested_name: str
@@ -66,7 +66,10 @@ class Announced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DownloadSandboxSession:
-    """One session's downloads. Its methods block on the disk: call them on a thread, one at a time."""
+    """One session's downloads. Its methods block on the disk: call them on a thread, one at a time.
+
+    ``on_finish`` gets the record of each download that ended, on the thread that ended it.
+    """
 
     def __init__(
         self,
@@ -78,7 +81,6 @@ class DownloadSandboxSession:
         now_ms: Callable[[], int],
         on_finish: Callable[[DownloadRecord], None] = lambda _: None,
     ) -> None:
-        """``on_finish`` is called with the record of each download that ended, on the thread that ended it."""
         self._root, self._incoming = root, incoming
         self._budget, self._rules, self._now_ms, self._on_finish = budget, rules, now_ms, on_finish
         self._begun: dict[str, tuple[DownloadId, Announced]] = {}
@@ -97,8 +99,7 @@ class DownloadSandboxSession:
             raise DownloadsUnusable(f"cannot use {root}: {error.strerror}") from error
 
     def begin(self, announced: Announced, declared_length: int | None = None) -> DownloadId:
-        """The id that its record will have. Raises when the file cannot be kept anyway, so that the browser is told to
-        stop before it arrives."""
+        """Return the id of the coming record. Raise for a file that cannot be kept, so that the browser stops it."""
         if not _GUID.fullmatch(announced.guid):
             raise DownloadRefused("the browser named a file in a way that it never does", reason=Reason.NOT_A_FILE)
         reason = self._quota(0)
@@ -112,7 +113,7 @@ class DownloadSandboxSession:
         return id_
 
     def overgrown(self) -> list[str]:
-        """The GUIDs of running downloads that are past a limit now, and must be stopped."""
+        """Return the GUIDs of running downloads that exceed a limit and must be stopped."""
         try:
             with open_folder(self._incoming) as incoming:
                 # A copy: downloads begin and end on other threads meanwhile.
@@ -126,7 +127,7 @@ class DownloadSandboxSession:
         return [guid for guid, size in sizes.items() if all_too_much or size > self._budget.max_download_bytes]
 
     async def watch(self, stop: Callable[[str], Awaitable[None]]) -> None:
-        """Until it is cancelled: stops each download once that has outgrown its limit."""
+        """Stop each download that has outgrown its limit, until this is cancelled."""
         stopped: set[str] = set()
         while True:
             for guid in await asyncio.to_thread(self.overgrown):
@@ -137,7 +138,7 @@ class DownloadSandboxSession:
             await asyncio.sleep(GROWTH_POLL_SECONDS)
 
     def finish(self, guid: str, *, complete: bool) -> DownloadRecord:
-        """Takes what arrived into the folder where it belongs. ``complete`` is what the browser says of it."""
+        """Copy the arrived file into its folder. ``complete`` is the browser's own statement."""
         begun = self._begun.pop(guid, None)
         if begun is None:
             raise NoSuchDownload("no such download has begun in this session")
@@ -174,7 +175,7 @@ class DownloadSandboxSession:
         return record
 
     def discard(self, guid: str) -> None:
-        """Whatever Chromium left under the name, of a download that was refused or cut before it ended there."""
+        """Remove the file that Chromium left of a refused or cut download."""
         if not _GUID.fullmatch(guid):
             return
         with contextlib.suppress(OSError), open_folder(self._incoming) as incoming:
@@ -183,18 +184,18 @@ class DownloadSandboxSession:
                     os.unlink(name, dir_fd=incoming)
 
     def records(self) -> list[DownloadRecord]:
-        """Kept ones, oldest first, then those refusals that are remembered."""
+        """Return the kept downloads, oldest first, then the remembered refusals."""
         return [*self._records.values(), *self._refusals]
 
     def read(self, id_: str) -> bytes:
-        """The content of an allowed download, if it still is what was judged."""
+        """Return the content of an allowed download, if it is still the one that was judged."""
         record = self._known(id_)
         if record.folder is not Folder.ALLOWLIST:
             raise Quarantined(f"{record.name} is in quarantine: {', '.join(record.reasons)}", reasons=record.reasons)
         return self._content(record)
 
     def release(self, id_: str, by: str) -> DownloadRecord:
-        """An operator's decision. The record goes on telling why it was in quarantine, and who let it out."""
+        """Release a file from quarantine, by an operator. Its record keeps the reasons and the operator."""
         record = self._known(id_)
         if record.folder is not Folder.QUARANTINE or not record.complete:
             raise NotReleasable(f"{record.name} is {'not whole' if record.folder is Folder.QUARANTINE else 'allowed'}")
@@ -202,7 +203,7 @@ class DownloadSandboxSession:
         released = msgspec.structs.replace(record, folder=Folder.ALLOWLIST, released_by=by)
         try:
             with open_folder(self._root) as root:
-                # The record first: content without one is waste, a record without content would be a lie.
+                # The record comes first: content without one is waste, a record without content would be a lie.
                 _write(root, f"{Folder.ALLOWLIST}/{id_}{_RECORD}", msgspec.json.encode(released))
                 os.rename(f"{record.folder}/{id_}", f"{Folder.ALLOWLIST}/{id_}", src_dir_fd=root, dst_dir_fd=root)
                 os.unlink(f"{record.folder}/{id_}{_RECORD}", dir_fd=root)
@@ -212,7 +213,7 @@ class DownloadSandboxSession:
         return released
 
     def delete(self, id_: str) -> DownloadRecord:
-        """The record of what is gone. The session's budget does not grow by it."""
+        """Delete a download and return its record. The session's budget does not grow by it."""
         record = self._known(id_)
         try:
             with open_folder(self._root) as root:
@@ -225,7 +226,7 @@ class DownloadSandboxSession:
         return record
 
     def _taken(self, guid: str, most: int) -> tuple[bytes | None, int]:
-        """At most the limit of what Chromium left under the name, and its whole size; None for what is no file."""
+        """Read at most the limit of the file that Chromium left, and its whole size. None for anything but a file."""
         try:
             with open_folder(self._incoming) as incoming:
                 descriptor = _open_either(incoming, guid, guid + _PARTIAL)
@@ -292,7 +293,7 @@ class DownloadSandboxSession:
         return data
 
     def _load(self, folder: Folder) -> None:
-        """What an earlier life of the daemon kept. A file and its record belong together; one alone is waste."""
+        """Load the downloads of an earlier daemon. A file without its record, or the reverse, is removed."""
         with open_folder(self._root) as root, open_folder(self._root / folder) as place:
             for name in sorted(os.listdir(place)):
                 if name.endswith(_RECORD):
@@ -342,29 +343,24 @@ def _write(folder: int, name: str, data: bytes) -> None:
         file.write(data)
 
 
-# A folder for what each session keeps on disk while it lasts: its downloads. Nothing of it outlives the session.
-
-_MODE: Final = 0o700
-
-
 class FoldersUnusable(Unavailable):
     code = "browser.folders_unusable"
     hint = "check the space and the permissions of the browser daemon's state directory"
 
 
 class SessionFolders:
-    """Blocks on the disk. One daemon has it at a time."""
+    """A folder for each session's downloads, which ends with the session. It blocks on the disk."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         try:
-            root.mkdir(mode=_MODE, parents=True, exist_ok=True)
+            root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             status = os.lstat(root)
         except OSError as problem:
             raise FoldersUnusable(f"cannot use {root}: {problem.strerror}") from problem
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             raise FoldersUnusable(f"{root} is not a folder of the daemon's own")
-        root.chmod(_MODE)
+        root.chmod(_FOLDER_MODE)
 
     def of(self, session_id: str) -> Path:
         return self._root / session_id
@@ -373,7 +369,7 @@ class SessionFolders:
         self._remove(self.of(session_id))
 
     def collect(self) -> int:
-        """What a daemon that was killed left: sessions do not outlive their daemon. Says how many folders that were."""
+        """Remove the folders of a killed daemon, and return their number: sessions end with their daemon."""
         left = sorted(self._root.iterdir())
         for path in left:
             self._remove(path)

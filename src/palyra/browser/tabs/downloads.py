@@ -1,4 +1,4 @@
-"""Joins Chromium's downloads to the session's folders: begun, watched while they grow, taken in when they end."""
+"""Joins Chromium's downloads to the session's folders: begun, watched while they grow, copied when they end."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.download import DownloadRecord, DownloadRefused
 from palyra.browser.domain.page_address import Refusals, render_address
 from palyra.browser.domain.ports import Redact
+from palyra.browser.engine.background_tasks import BackgroundTasks
 from palyra.browser.engine.cdp_connection import CdpPipe
 from palyra.browser.engine.launch_plan import DOWNLOADS
 from palyra.browser.tabs.download_folder import Announced, DownloadSandboxSession
@@ -16,9 +17,9 @@ from palyra.errors import PalyraError
 
 log = logging.getLogger(__name__)
 
-# Answers that may turn out to be downloads, until the next one comes.
+# Answers that may turn out to be downloads.
 _MAX_ANSWERS: Final = 32
-# Statuses of answers that are no document and no file.
+# Statuses of answers that bring neither a document nor a file.
 _NO_CONTENT: Final = (204, 205)
 
 
@@ -33,15 +34,15 @@ class PageDownloads:
         self._refusals = refusals
         self._redact = redact
         self._answers: OrderedDict[str, tuple[str | None, int | None]] = OrderedDict()
-        # Answers to requests for documents, by request, that have not become one; and those that never will.
+        # Answers to requests for documents, by request, that have not become one, and those that never will.
         self._documents: OrderedDict[str, str] = OrderedDict()
         self._expected: set[str] = set()
         self._running: dict[str, str] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log, logging.WARNING)
         self._watching: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._ended = asyncio.Condition()
-        # Ids in the order in which they began; whoever collects an outcome counts from where it stood.
+        # Ids in the order in which they began. An outcome counts from the length at its beginning.
         self.begun: list[str] = []
 
     async def start(self) -> None:
@@ -52,11 +53,10 @@ class PageDownloads:
         await self._cdp.send("Browser.setDownloadBehavior", params)
 
     async def close(self) -> None:
-        tasks = [*self._tasks, *([self._watching] if self._watching else [])]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+        await self._tasks.cancel()
 
     def on_event(self, event: CdpEvent) -> None:
         if event.method == "Network.responseReceived" and event.params.get("type") == "Document":
@@ -77,14 +77,14 @@ class PageDownloads:
         return bool(self._running or self._expected)
 
     async def settled(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Until what runs, or is about to, has ended; or the time is up: then it goes on."""
+        """Wait until running and expected downloads have ended, at most for the timeout."""
         try:
             async with asyncio.timeout(timeout), self._ended:
                 await self._ended.wait_for(lambda: not self._running and not self._expected)
         except TimeoutError:
             return
         finally:
-            # What has not begun by now was an answer that somebody did not wait for.
+            # A download that has not begun by now was an answer that the page abandoned.
             self._expected.clear()
 
     def _answered(self, request_id: str, response: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ class PageDownloads:
         self._expected.discard(url)
         if self._folders is None:
             self._refusals.add(url, DownloadRefused("this session keeps no downloads"))
-            self._do(self._tell(), "the end of a download is told")
+            self._tasks.start(self._notify(), "waiting outcomes are notified")
             return
         declared, length = self._answers.get(url, (None, None))
         announced = Announced(
@@ -119,8 +119,8 @@ class PageDownloads:
             id_ = self._folders.begin(announced, length)
         except PalyraError as refused:
             self._refusals.add(url, refused)
-            self._do(self._stop(guid), "a download is stopped")
-            self._do(self._tell(), "the end of a download is told")
+            self._tasks.start(self._stop(guid), "a download is stopped")
+            self._tasks.start(self._notify(), "waiting outcomes are notified")
             return
         self._running[guid] = str(id_)
         self.begun.append(str(id_))
@@ -129,9 +129,9 @@ class PageDownloads:
 
     def _end(self, guid: str, *, complete: bool) -> None:
         if guid in self._running:
-            self._do(self._take_in(guid, complete=complete), "a download is taken in")
+            self._tasks.start(self._take_in(guid, complete=complete), "a download is taken in")
         elif self._folders is not None:
-            self._do(asyncio.to_thread(self._folders.discard, guid), "what is left of a download goes")
+            self._tasks.start(asyncio.to_thread(self._folders.discard, guid), "what is left of a download goes")
 
     async def _take_in(self, guid: str, *, complete: bool) -> None:
         assert self._folders is not None
@@ -139,7 +139,7 @@ class PageDownloads:
         try:
             async with self._one_at_a_time:
                 if guid not in self._running:
-                    # It ended while it was being cut.
+                    # It ended while it was cut.
                     return
                 record = await asyncio.to_thread(self._folders.finish, guid, complete=complete)
         finally:
@@ -147,16 +147,16 @@ class PageDownloads:
             if not self._running and self._watching is not None:
                 self._watching.cancel()
                 self._watching = None
-            await self._tell()
+            await self._notify()
         log.info("a download ended in %s", record.folder if record is not None else "nothing")
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._ended:
             self._ended.notify_all()
 
     async def _cut(self, guid: str) -> None:
-        """What is there of it is taken in first: Chromium throws away what it is told to stop."""
-        self._do(self._cut_now(guid), "a download is cut")
+        """Copy the arrived part first: Chromium deletes a download that is stopped."""
+        self._tasks.start(self._cut_now(guid), "a download is cut")
 
     async def _cut_now(self, guid: str) -> None:
         await self._take_in(guid, complete=False)
@@ -164,15 +164,3 @@ class PageDownloads:
 
     async def _stop(self, guid: str) -> None:
         await self._cdp.send("Browser.cancelDownload", {"guid": guid})
-
-    def _do(self, work: Any, name: str) -> None:
-        task = asyncio.create_task(_quietly(work), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-async def _quietly(work: Any) -> None:
-    try:
-        await work
-    except PalyraError as problem:
-        log.warning("a download could not be handled: %s", problem.message)

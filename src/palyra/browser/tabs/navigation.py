@@ -1,10 +1,10 @@
-"""Takes a tab to an address, back, forward, or there once more: judged first, then waited for by events."""
+"""Navigates a tab to an address, back, forward, or reloads it: judged first, then waited for by events."""
 
 import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from palyra.browser.domain.action import LoadState
 from palyra.browser.domain.page_address import AddressKind, Refusals, kind_of, render_address, require_tab_address
@@ -12,10 +12,10 @@ from palyra.browser.domain.page_errors import NavigationFailed, NavigationTimeou
 from palyra.browser.domain.ports import Redact
 from palyra.browser.domain.profile import MAX_TABS, MAX_TEXT_CHARS, TabState
 from palyra.browser.tabs.request_interception import Interception
-from palyra.browser.tabs.tab import TabPage
+from palyra.browser.tabs.tab import TabPage, TabSet
 from palyra.errors import PalyraError
 
-# What Chromium answers when a download, or no content at all, came instead of a document.
+# Chromium answers this when a download, or no content at all, came instead of a document.
 _NO_DOCUMENT: Final = "net::ERR_ABORTED"
 _BLOCKED: Final = "net::ERR_BLOCKED_BY_CLIENT"
 _STOP_SECONDS: Final = 1.0
@@ -30,7 +30,7 @@ class Navigator:
         self._redact = redact
 
     async def navigate_with_guards(self, tab: TabPage, url: str, wait: LoadState, timeout: float) -> None:  # noqa: ASYNC109
-        """The address is judged before Chromium hears of it, and every redirect of it when Chromium asks."""
+        """Judge the address before Chromium gets it, and every redirect when Chromium requests it."""
         deadline = time.monotonic() + timeout
         mark, commits = self._refusals.total, tab.load.commits
         if self._required(tab, url) is AddressKind.WEB:
@@ -40,13 +40,13 @@ class Navigator:
             return
         error = str(answer.get("errorText", ""))
         if error == _NO_DOCUMENT:
-            # That the tab has stopped loading is told a moment after the answer.
+            # Chromium reports the end of loading a moment after the answer.
             loader = str(answer.get("loaderId", ""))
             with suppress(PageTimeout):
                 await tab.until(lambda: not loader or tab.load.pending != loader, _END_SECONDS)
         if error and not answer.get("isDownload"):
             if error != _NO_DOCUMENT:
-                # Chromium shows that it failed: from then on that is what the tab shows.
+                # Chromium shows an error page, which the tab shows from then on.
                 with suppress(PageTimeout):
                     await tab.until(lambda: tab.load.commits > commits, _ERROR_PAGE_SECONDS)
             self._raise(tab, url, error, mark)
@@ -70,7 +70,7 @@ class Navigator:
         await self._moved(tab, lambda: tab.load.commits > commits, wait, deadline, mark)
 
     async def go(self, tab: TabPage, steps: int, wait: LoadState, timeout: float) -> None:  # noqa: ASYNC109
-        """Back or forward in the tab's history."""
+        """Go back or forward in the tab's history."""
         deadline = time.monotonic() + timeout
         history = await tab.cdp.send("Page.getNavigationHistory", {}, tab.session_id)
         index = int(history["currentIndex"]) + steps
@@ -96,7 +96,7 @@ class Navigator:
             raise NavigationTimeout("the address could not be judged in time", url=self._render_address(url)) from late
 
     async def _send(self, tab: TabPage, method: str, params: dict[str, Any], deadline: float) -> dict[str, Any] | None:
-        """The answer, which comes when the navigation committed or failed; None when a dialog came in between."""
+        """Return the answer, which comes when the navigation committed or failed. None when a dialog opened first."""
         # A page that crashed comes back with the next document.
         tab.crashed = False
         try:
@@ -111,7 +111,7 @@ class Navigator:
         tab.load.abandoned()
 
     async def _loaded(self, tab: TabPage, moved: Callable[[], bool], wait: LoadState, deadline: float) -> None:
-        """That document, or the one that it went on to by itself."""
+        """Wait for that document, or for the one that it went on to by itself."""
         try:
             await tab.until(moved, _left(deadline))
             await tab.until(lambda: tab.load.has_reached(wait) and not tab.load.pending, _left(deadline))
@@ -150,44 +150,34 @@ def _left(deadline: float) -> float:
     return max(0.001, deadline - time.monotonic())
 
 
-# Where the tabs of a session are, for its profile, and the way back there.
-
 _ASK_SECONDS: Final = 2.0
-# A page may say anything; no page is taller.
+# A page may report any number. No page is taller.
 _MAX_SCROLL: Final = 2**31
 _WHERE: Final = "[Math.round(scrollX), Math.round(scrollY)]"
 
 
-class TabMaker(Protocol):
-    def active_tab(self) -> TabPage: ...
-
-    async def new_tab(self) -> TabPage: ...
-
-    async def activate(self, tab: TabPage) -> None: ...
-
-
 async def saved_tabs(tabs: Iterable[TabPage]) -> tuple[TabState, ...]:
-    """Pages of the web only: a blank tab is nothing to come back to."""
+    """Return the tabs that show pages of the web. A blank tab is not kept."""
     wanted = [tab for tab in tabs if kind_of(tab.url) is AddressKind.WEB and len(tab.url) <= MAX_TEXT_CHARS]
     return tuple(await asyncio.gather(*(_state(tab) for tab in wanted[:MAX_TABS])))
 
 
 async def open_saved_tabs(
-    maker: TabMaker,
+    tab_set: TabSet,
     navigator: Navigator,
     tabs: tuple[TabState, ...],
     timeout: float,  # noqa: ASYNC109
 ) -> None:
-    """The first becomes the active one. One that is refused, or does not answer, is left blank and not a failure."""
-    first = maker.active_tab()
+    """Open saved tabs; the first becomes the active one. One that is refused or does not answer stays blank."""
+    first = tab_set.active_tab()
     for number, state in enumerate(tabs[:MAX_TABS]):
-        tab = first if number == 0 else await maker.new_tab()
+        tab = first if number == 0 else await tab_set.new_tab()
         try:
             await navigator.navigate_with_guards(tab, state.url, LoadState.CONTENT, timeout)
             await _ask(tab, f"scrollTo({int(state.scroll_x)}, {int(state.scroll_y)})")
         except PalyraError:
             continue
-    await maker.activate(first)
+    await tab_set.activate(first)
 
 
 async def _state(tab: TabPage) -> TabState:
@@ -199,7 +189,7 @@ async def _state(tab: TabPage) -> TabState:
 
 
 async def _ask(tab: TabPage, expression: str) -> Any:
-    """In our own world of the page: its scripts cannot answer in its place."""
+    """Evaluate in our own world of the page, where its scripts cannot answer in its place."""
     if tab.dialog() is not None:
         return None
     world = await tab.world(tab.frame_table.main)

@@ -1,9 +1,8 @@
-"""Every request of a session is held until it was judged: of pages, frames, popups and workers of every kind.
+"""Holds every request of a session until it was judged: of pages, frames, popups and workers of every kind.
 
-It is done once, at the browser itself, and not at each target: so there is no moment in which a target that has just
-come into being could send something unjudged, and a service worker's own requests are judged like a page's. What
-Chromium does not hold at all (WebSockets, prefetches by speculation rules) is looked at when it is told of, and only
-the guard stops it.
+Requests are held at the browser, not at each target. So a new target has no moment in which it could send something
+unjudged, and a service worker's own requests are judged like a page's. Chromium does not hold WebSockets and
+prefetches by speculation rules: they are judged when they are reported, and only the guard stops them.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ class Interception:
         self.held = 0
 
     async def start(self) -> None:
-        """Before any page is allowed to run."""
+        """Hold requests. This comes before any page may run."""
         await self._cdp.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
 
     async def close(self) -> None:
@@ -48,11 +47,11 @@ class Interception:
             await asyncio.wait(self._judging)
 
     def was_judged(self, loader_id: str) -> bool:
-        """Whether this very load of a document passed here."""
+        """Whether this load of a document was judged here."""
         return loader_id in self._judged
 
     async def judge_document(self, url: str, *, frame: str = "") -> None:
-        """Raises what refuses it, and records that."""
+        """Record and raise the refusal of a document."""
         try:
             await self._judge.judge_document(url)
         except PalyraError as refused:
@@ -60,7 +59,7 @@ class Interception:
             raise
 
     def look_at(self, url: str, frame: str) -> str:
-        """Of a request that is only told of: the code of the refusal, which is recorded, or nothing."""
+        """Judge a request that is only reported. Record a refusal and return its code, or an empty text."""
         try:
             self._require(url)
         except PalyraError as refused:

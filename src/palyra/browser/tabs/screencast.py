@@ -1,7 +1,7 @@
-"""A session as a person sees it, and input by one who has taken it over.
+"""The view of a session for a person, and input by a person who has taken it over.
 
 Pictures come from Chromium's screencast of the active tab. Chromium sends the next one only after the last was
-acknowledged, and only the newest is kept: a watcher that is slow, or many of them, cost no memory.
+acknowledged, and only the newest is kept. So slow or many watchers cost no memory.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from palyra.browser.tabs.tab import TabPage
 from palyra.errors import LimitExceeded, PalyraError
 
 MAX_WATCHERS: Final = 8
-# A picture beyond this is not handed on: 1280 by 800 in this quality has about a tenth.
+# A larger picture is dropped. 1280 by 800 in this quality has about a tenth.
 MAX_FRAME_BYTES: Final = 2 * 1024 * 1024
 MAX_TYPED_CHARS: Final = 4_096
 # A page that is busy for longer does not get the input.
 OPERATE_SECONDS: Final = 5.0
-# To a dialog, which Chromium draws nowhere here.
+# The answer to a dialog, which Chromium does not draw here.
 _ANSWERS: Final = {"Enter": True, "Escape": False}
 _SCREENCAST: Final = {"format": "jpeg", "quality": 60, "maxWidth": 1280, "maxHeight": 1280}
 _BUTTONS: Final = {MouseButton.LEFT: 1, MouseButton.RIGHT: 2, MouseButton.MIDDLE: 4}
@@ -39,7 +39,7 @@ class TooManyWatchers(LimitExceeded):
 
 
 class ScreencastView:
-    """`LiveView` of one session."""
+    """A session as a person sees it. While a person has taken it over, the agent's actions wait or are refused."""
 
     def __init__(
         self,
@@ -66,10 +66,11 @@ class ScreencastView:
 
     @property
     def taken_by(self) -> str:
+        """The person who has the session, or an empty text for the agent."""
         return self._taken_by
 
     async def agents_turn(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Waits while a person has the session, and then says so."""
+        """Wait while a person has the session. Raise ``TakenOver`` at the timeout."""
         if not self._taken_by:
             return
         try:
@@ -79,6 +80,7 @@ class ScreencastView:
             raise TakenOver(f"{self._taken_by} has taken this session over", by=self._taken_by) from late
 
     async def take_over(self, who: str) -> None:
+        """Give the session to a person, when the running action has ended."""
         if not who or self._taken_by not in ("", who):
             raise TakenOver(f"{self._taken_by or 'nobody'} has this session", by=self._taken_by)
         self._taken_by = who
@@ -92,6 +94,7 @@ class ScreencastView:
         self._free.set()
 
     async def operate(self, who: str, given: OperatorInput) -> None:
+        """Send input of the person who took the session over."""
         if self._taken_by != who or not who:
             raise NotTakenOver("the session was not taken over", by=self._taken_by)
         tab = self._active()
@@ -107,6 +110,7 @@ class ScreencastView:
                 return
 
     async def frames(self) -> AsyncIterator[LiveFrame]:
+        """Yield the newest picture of the active tab. A slow watcher misses some."""
         if len(self._watchers) >= MAX_WATCHERS:
             raise TooManyWatchers(f"{len(self._watchers)} people watch already")
         news = asyncio.Event()
@@ -128,7 +132,7 @@ class ScreencastView:
                 await self.follow()
 
     async def follow(self) -> None:
-        """Pictures of the active tab while anybody watches; called when that is another one."""
+        """Start or stop the screencast for the active tab and the watchers. Called when the active tab changes."""
         async with self._turning:
             wanted = self._active() if self._watchers and not self._closed else None
             if wanted is self._casting:

@@ -1,7 +1,7 @@
-"""All tabs of one session: actions in order, each with what came of it.
+"""All tabs of one session: actions in order, each with its outcome.
 
-This is where the parts of the page layer meet: targets make tabs, every request is intercepted and judged, logs and
-downloads are kept, and a person may watch and take over.
+It joins the page layer: targets make tabs, every request is intercepted and judged, logs and downloads are kept, and
+a person may watch and take over.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ from palyra.browser.domain.page_errors import DialogOpen, PageTimeout, SchemeRef
 from palyra.browser.domain.page_logs import PageLogs
 from palyra.browser.domain.ports import Redact, RequestJudge
 from palyra.browser.domain.profile import TabState
+from palyra.browser.engine.background_tasks import BackgroundTasks
 from palyra.browser.engine.cdp_connection import BrowserEnded, CdpPipe, TargetGone
 from palyra.browser.page.in_page_script import PageScript, PageView
 from palyra.browser.page.page import ElementActor
@@ -69,7 +70,11 @@ class PageSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChromiumPages:
-    """`SessionPages` over one Chromium. ``close`` must follow ``open`` in every case."""
+    """The pages of one Chromium. ``close`` must follow ``open`` in every case.
+
+    Actions run one at a time, in the order of the requests. Each action and each observation is taken from the
+    session's budget.
+    """
 
     def __init__(
         self,
@@ -93,7 +98,7 @@ class ChromiumPages:
         self._actors: dict[str, ElementActor] = {}
         self._order = asyncio.Lock()
         self._replacing = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log)
         self._closing = False
         self._refusals = Refusals(redact)
         self._tabs = TabRegistry(meter, self._refusals)
@@ -106,11 +111,11 @@ class ChromiumPages:
         self._navigator = Navigator(self._interception, self._refusals, redact)
         self._live = ScreencastView(cdp, self.active_tab, self._quiet, clock.now_ms, redact)
         self._teller = OutcomeTeller(self._refusals, self._logs, self._downloads, self._targets.look, redact)
-        self._actions = SessionActions(self, self._navigator, self._tab_actions)
+        self._actions = SessionActions(self, self.actor, self._navigator, self._tab_actions)
 
     @classmethod
     async def open(cls, cdp: CdpPipe, **parts: Any) -> Self:
-        """Takes a browser over, with the blank page that is there already as the first tab."""
+        """Take a browser over, with its blank page as the first tab."""
         pages = cls(cdp, **parts)
         try:
             await pages._start()
@@ -120,9 +125,9 @@ class ChromiumPages:
         return pages
 
     async def _start(self) -> None:
-        # Chromium does them in this order: what is attached to last is held from its first request on.
+        # Chromium runs them in this order, so every target is held from its first request on.
         await asyncio.gather(self._interception.start(), self._downloads.start(), self._targets.start())
-        self._do(self._until_ended(), "the browser's end is waited for")
+        self._tasks.start(self._until_ended(), "the browser's end is waited for")
         try:
             async with asyncio.timeout(START_SECONDS):
                 if not len(self._tabs):
@@ -134,17 +139,12 @@ class ChromiumPages:
     async def close(self) -> None:
         self._closing = True
         self._live.close()
-        for task in tuple(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.cancel()
         await self._downloads.close()
         await self._targets.close()
         await self._interception.close()
         for tab in self._tabs.all():
             tab.fail(BrowserEnded("the session was closed"))
-
-    # What a session is asked for.
 
     async def perform(self, action: Action) -> ActionOutcome:
         self._meter.spend_action(self._clock.monotonic())
@@ -153,14 +153,14 @@ class ChromiumPages:
             tab = self._acting_on(action)
             mark = self._mark()
             if isinstance(action, Evaluate) and not tab.load.commits:
-                # A blank document that was there before the session does not have its requests held: another is.
+                # Requests of the blank document from before the session are not held, so it is replaced.
                 await self._navigator.navigate_with_guards(tab, BLANK, LoadState.COMMITTED, timeout)
             try:
                 done, tab = await self._actions.do(tab, action, timeout)
             except TargetGone:
                 if tab.tab in self._tabs:
                     raise
-                # The page closed its own tab: what came of it is told of the next one.
+                # The page closed its own tab: the outcome describes the next one.
                 done, tab = Done(), await self._next_tab()
             return await self._teller.tell(tab, mark, done, self._new_tabs(mark), active=tab.tab == self._tabs.active)
 
@@ -194,12 +194,12 @@ class ChromiumPages:
         return self._logs.network.entries()
 
     def refusals(self, since: int = 0) -> tuple[Refusal, ...]:
-        """What was refused after the first ``since``, as far as it is remembered."""
+        """Return the remembered refusals after the first ``since``."""
         return self._refusals.since(since)
 
     @property
     def refused(self) -> int:
-        """How often something was refused in this session."""
+        """The number of refusals in this session."""
         return self._refusals.total
 
     async def cookies(self) -> tuple[dict[str, object], ...]:
@@ -230,7 +230,7 @@ class ChromiumPages:
             await open_saved_tabs(self, self._navigator, tabs, timeout)
         return tuple(refusal.line for refusal in self._refusals.since(mark) if refusal.document)
 
-    # Its tabs, for those who act on them.
+    # The tabs.
 
     def active_tab(self) -> TabPage:
         return self._tabs.find("")
@@ -253,7 +253,7 @@ class ChromiumPages:
             raise DialogOpen(f"tab {tab.tab} shows a dialog ({dialog.kind}): {text[:200]!r}", kind=dialog.kind)
 
     async def new_tab(self) -> TabPage:
-        """A blank one, ready to be used."""
+        """Open a blank tab and wait until it is ready."""
         self._tabs.require_room()
         made = await self._cdp.send("Target.createTarget", {"url": BLANK})
         tab = self._targets.tab_of(str(made["targetId"]))
@@ -268,14 +268,14 @@ class ChromiumPages:
         await self._live.follow()
 
     async def end_tab(self, tab: TabPage) -> None:
-        """Without asking the page, which may not want to go."""
+        """Close the tab without asking the page, which may not want to go."""
         if len(self._tabs) == 1:
             await self.activate(await self.new_tab())
         await self._cdp.send("Target.closeTarget", {"targetId": tab.target_id})
         with suppress(TargetGone):
             await tab.until(lambda: tab.failure is not None, START_SECONDS)
 
-    # What targets and tabs tell.
+    # Reports of targets and tabs.
 
     def on_tab_opened(self, target_id: str, session_id: str, opener_target: str) -> TabPage | None:
         opener = self._targets.tab_of(opener_target)
@@ -287,7 +287,7 @@ class ChromiumPages:
         was_active = self._tabs.active == tab.tab
         self._tabs.went(tab)
         if was_active and not self._closing:
-            self._do(self._next_tab(), "another tab is made active")
+            self._tasks.start(self._next_tab(), "another tab is made active")
 
     def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]:
         viewport = self._tab_actions.viewport
@@ -309,10 +309,10 @@ class ChromiumPages:
         if shows_forbidden(url):
             refused = SchemeRefused(f"a tab may not show {render_address(self._redact(url))!r}")
             self._refusals.add(url, refused, frame=tab.target_id, document=True)
-            self._do(self._leave(tab), "a tab leaves what it may not show")
+            self._tasks.start(self._leave(tab), "a tab leaves what it may not show")
         elif kind_of(url) is AddressKind.WEB and not self._interception.was_judged(loader_id):
-            # It came from a cache or a worker of the site's: it passed no interception, and is judged now.
-            self._do(self._judge_document(tab, url), "a shown document is judged")
+            # It came from a cache or a worker of the site: it was not intercepted, and is judged now.
+            self._tasks.start(self._judge_document(tab, url), "a shown document is judged")
 
     def dialog_opened(self, tab: TabPage, dialog: Dialog) -> Dialog | None:
         if self._settings.dialogs is DialogPolicy.WAIT:
@@ -323,16 +323,14 @@ class ChromiumPages:
         self._logs.add_console_call(answered, tab.tab, self._clock.now_ms())
         return None
 
-    # Within.
-
     @asynccontextmanager
     async def _turn(self, timeout: float) -> AsyncIterator[None]:  # noqa: ASYNC109
-        """One at a time, in the order of asking; while a person has the session, none."""
+        """Run one action at a time, in order of the requests, and none while a person has the session."""
         deadline = self._clock.monotonic() + timeout
         while True:
             await self._live.agents_turn(max(0.0, deadline - self._clock.monotonic()))
             async with self._order:
-                # Somebody may have taken it over while this one waited for its turn.
+                # A person may have taken the session over while this action waited.
                 if self._live.taken_by:
                     continue
                 try:
@@ -367,7 +365,7 @@ class ChromiumPages:
         return self._teller.view(tab, active=tab.tab == self._tabs.active)
 
     async def _next_tab(self) -> TabPage:
-        """The active one, after the one that was it has gone; a blank one where there is no other."""
+        """Activate another tab after the active one has gone. Open a blank one if no tab is left."""
         async with self._replacing:
             if not len(self._tabs):
                 await self.new_tab()
@@ -384,20 +382,8 @@ class ChromiumPages:
             await self._leave(tab)
 
     async def _until_ended(self) -> None:
-        """Nobody waits for a tab of a browser that is gone."""
+        """Fail every tab when the browser is gone."""
         await self._cdp.closed.wait()
         why = self._cdp.failure or BrowserEnded("Chromium ended")
         for tab in self._tabs.all():
             tab.fail(why)
-
-    def _do(self, work: Any, name: str) -> None:
-        task = asyncio.create_task(_quietly(work), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-async def _quietly(work: Any) -> None:
-    try:
-        await work
-    except PalyraError as problem:
-        log.info("a tab could not be dealt with: %s", problem.message)

@@ -1,4 +1,4 @@
-"""One tab: its frames, how far its document has come, its dialog, and waiting for any of that to change."""
+"""One tab: its frames, how far its document has loaded, its dialog, and waiting for any of that to change."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from palyra.browser.engine.cdp_connection import CdpPipe, TargetGone
 from palyra.browser.page.in_page_script import WORLD_NAME
 from palyra.errors import LimitExceeded, PalyraError
 
-# A navigation that a page asked for starts within this, or was none: a link to another program, for example.
+# A navigation that a page requested starts within this. Otherwise it was, for example, a link to another program.
 START_GRACE_SECONDS: Final = 0.25
 # The pipe's own deadline for a command that has one here: later than that, so that it is never the first.
 LATER_SECONDS: Final = 1.0
@@ -25,17 +25,17 @@ _KINDS: Final = ("alert", "confirm", "prompt", "beforeunload")
 
 
 class TabWatcher(Protocol):
-    """What the session wants to know of its tabs."""
+    """The session, as its tabs report to it."""
 
     def committed(self, tab: "TabPage", url: str, loader_id: str) -> None:
-        """The tab shows another document."""
+        """Handle that the tab shows another document."""
 
     def dialog_opened(self, tab: "TabPage", dialog: Dialog) -> Dialog | None:
-        """The dialog that is to be waited for; None when it was answered at once."""
+        """Return the dialog to wait for. None when it was answered at once."""
 
 
 class TabPage:
-    """`PageView` of one tab. Fed with the events of its sessions by whoever attached to them."""
+    """The `PageView` of one tab, fed with the events of its CDP sessions."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class TabPage:
         self.session_id = session_id
         self.opener = opener
         self.title = ""
-        # Whether the page itself has told its title: then every change of it is told too.
+        # Whether the page has reported its title. It then reports every change too.
         self.title_reported = False
-        # Where it wanted to go, when it shows that this failed.
+        # The address that could not be loaded, while the tab shows the error page.
         self.unreachable = ""
         self.load = PageLoad()
         self.frame_table = FrameTable(target_id, session_id)
@@ -70,8 +70,6 @@ class TabPage:
         self._worlds: dict[tuple[str, str], int] = {}
         self._waiting: set[asyncio.Future[None]] = set()
         self._dialogs: set[asyncio.Future[None]] = set()
-
-    # What others see of it.
 
     @property
     def cdp(self) -> CdpPipe:
@@ -123,7 +121,7 @@ class TabPage:
             if self.load.requested:
                 await self.until(lambda: not self.load.requested, min(START_GRACE_SECONDS, _left(deadline)))
         except LimitExceeded:
-            # The page is busy, or what it asked for was no navigation.
+            # The page is busy, or its request was not a navigation.
             self.load.requested = False
         if not self.load.moving:
             return
@@ -133,7 +131,7 @@ class TabPage:
             if self.load.commits > commits:
                 await self.until(lambda: self.load.has_reached(LoadState.CONTENT), _left(deadline))
         except PageTimeout:
-            # It goes on; the outcome says that the page is still loading.
+            # It goes on loading, and the outcome says so.
             return
 
     # Waiting.
@@ -144,7 +142,7 @@ class TabPage:
         return self.failure
 
     async def until(self, holds: Callable[[], bool], timeout: float) -> None:  # noqa: ASYNC109
-        """Until it holds or a dialog is open, which stops everything else. Raises when the tab is gone."""
+        """Wait until it holds or a dialog is open, which stops everything else. Raise when the tab is gone."""
         try:
             async with asyncio.timeout(timeout):
                 while not holds() and self._dialog is None:
@@ -156,7 +154,7 @@ class TabPage:
             raise PageTimeout(f"tab {self.tab} was waited for {timeout:.1f} s", tab=self.tab) from late
 
     async def ask(self, method: str, params: dict[str, Any], timeout: float) -> dict[str, Any] | None:  # noqa: ASYNC109
-        """The answer to a command, or None when a dialog opened first: then it is answered much later, to nobody."""
+        """Return the answer to a command, or None when a dialog opened first."""
         asked = self._cdp.ask(method, params, self.session_id, timeout + LATER_SECONDS)
         asked.add_done_callback(lambda _: self.changed())
         try:
@@ -166,7 +164,7 @@ class TabPage:
             asked.cancel()
 
     async def answered(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Until the page's process has done what it was told before, or a dialog stops it."""
+        """Wait until the page's process has handled all earlier commands, or a dialog stops it."""
         await self.ask("Page.enable", {}, timeout)
 
     async def _change(self) -> None:
@@ -183,7 +181,7 @@ class TabPage:
                 waiting.set_result(None)
 
     def fail(self, why: PalyraError) -> None:
-        """It is gone; whoever waits for it is told."""
+        """Mark the tab as gone, and end every wait for it."""
         if self.failure is None:
             self.failure = why
         self._dialog = None
@@ -231,7 +229,7 @@ class TabPage:
         self.frame_table.detached(str(params["frameId"]), str(params.get("reason", "remove")))
 
     def _requested(self, params: dict[str, Any], _: str) -> None:
-        # One that opens another tab, or only a file, changes nothing here.
+        # A request that opens another tab, or only a file, changes nothing here.
         if self._is_main(params) and params.get("disposition") == "currentTab":
             self.load.asked()
 
@@ -283,9 +281,9 @@ class TabPage:
             self._worlds[(session_id, frame_id)] = int(context["id"])
 
     def _title_changed(self, params: dict[str, Any], session_id: str) -> None:
-        """The title, by the page's own process: of the document that is shown, or of none."""
+        """Take the title that the page's process reports for the shown document."""
         teller = params.get("executionContextId")
-        # Of a popup's first document the world stays when another comes into its window, and is not told of again.
+        # The world of a popup's first document stays when another document comes, and is not reported again.
         shown = self._worlds.get((self.session_id, self.target_id), teller)
         if params["name"] == self._binding and (session_id, teller) == (self.session_id, shown):
             self.title, self.title_reported = str(params.get("payload", "")), True
@@ -304,7 +302,7 @@ class TabPage:
 
 
 def shows_forbidden(url: str) -> bool:
-    """Whether a tab has come to something that no tab may show."""
+    """Whether a tab has come to an address that no tab may show."""
     return kind_of(url) in (AddressKind.INSIDE, AddressKind.FORBIDDEN) and not url.startswith("chrome-error:")
 
 
@@ -332,11 +330,24 @@ _HANDLERS: Final[dict[str, Callable[[TabPage, dict[str, Any], str], None]]] = {
 }
 
 
-# The tabs a session has: their names, which is the active one, and how many there may be.
+class TabSet(Protocol):
+    """The tabs of a session, for navigation and actions."""
+
+    def find_tab(self, tab: str) -> TabPage: ...
+
+    def all_tabs(self) -> tuple[TabPage, ...]: ...
+
+    def active_tab(self) -> TabPage: ...
+
+    async def new_tab(self) -> TabPage: ...
+
+    async def activate(self, tab: TabPage) -> None: ...
+
+    async def end_tab(self, tab: TabPage) -> None: ...
 
 
 class TabRegistry:
-    """Names are given once: what a caller knows of a tab that is gone never means another."""
+    """The tabs of a session. A name is given once, so a caller's name of a gone tab never means another."""
 
     def __init__(self, meter: SessionMeter, refusals: Refusals) -> None:
         self._meter = meter
@@ -355,11 +366,11 @@ class TabRegistry:
         return tuple(self._tabs.values())
 
     def since(self, given: int) -> tuple[TabPage, ...]:
-        """Those that came after so many had been given."""
+        """Return the tabs that came after the first ``given``."""
         return tuple(tab for tab in self._tabs.values() if int(tab.tab[1:]) > given)
 
     def find(self, tab: str) -> TabPage:
-        """By its name; without one, the active tab."""
+        """Find a tab by its name. An empty name is the active tab."""
         found = self._tabs.get(tab or self.active)
         if found is None:
             raise UnknownTab(f"there is no tab {tab[:32]!r}", tabs=list(self._tabs))
@@ -370,7 +381,7 @@ class TabRegistry:
             raise BudgetSpent(f"the session has {len(self._tabs)} tabs", hint="close a tab first")
 
     def came(self, make: Callable[[str], TabPage]) -> TabPage | None:
-        """None, and recorded as refused, where there is no room."""
+        """Add a tab. Where there is no room, return None and record a refusal."""
         try:
             self._meter.open_tab()
         except BudgetSpent as spent:
@@ -383,7 +394,7 @@ class TabRegistry:
         return tab
 
     def went(self, tab: TabPage) -> None:
-        """The active one is then its opener, or the newest."""
+        """Remove a tab. If it was active, its opener or the newest tab becomes active."""
         if self._tabs.pop(tab.tab, None) is None:
             return
         self._meter.close_tab()

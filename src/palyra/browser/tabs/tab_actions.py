@@ -1,11 +1,11 @@
-"""What is done to a tab as a whole: its size, its permissions, its dialog, scripts, printing, a clean slate."""
+"""Actions on a tab as a whole, and the outcome of every action."""
 
 import asyncio
 import base64
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -15,6 +15,7 @@ from palyra.browser.domain.action import (
     ActionOutcome,
     BadAction,
     Dialog,
+    ElementAction,
     Evaluate,
     ExportPdf,
     HandleDialog,
@@ -33,7 +34,7 @@ from palyra.browser.engine.cdp_connection import CdpPipe
 from palyra.browser.page.page import ElementActor
 from palyra.browser.tabs.downloads import PageDownloads
 from palyra.browser.tabs.navigation import Navigator
-from palyra.browser.tabs.tab import TabPage
+from palyra.browser.tabs.tab import TabPage, TabSet
 from palyra.errors import PalyraError
 
 # Beyond these a page cannot be drawn in the memory that Chromium has.
@@ -41,7 +42,7 @@ MAX_VIEWPORT_SIDE: Final = 4_096
 MIN_VIEWPORT_SIDE: Final = 64
 MAX_SCALE: Final = 4.0
 MIN_SCALE: Final = 0.25
-# Ours on the left, Chromium's on the right: only what a page can be given without reaching past its fences.
+# Our names and Chromium's: only permissions that do not let a page reach past its isolation.
 PERMISSIONS: Final = {
     "geolocation": "geolocation",
     "notifications": "notifications",
@@ -57,7 +58,7 @@ PERMISSIONS: Final = {
     "idle-detection": "idleDetection",
     "wake-lock": "wakeLockScreen",
 }
-# What Chromium says when a page was left while a script ran in it.
+# Chromium answers this when a page was left while a script ran in it.
 _GONE: Final = ("navigated or closed", "context was destroyed", "find context")
 _CHUNK_BYTES: Final = 256 * 1024
 _SHOWN_ERROR_CHARS: Final = 500
@@ -73,7 +74,7 @@ class TabActions:
         self.granted: dict[str, tuple[str, ...]] = {}
 
     async def set_viewport(self, action: SetViewport, tabs: tuple[TabPage, ...]) -> None:
-        """For the whole session: tabs that come later have it too."""
+        """Set the viewport for the whole session, also for later tabs."""
         sides = (action.width, action.height)
         if not all(MIN_VIEWPORT_SIDE <= side <= MAX_VIEWPORT_SIDE for side in sides):
             raise BadAction(f"a viewport has {MIN_VIEWPORT_SIDE} to {MAX_VIEWPORT_SIDE} pixels on each side")
@@ -131,7 +132,7 @@ class TabActions:
             self._cdp.post("IO.close", stream, tab.session_id)
 
     async def evaluate(self, tab: TabPage, action: Evaluate, timeout: float) -> str:  # noqa: ASYNC109
-        """The JSON text of what the script returned."""
+        """Return the JSON text of the script's result."""
         if not self._allow_evaluate:
             raise EvaluateDenied("scripts are not allowed in this session")
         self._meter.require("max_type_input_bytes", len(action.expression.encode()))
@@ -165,7 +166,7 @@ class TabActions:
         return text
 
     async def clear_state(self, tab: TabPage) -> None:
-        """Everything that any site has stored in this browser. The tab must show no site: it would store again."""
+        """Clear the stored data of every site. The tab must not show a site, which would store again."""
         await self._cdp.send("Storage.clearCookies", {})
         await self._cdp.send("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "all"}, tab.session_id)
         await self._cdp.send("Network.clearBrowserCache", {}, tab.session_id)
@@ -173,10 +174,8 @@ class TabActions:
         self.granted.clear()
 
 
-# Which part does which action: navigations, tabs, the tab as a whole, or the actor of its elements.
-
 _MS: Final = 1_000.0
-# A dialog stops what a page does, not what is done with its tab.
+# A dialog stops the page, not these actions on its tab.
 _PAST_DIALOGS: Final = (does.HandleDialog, does.CloseTab, does.SwitchTab, does.OpenTab, does.ResetState)
 _SLOW: Final = (
     does.Navigate,
@@ -189,35 +188,6 @@ _SLOW: Final = (
     does.ResetState,
     does.ExportPdf,
 )
-_ELEMENT: Final = (
-    does.Click,
-    does.DoubleClick,
-    does.Hover,
-    does.Drag,
-    does.Type,
-    does.Press,
-    does.Select,
-    does.SetFileInput,
-    does.Scroll,
-    does.WaitFor,
-    does.Screenshot,
-)
-
-
-class TabSet(Protocol):
-    def find_tab(self, tab: str) -> TabPage: ...
-
-    def all_tabs(self) -> tuple[TabPage, ...]: ...
-
-    def actor(self, tab: TabPage) -> ElementActor: ...
-
-    async def new_tab(self) -> TabPage: ...
-
-    async def activate(self, tab: TabPage) -> None: ...
-
-    async def end_tab(self, tab: TabPage) -> None: ...
-
-    def active_tab(self) -> TabPage: ...
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,8 +196,11 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionActions:
-    def __init__(self, tabs: TabSet, navigator: Navigator, whole: TabActions) -> None:
+    def __init__(
+        self, tabs: TabSet, actor: Callable[[TabPage], ElementActor], navigator: Navigator, whole: TabActions
+    ) -> None:
         self._tabs = tabs
+        self._actor = actor
         self._navigator = navigator
         self._whole = whole
 
@@ -239,9 +212,9 @@ class SessionActions:
         return meter.timeout_ms(action.timeout_ms, field, now) / _MS
 
     async def do(self, tab: TabPage, action: Action, timeout: float) -> tuple[Done, TabPage]:  # noqa: ASYNC109
-        """What it made, and the tab that is told of afterwards."""
-        if isinstance(action, _ELEMENT):
-            return Done(made=await self._tabs.actor(tab).perform(action, timeout)), tab
+        """Return the action's product, and the tab that its outcome describes."""
+        if isinstance(action, ElementAction):
+            return Done(made=await self._actor(tab).perform(action, timeout)), tab
         match action:
             case does.Navigate():
                 await self._navigator.navigate_with_guards(tab, action.url, action.wait, timeout)
@@ -289,7 +262,7 @@ class SessionActions:
                 return await self._reset(timeout)
 
     async def _reset(self, timeout: float) -> TabPage:  # noqa: ASYNC109
-        """The old tabs go first: what a page does while it ends is cleared with the rest."""
+        """Close the old tabs first: their last writes are cleared with the rest."""
         before = self._tabs.all_tabs()
         last = before[-1]
         for tab in before[:-1]:
@@ -305,11 +278,9 @@ class SessionActions:
         return fresh
 
 
-# What is told after an action: where the tab is now, and everything that happened since the action began.
-
-# How long an outcome waits for a popup to have its address, and for a download to end.
+# An outcome waits this long for a popup to have its address, and for a download to end.
 NEWS_SECONDS: Final = 1.0
-# And for a document that has just come to tell its title, or that it has none.
+# It waits this long for a new document to report its title, or that it has none.
 TITLE_SECONDS: Final = 0.25
 MAX_CONSOLE_ERRORS: Final = 10
 MAX_REFUSED: Final = 20
@@ -318,7 +289,7 @@ _MAX_TITLE_CHARS: Final = 512
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there was of each when an action began."""
+    """The counts at the beginning of an action."""
 
     refusals: int
     console: int
@@ -377,7 +348,7 @@ class OutcomeTeller:
         return msgspec.structs.replace(plain, url=self._render_address(plain.url), title=self._clean_title(plain.title))
 
     async def _arrived(self, tab: TabPage) -> None:
-        """A popup's address is known when it has committed."""
+        """Wait until a popup has committed: its address is known then."""
         try:
             await tab.until(lambda: tab.ready.is_set() and not tab.load.moving, NEWS_SECONDS)
         except PalyraError:

@@ -1,7 +1,7 @@
 """Attaches to everything a browser makes: pages, frames of other sites, and workers.
 
-Each waits until it was set up. All commands are sent at once, with the one that lets it run as the last: Chromium does
-them in order, and a popup without an opener has no process to answer the first of them before it runs.
+Each waits until it was set up. All commands are sent at once, and the one that lets the target run is the last:
+Chromium runs them in order. A popup without an opener has no process to answer the first of them before it runs.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from palyra.browser.domain.cdp_messages import CdpEvent
+from palyra.browser.engine.background_tasks import BackgroundTasks
 from palyra.browser.engine.cdp_connection import CdpPipe, TargetGone
 from palyra.browser.tabs.tab import TabPage
 from palyra.errors import PalyraError
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 _WAITING: Final = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True}
 # Service workers belong to the browser, not to the page that registered them: else each would be attached to twice.
 _OF_A_PAGE: Final = {**_WAITING, "filter": [{"type": "service_worker", "exclude": True}, {}]}
-# Nobody reads bodies: none is kept for that.
+# Bodies are never read, so Chromium need not keep any.
 _NETWORK: Final = {"maxTotalBufferSize": 0, "maxResourceBufferSize": 0, "maxPostDataSize": 0}
 _PAGE: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("Target.setAutoAttach", _OF_A_PAGE),
@@ -41,27 +42,28 @@ _WORKERS: Final = frozenset(("worker", "shared_worker", "service_worker"))
 
 class TargetWatcher(Protocol):
     def on_tab_opened(self, target_id: str, session_id: str, opener_target: str) -> TabPage | None:
-        """A page came into being. None: there is no room for it, and it is closed at once."""
+        """Make a tab. None if there is no room: the page is then closed at once."""
 
     def on_tab_closed(self, tab: TabPage) -> None: ...
 
     def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]:
-        """What the session wants each of its tabs to be like."""
+        """Return the session's own commands for each tab."""
 
     def on_event(self, tab: TabPage | None, event: CdpEvent) -> None:
-        """Every event of every target, after its tab has heard it."""
+        """Handle an event of any target, after its tab has handled it."""
 
 
 class Targets:
+    """``script`` has the commands that put our script into every document, before the page's own."""
+
     def __init__(self, cdp: CdpPipe, watcher: TargetWatcher, script: tuple[tuple[str, dict[str, Any]], ...]) -> None:
-        """``script``: how our script comes into every document of a page, before the page's own."""
         self._cdp = cdp
         self._page = (*_PAGE, *script)
         self._watcher = watcher
         # Which tab a session belongs to; workers of no tab belong to none.
         self._of_session: dict[str, TabPage | None] = {}
         self._stops: dict[str, Callable[[], None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log)
         self._closing = False
 
     async def start(self) -> None:
@@ -73,17 +75,13 @@ class Targets:
         for stop in self._stops.values():
             stop()
         self._stops.clear()
-        for task in tuple(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.cancel()
 
     def tab_of(self, target_id: str) -> TabPage | None:
         return next((tab for tab in self._of_session.values() if tab is not None and tab.target_id == target_id), None)
 
     async def look(self) -> None:
-        """Titles as the browser's own process knows them: of pages that told none, as those that could not be loaded.
-        What a page has told is newer."""
+        """Read from the browser the titles of pages that reported none, as those that could not be loaded."""
         found = await self._cdp.send("Target.getTargets", {"filter": [{"type": "page"}]})
         for info in found["targetInfos"]:
             tab = self.tab_of(str(info["targetId"]))
@@ -107,20 +105,20 @@ class Targets:
         if kind == "page" and not by:
             tab = self._watcher.on_tab_opened(target_id, session_id, str(info.get("openerId", "")))
             if tab is None:
-                self._do(self._ended(target_id, session_id), "a tab too many is closed")
+                self._tasks.start(self._ended(target_id, session_id), "a tab too many is closed")
                 return
             self._own(session_id, tab)
-            self._do(self._set_up_tab(tab, session_id), "a tab is set up")
+            self._tasks.start(self._set_up_tab(tab, session_id), "a tab is set up")
         elif kind == "iframe" and parent is not None:
             parent.frame_table.adopted(target_id, str(info.get("parentFrameId", "")), session_id)
             self._own(session_id, parent)
-            self._do(self._set_up_frame(parent, session_id), "a frame is set up")
+            self._tasks.start(self._set_up_frame(parent, session_id), "a frame is set up")
         elif kind in _WORKERS:
             self._own(session_id, parent)
-            self._do(self._set_up(session_id, _WORKER), "a worker is set up")
+            self._tasks.start(self._set_up(session_id, _WORKER), "a worker is set up")
         else:
-            # Nothing that a page can make; it may not run unseen.
-            self._do(self._detach(session_id), "a target is left alone")
+            # A page cannot make such a target. It may not run unobserved.
+            self._tasks.start(self._detach(session_id), "a target is left alone")
 
     def _own(self, session_id: str, tab: TabPage | None) -> None:
         self._of_session[session_id] = tab
@@ -175,24 +173,12 @@ class Targets:
         await self._cdp.send("Target.detachFromTarget", {"sessionId": session_id})
 
     async def _ended(self, target_id: str, session_id: str) -> None:
-        """It must run in order to end: the page that opened it may share its process, and waits with it."""
+        """Close a tab too many. It must run to end: its opener may share its process, and would wait with it."""
         with suppress(PalyraError):
             await self._cdp.send("Runtime.runIfWaitingForDebugger", {}, session_id)
         await self._cdp.send("Target.closeTarget", {"targetId": target_id})
 
-    def _do(self, work: Any, name: str) -> None:
-        task = asyncio.create_task(_quietly(work), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
 
 def _title(title: str, url: str) -> str:
-    """A page without one is told by its address, with the scheme or without."""
+    """Drop a title that is only the page's address, with or without the scheme."""
     return "" if title and title.rstrip("/") in (url.rstrip("/"), url.partition("://")[2].rstrip("/")) else title
-
-
-async def _quietly(work: Any) -> None:
-    try:
-        await work
-    except PalyraError as problem:
-        log.info("a target could not be set up: %s", problem.message)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from palyra.browser.domain import session_api
 from palyra.browser.domain.session_api import Caller, NoSuchSession, SessionEvent, WatchAsk
+from palyra.browser.engine.background_tasks import BackgroundTasks
 from palyra.browser.service.access import BrowserAway
 from palyra.browser.service.connection import BrowserLink, BrowserNeedsDaemon, BrowserOff, BrowserUnavailable
 from palyra.browser.service.profile_witness import Heads, ProfileWitness
@@ -82,7 +83,7 @@ class SessionSupervisor:
         self._directory = directory
         self._serving = serving
         self._actor = actor
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log, logging.ERROR)
 
     @contextlib.asynccontextmanager
     async def connected(self) -> "AsyncIterator[BrowserClient]":
@@ -107,9 +108,9 @@ class SessionSupervisor:
             client = await self._link.client()
         except BaseException:
             closing = self.close_session(session, reason="its opening could not be recorded")
-            self._spawn(closing, f"close {session.session_id}")
+            self._tasks.start(closing, f"close {session.session_id}")
             raise
-        self._spawn(self._watch(session, client), f"browser session {session.session_id}")
+        self._tasks.start(self._watch(session, client), f"browser session {session.session_id}")
 
     async def catch_up(self, session: OwnedSession, client: "BrowserClient") -> tuple[SessionEvent, ...]:
         """What happened in the session and is not on record yet, written down; it is returned too."""
@@ -162,7 +163,7 @@ class SessionSupervisor:
             if denied := self._denied(session):
                 cut += 1
                 reason = f"policy no longer allows {', '.join(denied)}"
-                self._spawn(self.close_session(session, reason=reason), f"cut {session.session_id}")
+                self._tasks.start(self.close_session(session, reason=reason), f"cut {session.session_id}")
         return cut
 
     def status(self) -> dict[str, Any]:
@@ -181,10 +182,7 @@ class SessionSupervisor:
                 await self._record_last_changes()
         except TimeoutError:
             log.error("not every browser session could be closed in time")
-        for task in tuple(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.cancel()
         await self._link.close()
 
     def _denied(self, session: OwnedSession) -> list[str]:
@@ -247,7 +245,7 @@ class SessionSupervisor:
         """A browser daemon, before anybody uses it. Whether its profiles may be used is known before the sessions of
         strangers are closed, which saves them."""
         heads = await self.profiles.meet(client)
-        self._spawn(self._follow_profiles(heads, client), "the profiles of the browser daemon")
+        self._tasks.start(self._follow_profiles(heads, client), "the profiles of the browser daemon")
         await self._end_strangers(client)
 
     async def _follow_profiles(self, heads: Heads, client: "BrowserClient") -> None:
@@ -268,17 +266,3 @@ class SessionSupervisor:
                 with contextlib.suppress(PalyraError):
                     await client.close_session(ITSELF, view.session_id)
                 log.warning("closed browser session %s, which an earlier daemon had opened", view.session_id)
-
-    def _spawn(self, work: Any, name: str) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(_logged(work, name), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-async def _logged(work: Any, name: str) -> None:
-    try:
-        await work
-    except PalyraError as error:
-        log.error("%s: %s", name, error.message)
-    except Exception:
-        log.exception("%s broke", name)
