@@ -24,11 +24,11 @@ from schemathesis import GenerationMode
 from urllib3.response import HTTPResponse
 
 from fakes.daemon import Daemon, Place
-from palyra.server.console.app import described_routes
+from palyra.server.console.app import describe_routes
 from palyra.server.http.app import TABLES
 from palyra.server.http.openapi import openapi_document
 
-DOCUMENT = openapi_document(TABLES, version="0", elsewhere=described_routes())
+DOCUMENT = openapi_document(TABLES, version="0", elsewhere=describe_routes())
 OPERATIONS = [(method, path) for path, methods in DOCUMENT["paths"].items() for method in methods]
 SESSION = "/console/v1/session"
 # A loaded machine is slow, and examining it takes a while.

@@ -109,6 +109,6 @@ class Front:
 
 def console_routes() -> "Iterable[DescribedRoute]":
     """Load the console and return its routes for ``/openapi.json``."""
-    from palyra.server.console.app import described_routes
+    from palyra.server.console.app import describe_routes
 
-    return described_routes()
+    return describe_routes()

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from fakes.raw_http import ask
 from palyra.server.http.app import PROBES, PROTOCOL, TABLES, create_app
 from palyra.server.http.openapi import openapi_document
-from palyra.server.http.route_schema import NotDescribed, described
+from palyra.server.http.route_schema import NotDescribed, describe
 
 DOCUMENT = openapi_document(TABLES, version="1")
 
@@ -83,7 +83,7 @@ def test_bodies_that_are_closed_are_shown_closed() -> None:
 
 
 def test_a_table_of_another_door_joins_with_its_own_access() -> None:
-    @described("Shows a page's data.", data=dict[str, int], access="session")
+    @describe("Shows a page's data.", data=dict[str, int], access="session")
     async def show_page(_service: object, _request: object) -> None: ...
 
     document = openapi_document([[("GET", "/console/v1/page/{number}", show_page)]], version="1")

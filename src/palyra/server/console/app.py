@@ -321,7 +321,7 @@ def create_console_app(console: Console) -> ASGIApp:
 _SESSION = "/console/v1/session"
 
 
-def described_routes() -> Iterator[DescribedRoute]:
+def describe_routes() -> Iterator[DescribedRoute]:
     for section in SECTIONS:
         for listing in section.listings:
             yield _route("GET", listing.path, f"Lists what the page shows; for the role {listing.role.value}.")

@@ -14,9 +14,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from palyra.identity.api_tokens import Unauthenticated
 from palyra.server.context import ApiService
 from palyra.server.http import browser, calls, devices, mcp, operator, skills, workers
-from palyra.server.http import mcp as mcp_servers
-from palyra.server.http import operator as vault
-from palyra.server.http import skills as channels
 from palyra.server.http.envelope import (
     EXIT_CODE_HEADER,
     HostRefused,
@@ -28,7 +25,7 @@ from palyra.server.http.envelope import (
     read_query,
 )
 from palyra.server.http.openapi import DescribedRoute, TableOfRoutes, openapi_document
-from palyra.server.http.route_schema import described, shape_told
+from palyra.server.http.route_schema import describe, find_shape
 from palyra.server.http.views import HealthData, ReadyData
 from palyra.version import VERSION
 
@@ -50,11 +47,11 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/tokens", operator.make_token),
     ("GET", "/v1/tokens", operator.show_tokens),
     ("DELETE", "/v1/tokens/{token_id}", operator.end_token),
-    ("GET", "/v1/vault/secrets", vault.list_secrets),
-    ("PUT", "/v1/vault/secrets/{ref:path}", vault.put_secret),
-    ("DELETE", "/v1/vault/secrets/{ref:path}", vault.delete_secret),
-    ("POST", "/v1/vault/reveal", vault.reveal_secret),
-    ("POST", "/v1/vault/rotate", vault.rotate_vault),
+    ("GET", "/v1/vault/secrets", operator.list_secrets),
+    ("PUT", "/v1/vault/secrets/{ref:path}", operator.put_secret),
+    ("DELETE", "/v1/vault/secrets/{ref:path}", operator.delete_secret),
+    ("POST", "/v1/vault/reveal", operator.reveal_secret),
+    ("POST", "/v1/vault/rotate", operator.rotate_vault),
     ("GET", "/v1/identity", devices.show_identity),
     ("POST", "/v1/identity/rotation", devices.rotate_authority),
     ("GET", "/v1/skills", skills.list_skills),
@@ -85,10 +82,10 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/nodes/{device}/revoke", devices.revoke_node),
     ("POST", "/v1/nodes/{device}/withhold", devices.withhold_capability),
     ("POST", "/v1/nodes/{device}/allow", devices.allow_capability),
-    ("GET", "/v1/mcp/servers", mcp_servers.list_servers),
-    ("GET", "/v1/mcp/servers/{server}", mcp_servers.show_server),
-    ("POST", "/v1/mcp/servers/{server}/look", mcp_servers.look_at_server),
-    ("POST", "/v1/mcp/servers/{server}/approve", mcp_servers.approve_tools),
+    ("GET", "/v1/mcp/servers", mcp.list_servers),
+    ("GET", "/v1/mcp/servers/{server}", mcp.show_server),
+    ("POST", "/v1/mcp/servers/{server}/look", mcp.look_at_server),
+    ("POST", "/v1/mcp/servers/{server}/approve", mcp.approve_tools),
     ("GET", "/v1/workers", workers.list_workers),
     ("GET", "/v1/workers/{worker}", workers.show_worker),
     ("POST", "/v1/workers/{worker}/drain", workers.change_worker),
@@ -111,28 +108,28 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/browser/profiles/accept", browser.accept_profiles),
     ("POST", "/v1/browser/profiles/{profile}/reset", browser.reset_profile),
     ("DELETE", "/v1/browser/profiles/{profile}", browser.delete_profile),
-    ("GET", "/v1/channels/{name}/events", channels.follow_channel),
+    ("GET", "/v1/channels/{name}/events", skills.follow_channel),
     ("GET", "/v1/status", operator.show_status),
 )
 
 
-@described("The process answers.", data=HealthData, access="open")
+@describe("The process answers.", data=HealthData, access="open")
 async def healthz(_service: ApiService, _request: Request) -> Response:
     return answer({"status": "ok"})
 
 
-@described("Whether calls are taken.", data=ReadyData, access="open", also=(503,))
+@describe("Whether calls are taken.", data=ReadyData, access="open", also=(503,))
 async def readyz(service: ApiService, _request: Request) -> Response:
     missing = service.ready()
     return answer({"status": "ready" if not missing else "not ready", "missing": missing}, 503 if missing else 200)
 
 
-@described("Counters for Prometheus.", answers="text", access="open")
+@describe("Counters for Prometheus.", answers="text", access="open")
 async def metrics(service: ApiService, _request: Request) -> Response:
     return PlainTextResponse(service.metrics(), media_type="text/plain; version=0.0.4", headers={EXIT_CODE_HEADER: "0"})
 
 
-@described("This document.", answers="document", access="open")
+@describe("This document.", answers="document", access="open")
 async def openapi(_service: ApiService, request: Request) -> Response:
     document = _document(request.app.state.other_routes)
     return Response(document, media_type="application/json", headers={EXIT_CODE_HEADER: "0"})
@@ -144,7 +141,7 @@ PROBES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/metrics", metrics),
     ("GET", "/openapi.json", openapi),
 )
-# The protocol describes itself: it is no part of the document of this API.
+# The protocol has its own specification, so the document of this API omits it.
 PROTOCOL: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/mcp", mcp.protocol_request),
     ("POST", "/mcp", mcp.protocol_request),
@@ -161,7 +158,7 @@ def _document(other_routes: OtherRoutes) -> bytes:
 
 
 class _NoQuery(msgspec.Struct, frozen=True):
-    """For routes that take no parameters."""
+    """The query of routes without parameters."""
 
 
 def create_app(service: ApiService, other_routes: OtherRoutes = tuple) -> ASGIApp:
@@ -171,19 +168,19 @@ def create_app(service: ApiService, other_routes: OtherRoutes = tuple) -> ASGIAp
     """
 
     def bound(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-        shape = shape_told(endpoint)
+        shape = find_shape(endpoint)
 
         async def handle(request: Request) -> Response:
             try:
                 if shape.query is None and request.scope["query_string"]:
                     if shape.access == "token":
-                        # The token comes first, as everywhere.
+                        # Check the token first, as everywhere.
                         service.caller(request)
                     read_query(request, _NoQuery)
                 return await endpoint(service, request)
             except Unauthenticated as error:
                 refusal = answer_error(error)
-                # After the answer: whoever guesses learns nothing from how long a record takes.
+                # After the answer, so that its time tells an attacker nothing.
                 refusal.background = BackgroundTask(service.note_rejected)
                 return refusal
 
@@ -212,8 +209,11 @@ NoteRefused = Callable[[str, str, str, str], Awaitable[None]]
 
 
 class HostGuard:
-    """Refuses requests that call the daemon by a name it does not have: a web page elsewhere can make a browser send
-    them, by pointing its own name at the loopback address. ``note`` hears of each: code, method, path and name."""
+    """Refuses requests under a host name that is not the daemon's.
+
+    A page of another site makes a browser send them by pointing its own name at the loopback address. ``note`` gets
+    the code, method, path and name of each refused request.
+    """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str], note: NoteRefused | None = None) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""``/v1/browser``: an operator's view of browser sessions, what they downloaded, and the profiles there are."""
+"""``/v1/browser``: an operator's view of browser sessions, their downloads, and profiles."""
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -11,14 +11,14 @@ from palyra.executors.browser.arguments import MAX_NAME_CHARS
 from palyra.ids import Principal
 from palyra.server.context import ApiService
 from palyra.server.http.envelope import answer, read_into
-from palyra.server.http.route_schema import PrincipalText, described
-
-# The data of answers about browser sessions, their downloads, and profiles.
+from palyra.server.http.route_schema import PrincipalText, describe
 
 
 class BrowserSessionData(TypedDict):
-    """``run_id`` is empty for a session that no call of this daemon opened. ``fences`` are those around its browser,
-    each with what was asked and what was seen."""
+    """``run_id`` is empty for a session that no call of this daemon opened.
+
+    ``fences`` are the isolation layers around its browser, each as requested and as observed.
+    """
 
     session_id: str
     principal: str
@@ -88,14 +88,14 @@ class BrowserProfileData(TypedDict):
 
 
 class BrowserProfileList(TypedDict):
-    """``rolled_back``: their folder is an older copy of itself, or was emptied; none is used until it is accepted."""
+    """``rolled_back``: the folder is an older copy or was emptied. No profile is used until an operator accepts it."""
 
     profiles: list[BrowserProfileData]
     rolled_back: bool
 
 
 class AcceptedProfilesData(TypedDict):
-    """Numbers of changes: the last that was heard of, the last of the older copy, and what it has now."""
+    """Numbers of changes: the newest that was recorded, the newest of the older copy, and the present one."""
 
     heard: int
     found: int
@@ -109,7 +109,7 @@ class TakeOverBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)] = ""
 
 
-# For the document only: what does not fit has its own code.
+# For the document only: the service refuses other values, with its own code.
 _VISIBLE = {"format": "visible-text"}
 _COLOUR = {"pattern": "^(#[0-9a-f]{6})?$"}
 
@@ -126,61 +126,61 @@ def _operator(service: ApiService, request: Request) -> str:
     return str(caller.principal)
 
 
-@described("Every browser session there is.", data=BrowserSessionList)
+@describe("Every browser session there is.", data=BrowserSessionList)
 async def list_sessions(service: ApiService, request: Request) -> Response:
     return answer({"sessions": await service.browser().sessions(_operator(service, request))})
 
 
-@described("One browser session.", data=BrowserSessionData)
+@describe("One browser session.", data=BrowserSessionData)
 async def show_session(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
     return answer(await service.browser().session(request.path_params["session"], actor))
 
 
-@described("Ends a browser session.", data=ClosedBrowserData)
+@describe("Ends a browser session.", data=ClosedBrowserData)
 async def close_session(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
     return answer(await service.browser().close(request.path_params["session"], actor))
 
 
-@described("A person takes the session over.", body=TakeOverBody, data=BrowserSessionData)
+@describe("A person takes the session over.", body=TakeOverBody, data=BrowserSessionData)
 async def take_over(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
     body = await read_into(request, TakeOverBody)
     return answer(await service.browser().take_over(request.path_params["session"], actor, body.reason))
 
 
-@described("The person hands the session back.", data=BrowserSessionData)
+@describe("The person hands the session back.", data=BrowserSessionData)
 async def hand_back(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
     return answer(await service.browser().hand_back(request.path_params["session"], actor))
 
 
-@described("What a session downloaded.", data=BrowserDownloadList)
+@describe("What a session downloaded.", data=BrowserDownloadList)
 async def list_downloads(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
     return answer({"downloads": await service.browser().downloads(request.path_params["session"], actor)})
 
 
-@described("Lets a download out of quarantine.", data=BrowserDownloadData)
+@describe("Lets a download out of quarantine.", data=BrowserDownloadData)
 async def release_download(service: ApiService, request: Request) -> Response:
     actor, where = _operator(service, request), request.path_params
     return answer(await service.browser().release(where["session"], where["download"], actor))
 
 
-@described("Deletes a download.", data=BrowserDownloadData)
+@describe("Deletes a download.", data=BrowserDownloadData)
 async def delete_download(service: ApiService, request: Request) -> Response:
     actor, where = _operator(service, request), request.path_params
     return answer(await service.browser().delete(where["session"], where["download"], actor))
 
 
-@described("Every browser profile there is.", data=BrowserProfileList)
+@describe("Every browser profile there is.", data=BrowserProfileList)
 async def list_profiles(service: ApiService, request: Request) -> Response:
     profiles = await service.browser().profiles(_operator(service, request))
     return answer({"profiles": profiles, "rolled_back": service.browser().profiles_rolled_back})
 
 
-@described("Makes a profile for a principal.", body=NewProfileBody, data=BrowserProfileData, status=CREATED)
+@describe("Makes a profile for a principal.", body=NewProfileBody, data=BrowserProfileData, status=CREATED)
 async def create_profile(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
     body = await read_into(request, NewProfileBody)
@@ -190,18 +190,18 @@ async def create_profile(service: ApiService, request: Request) -> Response:
     return answer(made, CREATED)
 
 
-@described("Goes on from an older copy of the folder of profiles.", data=AcceptedProfilesData)
+@describe("Goes on from an older copy of the folder of profiles.", data=AcceptedProfilesData)
 async def accept_profiles(service: ApiService, request: Request) -> Response:
     return answer(await service.browser().accept_profiles(_operator(service, request)))
 
 
-@described("Empties a profile: its logins are gone.", data=BrowserProfileData)
+@describe("Empties a profile: its logins are gone.", data=BrowserProfileData)
 async def reset_profile(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
     return answer(await service.browser().reset_profile(request.path_params["profile"], actor))
 
 
-@described("Deletes a profile with everything in it.", data=BrowserProfileData)
+@describe("Deletes a profile with everything in it.", data=BrowserProfileData)
 async def delete_profile(service: ApiService, request: Request) -> Response:
     actor = _operator(service, request)
     return answer(await service.browser().delete_profile(request.path_params["profile"], actor))

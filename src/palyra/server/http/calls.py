@@ -1,4 +1,4 @@
-"""``/v1/tool-calls``, ``/v1/runs`` and ``/v1/tools``: what an agent uses."""
+"""``/v1/tool-calls``, ``/v1/runs`` and ``/v1/tools``: the routes of agents."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from palyra.pipeline.store.call_tables import read_call
 from palyra.pipeline.store.run_tables import Run, open_run, read_run
 from palyra.server.context import ApiService, Caller
 from palyra.server.http.envelope import EXIT_CODE_HEADER, WrongShape, answer, answer_failure, read_into
-from palyra.server.http.route_schema import FreeObject, JsonText, PrincipalText, UlidText, described
+from palyra.server.http.route_schema import FreeObject, JsonText, PrincipalText, UlidText, describe
 from palyra.server.http.views import CallData, RunData, ToolData, ToolList, ToolWithSchemas
 
 Word = Annotated[str, msgspec.Meta(max_length=MAX_CONTEXT_VALUE_CHARS, pattern=r"^[A-Za-z0-9._:@/+-]*\Z")]
@@ -34,7 +34,7 @@ KEEP_ALIVE_SECONDS = 15.0
 
 class RunFixed(Denied):
     code = "token.run_fixed"
-    hint = "this token works in one run only: leave run_id away"
+    hint = "this token works in one run only: omit run_id"
 
 
 class CallBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +59,7 @@ class RunBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     principal: PrincipalText | None = None
 
 
-# For the document: of the two ways to give arguments exactly one is taken.
+# For the document: a request has exactly one of the two forms of arguments.
 _ONE_WAY_OF_TWO = {
     "oneOf": [
         {"required": [given], "properties": {given: {"type": kind}, other: {"type": "null"}}}
@@ -68,7 +68,7 @@ _ONE_WAY_OF_TWO = {
 }
 
 
-@described(
+@describe(
     "Makes one call and answers when it has ended. Takes `arguments` or `arguments_json`, one of the two.",
     body=CallBody,
     body_rules=_ONE_WAY_OF_TWO,
@@ -84,7 +84,7 @@ async def make_call(service: ApiService, request: Request) -> Response:
     if caller.token.run_id and body.run_id not in (None, caller.token.run_id):
         raise RunFixed(f"this token works in run {caller.token.run_id}")
     run_id = body.run_id or caller.token.run_id or None
-    # An agent's own word for its door is not believed: only an operator's client may name another than the API.
+    # An agent may not choose its channel: only an operator's client may name another one than the API.
     channel = body.channel if body.channel and caller.operates else service.channel
     record = await service.broker.call(
         CallRequest(
@@ -111,7 +111,7 @@ def answer_call(record: CallRecord) -> Response:
     return answer_failure(error, record.http_status(), record.exit_code(), record.view())
 
 
-@described("The call as it stands.", data=CallData)
+@describe("The call as it stands.", data=CallData)
 async def show_call(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     record = await asyncio.to_thread(
@@ -120,9 +120,8 @@ async def show_call(service: ApiService, request: Request) -> Response:
     return answer(record.view())
 
 
-@described("Stops a running call, or withdraws the request of one that waits for approval.", data=CallData)
+@describe("Stops a running call, or withdraws the request of one that waits for approval.", data=CallData)
 async def cancel_call(service: ApiService, request: Request) -> Response:
-    """Ends a running call, or withdraws the request of one that waits for approval; what has ended stays as it is."""
     caller = service.caller(request)
     call_id = CallId.parse(request.path_params["call_id"])
     record = await asyncio.to_thread(read_call, service.store, call_id, caller.sees())
@@ -140,9 +139,9 @@ async def _withdraw(service: ApiService, caller: Caller, approval_id: str) -> No
     service.broker.approval_waiters.notify(approval_id)
 
 
-@described("The call's journal entries as server-sent events.", answers="events")
+@describe("The call's journal entries as server-sent events.", answers="events")
 async def follow_call(service: ApiService, request: Request) -> Response:
-    """The call's journal entries as server-sent events, from the first or from the one after Last-Event-ID."""
+    """Stream the call's journal entries from the first one, or from the one after Last-Event-ID."""
     caller = service.caller(request)
     call_id = CallId.parse(request.path_params["call_id"])
     read_call(service.store, call_id, caller.sees())
@@ -159,7 +158,7 @@ async def follow_call(service: ApiService, request: Request) -> Response:
 async def _events(service: ApiService, call_id: CallId, sees: str | None, since: int) -> AsyncIterator[bytes]:
     with service.store.subscribe() as news, service.streaming(news):
         while True:
-            # Read the state first: whatever it says has its entries in the table by then.
+            # Read the state first: the entries that led to it are in the table by then.
             record = await asyncio.to_thread(read_call, service.store, call_id, sees)
             while batch := await asyncio.to_thread(
                 service.store.events_since, since, limit=EVENTS_PER_READ, call=str(call_id)
@@ -187,14 +186,14 @@ def _sse(kind: str, seq: int, payload: bytes) -> bytes:
     return b"event: " + kind.encode() + b"\nid: " + str(seq).encode() + b"\ndata: " + payload + b"\n\n"
 
 
-@described("The tools there are.", data=ToolList)
+@describe("The tools there are.", data=ToolList)
 async def list_tools(service: ApiService, request: Request) -> Response:
     service.caller(request)
     await service.broker.refresh_catalog()
     return answer({"tools": [_tool_view(spec) for spec in service.broker.catalog.specs()]})
 
 
-@described("One tool with its schemas.", data=ToolWithSchemas)
+@describe("One tool with its schemas.", data=ToolWithSchemas)
 async def show_tool(service: ApiService, request: Request) -> Response:
     service.caller(request)
     await service.broker.refresh_catalog()
@@ -215,9 +214,9 @@ def _tool_view(spec: ToolSpec) -> ToolData:
     }
 
 
-@described("Opens a run.", body=RunBody, data=RunData, status=201)
+@describe("Opens a run.", body=RunBody, data=RunData, status=201)
 async def create_run(service: ApiService, request: Request) -> Response:
-    """Opens a run. Its caps are what is asked for, and at most the configured ones unless an operator asks."""
+    """Open a run with the requested caps. Only an operator may exceed the configured ones."""
     caller = service.caller(request)
     caller.token.require(TokenScope.CALL)
     if caller.token.run_id:
@@ -232,7 +231,7 @@ async def create_run(service: ApiService, request: Request) -> Response:
     return answer(run_view(await asyncio.to_thread(read_run, service.store, run_id, principal)), 201)
 
 
-@described("The run as it stands.", data=RunData)
+@describe("The run as it stands.", data=RunData)
 async def show_run(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     run_id = RunId.parse(request.path_params["run_id"])

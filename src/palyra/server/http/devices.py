@@ -21,7 +21,7 @@ from palyra.identity.device import DeviceKind
 from palyra.nodes.domain.records import DevicePairingCodeRecord, DevicePairingRequestRecord, PairingState
 from palyra.server.context import ApiService, Caller
 from palyra.server.http.envelope import answer, read_into, read_query
-from palyra.server.http.route_schema import described
+from palyra.server.http.route_schema import describe
 from palyra.server.http.views import (
     AuthorityData,
     CodeData,
@@ -45,13 +45,13 @@ class AuthorityRotationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     """The body of a rotation: it has no fields."""
 
 
-@described("The authorities, and the devices with their certificates.", data=IdentityData)
+@describe("The authorities, and the devices with their certificates.", data=IdentityData)
 async def show_identity(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "identity.manage")
     return answer(await asyncio.to_thread(_identity_view, service.identity()))
 
 
-@described("Replaces the authority.", body=AuthorityRotationBody, data=IdentityData)
+@describe("Replaces the authority.", body=AuthorityRotationBody, data=IdentityData)
 async def rotate_authority(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "identity.manage")
     await read_into(request, AuthorityRotationBody)
@@ -104,21 +104,21 @@ class NodeCapabilityBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     capability: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_CAPABILITY_NAME_CHARS)]
 
 
-@described("Every device that was paired.", data=NodeList)
+@describe("Every device that was paired.", data=NodeList)
 async def list_nodes(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.manage")
     nodes = (await service.nodes()).node_service
     return answer({"nodes": [nodes.view(node) for node in nodes.nodes()]})
 
 
-@described("One device with its newest requests.", data=NodeData)
+@describe("One device with its newest requests.", data=NodeData)
 async def show_node(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.manage")
     nodes = (await service.nodes()).node_service
     return answer(nodes.view(nodes.find(request.path_params["device"]), requests=True))
 
 
-@described("Ends a device's access at once.", body=RevokeNodeBody, data=NodeData)
+@describe("Ends a device's access at once.", body=RevokeNodeBody, data=NodeData)
 async def revoke_node(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "device.manage")
     body = await read_into(request, RevokeNodeBody)
@@ -127,12 +127,12 @@ async def revoke_node(service: ApiService, request: Request) -> Response:
     return answer(nodes.view(node))
 
 
-@described("Nobody gets the capability of the device any more.", body=NodeCapabilityBody, data=NodeData)
+@describe("Nobody gets the capability of the device any more.", body=NodeCapabilityBody, data=NodeData)
 async def withhold_capability(service: ApiService, request: Request) -> Response:
     return answer(await _set_withheld(service, request, withheld=True))
 
 
-@described("Gives a withheld capability back.", body=NodeCapabilityBody, data=NodeData)
+@describe("Gives a withheld capability back.", body=NodeCapabilityBody, data=NodeData)
 async def allow_capability(service: ApiService, request: Request) -> Response:
     return answer(await _set_withheld(service, request, withheld=False))
 
@@ -170,7 +170,7 @@ class PairingDecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     reason: Annotated[str, Meta(max_length=MAX_REJECTION_CHARS)] | None = None
 
 
-@described("Makes a code for one device; it is shown this once.", body=PairingCodeBody, data=NewCodeData, status=201)
+@describe("Makes a code for one device; it is shown this once.", body=PairingCodeBody, data=NewCodeData, status=201)
 async def make_code(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     body = await read_into(request, PairingCodeBody)
@@ -189,35 +189,35 @@ async def make_code(service: ApiService, request: Request) -> Response:
     )
 
 
-@described("The codes in force, without the codes themselves.", data=CodeList)
+@describe("The codes in force, without the codes themselves.", data=CodeList)
 async def list_codes(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.pair", kind="any")
     pairing = await _pairing(service)
     return answer({"codes": [code_view(code) for code in await pairing.codes()]})
 
 
-@described("Takes a code back.", data=CodeData)
+@describe("Takes a code back.", data=CodeData)
 async def withdraw_code(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "device.pair", kind="any")
     pairing = await _pairing(service)
     return answer(code_view(await pairing.withdraw_code(request.path_params["code_id"], actor=caller.actor)))
 
 
-@described("Requests to join, the newest first.", query=PairingQuery, data=PairingList)
+@describe("Requests to join, the newest first.", query=PairingQuery, data=PairingList)
 async def list_pairings(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.pair", kind="any")
     found = await (await _pairing(service)).pairings(read_query(request, PairingQuery).state)
     return answer({"pairings": [pairing_view(each) for each in found]})
 
 
-@described("One request to join.", data=PairingData)
+@describe("One request to join.", data=PairingData)
 async def show_pairing(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.pair", kind="any")
     pairing = await _pairing(service)
     return answer(pairing_view(await pairing.pairing(request.path_params["pairing_id"])))
 
 
-@described("Lets a device in, or not.", body=PairingDecisionBody, data=PairingData)
+@describe("Lets a device in, or not.", body=PairingDecisionBody, data=PairingData)
 async def decide_pairing(service: ApiService, request: Request) -> Response:
     caller, pairing_id = service.caller(request), request.path_params["pairing_id"]
     pairing = await admit_pairing_decision(service, caller, pairing_id)

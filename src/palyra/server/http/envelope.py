@@ -1,4 +1,4 @@
-"""The frame of every API answer: strict JSON in, one document out, errors with their code, status and exit code."""
+"""The envelope of every API answer: strict JSON in, one document out, errors with code, status and exit code."""
 
 import asyncio
 import logging
@@ -55,12 +55,12 @@ def answer(data: Any, status: int = 200) -> Response:
 
 
 def answer_error(error: PalyraError, *, status: int | None = None) -> Response:
-    """``status`` where the route knows better than the error who can help it."""
+    """Answer with the error. A route gives ``status`` if the caller can help an error that blames the server."""
     return _respond({"ok": False, "error": error.as_dict()}, status or error.http_status, exit_code_of(error))
 
 
 def answer_failure(error: dict[str, Any], status: int, exit_code: ExitCode, data: Any) -> Response:
-    """For an error that a record carries rather than an exception."""
+    """Answer with the error of a record."""
     return _respond({"ok": False, "error": error, "data": data}, status, exit_code)
 
 
@@ -74,7 +74,7 @@ def _respond(document: dict[str, Any], status: int, exit_code: ExitCode) -> Resp
 
 
 async def read_bytes(request: Request, most: int) -> bytes:
-    """The body as it is, read no further than ``most``."""
+    """Read the body, at most ``most`` bytes."""
     size = 0
     chunks: list[bytes] = []
     async for chunk in request.stream():
@@ -86,7 +86,7 @@ async def read_bytes(request: Request, most: int) -> bytes:
 
 
 async def read_object(request: Request) -> dict[str, Any]:
-    """The body as a JSON object, read no further than the limit and parsed as strictly as arguments are."""
+    """Read the body as a JSON object, within the limit, as strictly as arguments."""
     raw = await read_bytes(request, MAX_HTTP_BODY_BYTES)
     if len(raw) > MAX_QUICK_BYTES:
         value = await asyncio.to_thread(parse_strict, raw)
@@ -102,7 +102,7 @@ async def read_into(request: Request, shape: type[T]) -> T:
 
 
 def read_query(request: Request, shape: type[T]) -> T:
-    """The parameters behind the question mark: each at most once, and none that the route does not know."""
+    """Read the parameters of the query: each at most once, and only those of the route."""
     given = request.query_params.multi_items()
     value = dict(given)
     if len(value) != len(given):
@@ -121,14 +121,14 @@ def shape_of(value: dict[str, Any], shape: type[T]) -> T:
         raise WrongShape(f"the request does not have the right shape: {error}") from error
 
 
-# How the server's cancelling says that the daemon stops and its time for what still runs is over.
+# The text by which uvicorn cancels requests that still run when the daemon stops.
 _OUT_OF_TIME: Final = "graceful shutdown"
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def guarded(handler: Handler) -> Handler:
-    """Turns every error into its document. What is not ours is a bug: logged whole, shown without its text."""
+    """Turn every error into its document. Any other exception is a bug: log it, and answer without its text."""
 
     async def respond(request: Request) -> Response:
         try:

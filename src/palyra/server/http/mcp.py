@@ -1,4 +1,4 @@
-"""``/mcp``: the Model Context Protocol over streamable HTTP, and the lines that ``palyra mcp`` carries from stdio."""
+"""``/mcp``: the Model Context Protocol over HTTP and stdio. ``/v1/mcp/servers``: upstream servers and their review."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from palyra.ids import RunId
 from palyra.limits import MAX_TOOL_NAME_CHARS
 from palyra.server.context import ApiService
 from palyra.server.http.envelope import WrongShape, answer, read_into
-from palyra.server.http.route_schema import Sha256, Time, described
+from palyra.server.http.route_schema import Sha256, Time, describe
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -29,7 +29,7 @@ class OriginRefused(Denied):
 
 
 class Delegated(Response):
-    """An answer that somebody else gives, with the request's own channels."""
+    """An answer that another application gives, over the request's own channels."""
 
     def __init__(self, app: "ASGIApp") -> None:
         super().__init__()
@@ -39,35 +39,35 @@ class Delegated(Response):
         await self._app(scope, receive, send)
 
 
-@described("The Model Context Protocol over streamable HTTP.", answers="events")
+@describe("The Model Context Protocol over streamable HTTP.", answers="events")
 async def protocol_request(service: ApiService, request: Request) -> Response:
     refuse_other_origins(request)
-    door = service.mcp()
-    visitor = door.admit(request)
+    transport = service.mcp()
+    caller = transport.admit(request)
 
     async def serve(scope: "Scope", receive: "Receive", send: "Send") -> None:
-        await door.http(visitor, scope, receive, send)
+        await transport.http(caller, scope, receive, send)
 
     return Delegated(serve)
 
 
-@described("The Model Context Protocol as lines of JSON.", answers="text")
+@describe("The Model Context Protocol as lines of JSON.", answers="text")
 async def protocol_stream(service: ApiService, request: Request) -> Response:
     refuse_other_origins(request)
-    door = service.mcp()
-    door.admit(request)
+    transport = service.mcp()
+    transport.admit(request)
     if not request.headers.get("content-type", "").startswith("application/x-ndjson"):
         raise WrongShape("this takes lines of JSON, as application/x-ndjson", hint="use `palyra mcp`")
-    door.require_room()
+    transport.require_room()
 
     async def serve(_scope: "Scope", receive: "Receive", send: "Send") -> None:
-        await door.stream(request, f"stdio-{RunId.new()}", receive, send)
+        await transport.stream(request, f"stdio-{RunId.new()}", receive, send)
 
     return Delegated(serve)
 
 
 def refuse_other_origins(request: Request) -> None:
-    """A browser says where a request comes from, and nothing else need say it."""
+    """Refuse a request that a browser sends for a page of another site. Other clients send no Origin header."""
     origin = request.headers.get("origin")
     if origin is not None and _host_of(origin) not in LOCAL_NAMES:
         raise OriginRefused("this request comes from another site")
@@ -77,16 +77,12 @@ def _host_of(origin: str) -> str | None:
     try:
         return urlsplit(origin).hostname
     except ValueError:
-        # No browser writes one like that.
+        # No browser writes such an origin.
         return None
 
 
-# What the routes about MCP servers answer.
-
-
 class ServerToolData(msgspec.Struct, frozen=True, kw_only=True):
-    """``definition`` is what the server offers, ``approved`` what was reviewed, each where it is another or was asked
-    for."""
+    """``definition`` is the server's present definition, ``approved`` the reviewed one. Listings omit both."""
 
     tool: str
     state: str
@@ -117,8 +113,6 @@ class ServerList(msgspec.Struct, frozen=True, kw_only=True):
     servers: list[ServerData]
 
 
-# ``/v1/mcp/servers``: the servers behind Palyra, what they offer, and its review.
-
 DigestText = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 ToolText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TOOL_NAME_CHARS)]
 
@@ -127,21 +121,21 @@ class ServerApprovalBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     tools: dict[ToolText, DigestText]
 
 
-@described("The servers behind Palyra and their tools.", data=ServerList)
+@describe("The servers behind Palyra and their tools.", data=ServerList)
 async def list_servers(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "config.change")
     found = service.mcp_servers().servers()
     return answer({"servers": [server_view(name, plan, pins) for name, (plan, pins) in found.items()]})
 
 
-@described("One server, with the definitions of its tools.", data=ServerData)
+@describe("One server, with the definitions of its tools.", data=ServerData)
 async def show_server(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "config.change")
     name = request.path_params["server"]
     return answer(server_view(name, *service.mcp_servers().server(name), whole=True))
 
 
-@described("Starts a server, without hosts and secrets, to see what it offers.", data=ServerData)
+@describe("Starts a server, without hosts and secrets, and lists its definitions.", data=ServerData)
 async def look_at_server(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "config.change")
     name = request.path_params["server"]
@@ -149,7 +143,7 @@ async def look_at_server(service: ApiService, request: Request) -> Response:
     return answer({**server_view(name, *service.mcp_servers().server(name), whole=True), "refused": listing.refused})
 
 
-@described("Approves the definitions of tools as they were reviewed.", body=ServerApprovalBody, data=ServerData)
+@describe("Approves the definitions of tools as they were reviewed.", body=ServerApprovalBody, data=ServerData)
 async def approve_tools(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "config.change")
     body = await read_into(request, ServerApprovalBody)
@@ -174,7 +168,7 @@ def server_view(name: str, plan: ServerPlan, pins: dict[str, Pin], *, whole: boo
 def _tool_view(pin: Pin, *, whole: bool) -> dict[str, Any]:
     seen = msgspec.to_builtins(pin.seen)
     approved = None if pin.approved is None else msgspec.to_builtins(pin.approved)
-    shown: dict[str, Any] = {
+    view: dict[str, Any] = {
         "tool": pin.tool,
         "state": pin.state.value,
         "digest": pin.seen.digest,
@@ -186,5 +180,5 @@ def _tool_view(pin: Pin, *, whole: bool) -> dict[str, Any]:
         "changed": [] if approved is None else [part for part in seen if seen[part] != approved[part]],
     }
     if whole:
-        shown |= {"definition": seen, "approved": approved}
-    return shown
+        view |= {"definition": seen, "approved": approved}
+    return view

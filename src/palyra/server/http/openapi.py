@@ -1,4 +1,4 @@
-"""OpenAPI 3.1 from a table of routes and what each of them tells of itself."""
+"""The OpenAPI 3.1 document, made from tables of routes and their descriptions."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,7 @@ from palyra.server.http.route_schema import (
     RouteShape,
     ScopeText,
     UlidText,
-    shape_told,
+    find_shape,
 )
 from palyra.server.http.views import ErrorView
 
@@ -26,9 +26,9 @@ EXIT_CODE_HEADER: Final = "Palyra-Exit-Code"
 TableOfRoutes = Iterable[tuple[str, str, Callable[..., Any]]]
 
 _PART: Final = re.compile(r"\{(\w+)\}")
-# The name of a secret has a slash in it, which a parameter of a path may not have here: it is shown as two.
+# The name of a secret has a slash, which a parameter of a path may not have: the document has two parameters.
 _REST_OF_PATH: Final = re.compile(r"\{ref:path\}")
-# Parts of paths that are not plain words, by their name.
+# The types of parameters in paths that are not plain words.
 _PATH_TYPES: Final[dict[str, Any]] = {
     "call_id": UlidText,
     "run_id": UlidText,
@@ -52,12 +52,12 @@ _MEDIA: Final = {
 
 
 _WHOLE_NUMBER: Final = {"minimum": -MAX_WHOLE_NUMBER, "maximum": MAX_WHOLE_NUMBER}
-# One server-sent event; what its data is, the reference tells for each kind of them.
+# One server-sent event. The reference describes the data of each kind.
 _SENT_EVENT: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": {"type": "string"}},
 }
-# What may stand inside an object that a request brings along.
+# Any value inside an object of a request.
 _JSON_VALUE: Final[dict[str, Any]] = {
     "anyOf": [
         {"type": ["string", "boolean", "null"]},
@@ -72,7 +72,7 @@ _BODY: Final = f"one JSON object of at most {MAX_HTTP_BODY_BYTES} bytes; whole n
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """What every route answers with when it does not do what was asked. ``data`` is there where a call ended badly."""
+    """The answer of every route that refuses or fails. A failed call has ``data`` too."""
 
     ok: bool
     error: ErrorView
@@ -80,7 +80,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """An error as RFC 9457 wants it, with ours in it."""
+    """An error in the form of RFC 9457, with our fields added."""
 
     type: str
     title: str
@@ -93,7 +93,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DescribedRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """A route of another door, which tells of itself in its own way."""
+    """A route that is not in a table, such as one of the console."""
 
     method: str
     path: str
@@ -104,17 +104,16 @@ class DescribedRoute(msgspec.Struct, frozen=True, kw_only=True):
 def openapi_document(
     tables: Iterable[TableOfRoutes], *, version: str, elsewhere: Iterable[DescribedRoute] = ()
 ) -> dict[str, Any]:
-    """Raises NotDescribed where a route tells nothing of itself."""
-    told = [
-        (method, path, shape_told(endpoint), endpoint.__name__) for table in tables for method, path, endpoint in table
+    """Build the document. Raise NotDescribed for a route without a description."""
+    routes = [
+        (method, path, find_shape(endpoint), endpoint.__name__) for table in tables for method, path, endpoint in table
     ]
-    told += [(route.method, route.path, route.shape, route.name) for route in elsewhere]
-    schemas = _Schemas(_types_of([shape for _, _, shape, _ in told]))
+    routes += [(route.method, route.path, route.shape, route.name) for route in elsewhere]
+    schemas = _Schemas(_types_of([shape for _, _, shape, _ in routes]))
     paths: dict[str, dict[str, Any]] = {}
-    for method, path, shape, name in told:
-        shown = _REST_OF_PATH.sub("{scope}/{key}", path)
-        operation = _operation(shown, shape, schemas, name)
-        paths.setdefault(shown, {})[method.lower()] = operation
+    for method, raw, shape, name in routes:
+        path = _REST_OF_PATH.sub("{scope}/{key}", raw)
+        paths.setdefault(path, {})[method.lower()] = _operation(path, shape, schemas, name)
     return {
         "openapi": OPENAPI_VERSION,
         "info": {
@@ -144,36 +143,36 @@ def _types_of(shapes: list[RouteShape]) -> list[Any]:
 
 
 class _Schemas:
-    """The schema of each type, with named ones by reference."""
+    """The schemas of all types. A named type is a component, and its schema a reference."""
 
     def __init__(self, types: list[Any]) -> None:
-        shown, components = msgspec.json.schema_components(types, ref_template=SCHEMA_REF)
-        self._shown = [(kind, _portable(schema)) for kind, schema in zip(types, shown, strict=True)]
-        self.components: dict[str, Any] = {JSON_VALUE: _JSON_VALUE, **_portable(components)}
+        schemas, components = msgspec.json.schema_components(types, ref_template=SCHEMA_REF)
+        self._schemas = [(kind, _to_portable(schema)) for kind, schema in zip(types, schemas, strict=True)]
+        self.components: dict[str, Any] = {JSON_VALUE: _JSON_VALUE, **_to_portable(components)}
 
     def of(self, kind: Any) -> dict[str, Any]:
-        return next(schema for known, schema in self._shown if known is kind or known == kind)
+        return next(schema for known, schema in self._schemas if known is kind or known == kind)
 
-    def named(self, struct: Any) -> dict[str, Any]:
-        """The component that the struct is shown as: under its own name, or a longer one where two share it."""
+    def component(self, struct: Any) -> dict[str, Any]:
+        """Return the struct's component, whose name is longer than the struct's if two structs share it."""
         component: dict[str, Any] = self.components[self.of(struct)["$ref"].rpartition("/")[2]]
         return component
 
     def fields(self, struct: type[msgspec.Struct]) -> Iterator[tuple[str, dict[str, Any], bool]]:
-        whole = self.named(struct)
+        whole = self.component(struct)
         for name, schema in whole["properties"].items():
             yield name, schema, name in whole["required"]
 
 
-def _portable(schema: Any) -> Any:
-    """Python's ``\\Z`` is an end that other dialects write as ``$``, and a whole number is one that a double holds."""
+def _to_portable(schema: Any) -> Any:
+    """Write Python's ``\\Z`` as ``$``, as other dialects do, and bound whole numbers to those that a double holds."""
     if isinstance(schema, dict):
-        shown = {
-            name: value.replace("\\Z", "$") if name == "pattern" and isinstance(value, str) else _portable(value)
+        portable = {
+            name: value.replace("\\Z", "$") if name == "pattern" and isinstance(value, str) else _to_portable(value)
             for name, value in schema.items()
         }
-        return {**_WHOLE_NUMBER, **shown} if schema.get("type") == "integer" else shown
-    return [_portable(one) for one in schema] if isinstance(schema, list) else schema
+        return {**_WHOLE_NUMBER, **portable} if schema.get("type") == "integer" else portable
+    return [_to_portable(one) for one in schema] if isinstance(schema, list) else schema
 
 
 def _operation(path: str, shape: RouteShape, schemas: _Schemas, name: str) -> dict[str, Any]:
@@ -196,8 +195,8 @@ def _operation(path: str, shape: RouteShape, schemas: _Schemas, name: str) -> di
         operation["requestBody"] = {"required": True, "content": {"application/octet-stream": archive}}
     elif shape.body is not None:
         operation["requestBody"] = {
-            # A form of another site can send an empty body, but not JSON under its name: a session takes nothing else.
-            "required": shape.access == "session" or bool(schemas.named(shape.body)["required"]),
+            # A form of another site can send an empty body but no JSON, so requests of a session need one.
+            "required": shape.access == "session" or bool(schemas.component(shape.body)["required"]),
             "description": _BODY,
             "content": {"application/json": {"schema": {**schemas.of(shape.body), **shape.body_rules}}},
         }
@@ -217,7 +216,7 @@ def _query_parameters(shape: RouteShape, schemas: _Schemas) -> Iterator[dict[str
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter is left out, it is never null."""
+    """Remove null: a parameter is absent instead."""
     choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) == 1:
         return dict(choices[0])
@@ -244,9 +243,12 @@ def _answer(shape: RouteShape, schemas: _Schemas) -> dict[str, Any]:
 def _refusals(shape: RouteShape) -> dict[str, Any]:
     media, kind = ("application/problem+json", Problem) if shape.refuses == "problem" else (_MEDIA["json"], Refusal)
     content = {media: {"schema": {"$ref": SCHEMA_REF.format(name=kind.__name__)}}}
-    told = {str(status): text for status, text in shape.errors.items()}
-    told["default"] = "an error with its code and a hint"
-    return {status: {"description": text, "content": content, "headers": _exit_code()} for status, text in told.items()}
+    texts = {str(status): text for status, text in shape.errors.items()} | {
+        "default": "an error with its code and a hint"
+    }
+    return {
+        status: {"description": text, "content": content, "headers": _exit_code()} for status, text in texts.items()
+    }
 
 
 def _exit_code() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``/v1/approvals``, ``/v1/tokens`` and ``/v1/status``: what a person uses. Policy decides who may."""
+"""``/v1/approvals``, ``/v1/tokens``, ``/v1/status`` and ``/v1/vault``: the routes of people. Policy decides who may."""
 
 import asyncio
 from http import HTTPStatus
@@ -18,7 +18,7 @@ from palyra.pipeline.store.approval_tables import MAX_LISTED_APPROVALS, decide, 
 from palyra.secret import Secret
 from palyra.server.context import ApiService, Caller
 from palyra.server.http.envelope import WrongShape, answer, answer_error, read_into, read_query
-from palyra.server.http.route_schema import FreeObject, PrincipalText, RefText, ScopeText, UlidText, described
+from palyra.server.http.route_schema import FreeObject, PrincipalText, RefText, ScopeText, UlidText, describe
 from palyra.server.http.views import (
     ApprovalData,
     ApprovalList,
@@ -61,16 +61,16 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     run_id: UlidText | None = None
 
 
-@described("Requests for approval, the newest first.", query=ApprovalQuery, data=ApprovalList)
+@describe("Requests for approval, the newest first.", query=ApprovalQuery, data=ApprovalList)
 async def list_requests(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
-    asked = read_query(request, ApprovalQuery)
+    query = read_query(request, ApprovalQuery)
     found = await asyncio.to_thread(
         list_approvals,
         service.store,
-        asked.state,
+        query.state,
         principal=caller.sees(),
-        before=None if asked.before is None else ApprovalId.parse(asked.before),
+        before=None if query.before is None else ApprovalId.parse(query.before),
     )
     return answer(
         {
@@ -80,7 +80,7 @@ async def list_requests(service: ApiService, request: Request) -> Response:
     )
 
 
-@described("One request for approval.", data=ApprovalData)
+@describe("One request for approval.", data=ApprovalData)
 async def show_request(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     approval = await asyncio.to_thread(
@@ -90,7 +90,7 @@ async def show_request(service: ApiService, request: Request) -> Response:
     return answer(approval_view(service, approval))
 
 
-@described("Approves, denies or withdraws a request.", body=DecisionBody, data=ApprovalData)
+@describe("Approves, denies or withdraws a request.", body=DecisionBody, data=ApprovalData)
 async def decide_request(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     caller.token.require(TokenScope.OPERATE)
@@ -101,7 +101,7 @@ async def decide_request(service: ApiService, request: Request) -> Response:
 async def decide_approval(
     service: ApiService, caller: Caller, approval_id: ApprovalId, body: DecisionBody
 ) -> ApprovalData:
-    """One person's answer, whichever door it came through; whoever waits for it is woken."""
+    """Record a person's decision, from the API or the console, and wake the calls that wait for it."""
     caller.token.require(TokenScope.OPERATE)
     decider = caller.on_behalf_of(body.as_)
     approval = await asyncio.to_thread(read_approval, service.store, approval_id)
@@ -160,7 +160,7 @@ def approval_view(service: ApiService, approval: Approval) -> ApprovalData:
     }
 
 
-@described("Makes a token; its text is shown this once.", body=TokenBody, data=NewTokenData, status=201)
+@describe("Makes a token; its text is shown this once.", body=TokenBody, data=NewTokenData, status=201)
 async def make_token(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "config.change")
     body = await read_into(request, TokenBody)
@@ -181,14 +181,14 @@ async def make_token(service: ApiService, request: Request) -> Response:
     return answer({**token_view(record), "token": text.reveal()}, 201)
 
 
-@described("The tokens, without their secrets.", data=TokenList)
+@describe("The tokens, without their secrets.", data=TokenList)
 async def show_tokens(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "config.change")
     found = await asyncio.to_thread(list_tokens, service.store)
     return answer({"tokens": [token_view(record) for record in found]})
 
 
-@described("Ends a token at once.", data=TokenData)
+@describe("Ends a token at once.", data=TokenData)
 async def end_token(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "config.change")
     token_id = TokenId.parse(request.path_params["token_id"])
@@ -209,15 +209,15 @@ def token_view(record: TokenRecord) -> TokenData:
     }
 
 
-@described("How the daemon stands.", data=StatusData)
+@describe("How the daemon stands.", data=StatusData)
 async def show_status(service: ApiService, request: Request) -> Response:
     service.require_permitted(service.caller(request), "status.read")
     return answer(service.status())
 
 
-# ``/v1/vault``: secrets put, listed, deleted and rotated by those whom policy lets. Values go in; one way is out.
+# ``/v1/vault``. No route but ``reveal`` returns a value.
 
-# For the document only: an empty value has its own code.
+# For the document only: the vault refuses an empty value, with its own code.
 _VALUE = msgspec.Meta(extra_json_schema={"minLength": 1, "description": f"at most {MAX_VALUE_BYTES} bytes of UTF-8"})
 
 
@@ -240,7 +240,7 @@ class RotateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     to: Literal["file", "keyring", "passphrase", "environment"] | None = None
 
 
-@described("Stores a new version of a secret.", body=SecretBody, data=SecretData, status=201)
+@describe("Stores a new version of a secret.", body=SecretBody, data=SecretData, status=201)
 async def put_secret(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     ref = SecretRef.parse(request.path_params["ref"])
@@ -250,14 +250,14 @@ async def put_secret(service: ApiService, request: Request) -> Response:
     return answer(secret_view(info), 201)
 
 
-@described("The secrets by name, without their values.", query=SecretQuery, data=SecretList)
+@describe("The secrets by name, without their values.", query=SecretQuery, data=SecretList)
 async def list_secrets(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "vault.manage")
-    asked = read_query(request, SecretQuery)
+    query = read_query(request, SecretQuery)
     found = await asyncio.to_thread(
         service.vault().list,
-        None if asked.scope is None else SecretScope.parse(asked.scope),
-        after=None if asked.after is None else SecretRef.parse(asked.after),
+        None if query.scope is None else SecretScope.parse(query.scope),
+        after=None if query.after is None else SecretRef.parse(query.after),
         limit=MAX_LISTED_SECRETS,
     )
     status = await service.vault().status()
@@ -270,7 +270,7 @@ async def list_secrets(service: ApiService, request: Request) -> Response:
     )
 
 
-@described("Destroys every version of a secret.", data=SecretData)
+@describe("Destroys every version of a secret.", data=SecretData)
 async def delete_secret(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     ref = SecretRef.parse(request.path_params["ref"])
@@ -278,11 +278,11 @@ async def delete_secret(service: ApiService, request: Request) -> Response:
     return answer(secret_view(await service.vault().delete(ref, actor=caller.actor)))
 
 
-@described(
+@describe(
     "Puts all secrets under a new key.",
     body=RotateBody,
     data=RotationReport,
-    errors={409: "the place asked for has no key", 503: "the key of the vault is not there"},
+    errors={409: "the requested place has no key", 503: "the key of the vault is missing"},
 )
 async def rotate_vault(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "vault.manage")
@@ -290,14 +290,14 @@ async def rotate_vault(service: ApiService, request: Request) -> Response:
     try:
         report = await service.vault().rotate(body.to, actor=caller.actor)
     except Unavailable as error:
-        # The place that was asked for has no key: whoever asked can choose another one, nothing here is broken.
+        # The requested place has no key: the caller can choose another place, and nothing here is broken.
         return answer_error(error, status=None if body.to is None else HTTPStatus.CONFLICT)
     return answer(msgspec.to_builtins(report))
 
 
-@described("Shows a value to a person.", body=RevealBody, data=RevealedSecret)
+@describe("Shows a value to a person.", body=RevealBody, data=RevealedSecret)
 async def reveal_secret(service: ApiService, request: Request) -> Response:
-    """``confirm`` is the name as the person typed it. That a person typed it is the word of whoever holds the token."""
+    """Reveal a secret to a person, who typed its name as ``confirm``. The token's holder vouches for that."""
     caller = service.caller(request)
     body = await read_into(request, RevealBody)
     ref = SecretRef.parse(body.ref)

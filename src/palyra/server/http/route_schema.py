@@ -1,7 +1,6 @@
-"""What a route takes and gives, told beside the function that does it.
+"""Descriptions of routes: the types of requests and answers, declared at the function that serves the route.
 
-``/openapi.json`` is made from this, and a test asks that every route tells it. Bodies are read by the route itself,
-into the same types.
+``/openapi.json`` is made from them, and a test requires one for every route. A route reads its body into the same type.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +15,7 @@ from palyra.vault.limits import MAX_REF_CHARS
 
 
 def _looks_like(pattern: str, **more: Any) -> Meta:
-    """For the document only: the route's own parser refuses what does not fit, with its own code."""
+    """Describe a pattern in the document only: the route's own parser refuses other values, with its own code."""
     return Meta(extra_json_schema={"pattern": pattern, **more})
 
 
@@ -41,7 +40,7 @@ RefText = Annotated[
 ]
 KeyText = Annotated[str, _looks_like("^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 ChannelText = Annotated[str, _looks_like("^[a-z0-9][a-z0-9._-]{0,127}$")]
-# A request is read strictly: what two parsers could take for different numbers is refused.
+# Larger whole numbers are refused, because two parsers could read them as different numbers.
 MAX_WHOLE_NUMBER: Final = 2**53 - 1
 JSON_VALUE: Final = "JsonValue"
 FreeObject = Annotated[
@@ -58,30 +57,28 @@ Sha256 = Annotated[str, _looks_like("^(sha256:)?[0-9a-f]{64}$")]
 Access = Literal["token", "session", "open"]
 Accepts = Literal["json", "archive"]
 Answers = Literal["json", "events", "text", "document", "file"]
-# What an error looks like: our document, or that of RFC 9457 with our code in it.
+# The form of an error: our document, or that of RFC 9457 with our code in it.
 Refuses = Literal["document", "problem"]
 SUCCESS: Final = 200
 
 
 class Endpoint(Protocol):
-    """Takes the parts behind it and a request."""
-
     def __call__(self, service: Any, request: Any, /) -> Awaitable[Response]: ...
 
 
 class RouteShape(msgspec.Struct, frozen=True, kw_only=True):
-    """``body_rules`` is what a schema says of the body beyond its fields, ``query`` is a struct whose fields are the
-    parameters, ``path`` has the types of parts of the path that are no plain words, ``also`` has further statuses with
-    the same data, ``errors`` those with an error worth telling of."""
-
     summary: str
     body: Any = None
+    # The rules of the body's schema beyond its fields.
     body_rules: Mapping[str, Any] = {}
     accepts: Accepts = "json"
+    # Its fields are the parameters.
     query: type[msgspec.Struct] | None = None
+    # The types of those parts of the path that are not plain words.
     path: Mapping[str, Any] = {}
     data: Any = None
     status: int = SUCCESS
+    # Further statuses with the same data.
     also: tuple[int, ...] = ()
     answers: Answers = "json"
     access: Access = "token"
@@ -90,7 +87,7 @@ class RouteShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotDescribed(TypeError):
-    """A route without a description: a mistake in the code, found by the tests."""
+    """A route without a description: a bug, which the tests find."""
 
 
 _SHAPES: dict[Callable[..., Any], RouteShape] = {}
@@ -98,18 +95,18 @@ _SHAPES: dict[Callable[..., Any], RouteShape] = {}
 E_ = TypeVar("E_", bound=Callable[..., Any])
 
 
-def described(summary: str, **shape: Any) -> Callable[[E_], E_]:
-    """Tells what the endpoint below takes and gives, in the fields of ``RouteShape``."""
+def describe(summary: str, **shape: Any) -> Callable[[E_], E_]:
+    """Describe the endpoint below, in the fields of ``RouteShape``."""
 
-    def tell(endpoint: E_) -> E_:
+    def keep(endpoint: E_) -> E_:
         _SHAPES[endpoint] = RouteShape(summary=summary, **shape)
         return endpoint
 
-    return tell
+    return keep
 
 
-def shape_told(endpoint: Callable[..., Any]) -> RouteShape:
+def find_shape(endpoint: Callable[..., Any]) -> RouteShape:
     try:
         return _SHAPES[endpoint]
     except KeyError:
-        raise NotDescribed(f"{getattr(endpoint, '__qualname__', endpoint)} has no @described") from None
+        raise NotDescribed(f"{getattr(endpoint, '__qualname__', endpoint)} has no @describe") from None

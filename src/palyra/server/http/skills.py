@@ -1,4 +1,4 @@
-"""``/v1/skills`` and ``/v1/publishers``: what operators do with skills. Policy says who may (``skill.manage``)."""
+"""``/v1/skills``, ``/v1/publishers`` and ``/v1/channels``: skills, for operators, and the messages that skills send."""
 
 import asyncio
 import base64
@@ -16,7 +16,7 @@ from palyra.errors import LimitExceeded
 from palyra.executors.wasm.channels import Listening
 from palyra.server.context import ApiService
 from palyra.server.http.envelope import EXIT_CODE_HEADER, WrongShape, answer, read_bytes, read_into, read_query
-from palyra.server.http.route_schema import ChannelText, FreeObject, described
+from palyra.server.http.route_schema import ChannelText, FreeObject, describe
 from palyra.server.http.views import (
     ApprovedVersion,
     AuditData,
@@ -41,8 +41,6 @@ from palyra.skills.trust.capability_difference import CapabilityDifference, capa
 from palyra.skills.trust.findings import Severity
 from palyra.skills.trust.publisher_keys import PublisherKey
 
-# ``/v1/channels``: what skills send, as it comes.
-
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 KEEP_ALIVE_SECONDS: Final = 15.0
 
@@ -52,16 +50,16 @@ class TooManyListeners(LimitExceeded):
     hint = "end some of the programs that follow channels"
 
 
-@described("What skills send to a channel from now on.", answers="events", path={"name": ChannelText})
+@describe("What skills send to a channel from now on.", answers="events", path={"name": ChannelText})
 async def follow_channel(service: ApiService, request: Request) -> Response:
-    """Messages from now on as server-sent events; those from before are in the journal."""
+    """Stream messages from now on. Earlier ones are in the journal."""
     service.require_permitted(service.caller(request), "journal.read")
     name = request.path_params["name"]
     if not _NAME.fullmatch(name):
-        raise WrongShape(f"{name[:128]!r} is no name of a channel")
+        raise WrongShape(f"{name[:128]!r} is not a name of a channel")
     listening = service.channels().listen(name)
     if listening is None:
-        raise TooManyListeners("as many programs follow channels as may")
+        raise TooManyListeners("the limit of programs that follow channels is reached")
     return StreamingResponse(
         _messages(service, listening),
         media_type="text/event-stream",
@@ -71,7 +69,7 @@ async def follow_channel(service: ApiService, request: Request) -> Response:
 
 async def _messages(service: ApiService, listening: Listening) -> AsyncIterator[bytes]:
     with listening, service.streaming(listening):
-        # Whoever reads this line misses nothing that is sent from then on.
+        # A client that has read this line gets every later message.
         yield b": listening\n\n"
         while True:
             try:
@@ -100,7 +98,7 @@ class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """It is about the version in use: there is none to name."""
+    """Names no version: the change is about the version in use."""
 
     reason: Reason = ""
 
@@ -132,9 +130,9 @@ class RevocationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     reason: Reason = ""
 
 
-@described("The installed skills.", query=SkillQuery, data=SkillList)
+@describe("The installed skills.", query=SkillQuery, data=SkillList)
 async def list_skills(service: ApiService, request: Request) -> Response:
-    """Without what was removed, which stays on record; or with ``all=true`` that as well."""
+    """List the skills. Removed versions, which stay on record, are listed with ``all=true`` only."""
     service.admit_operator(request, "skill.manage")
     everything = read_query(request, SkillQuery).all == "true"
     return answer(await asyncio.to_thread(_skills, service, everything=everything))
@@ -162,7 +160,7 @@ def _skills(service: ApiService, *, everything: bool) -> SkillList:
     return {"skills": found, "removed_left_out": left_out}
 
 
-@described("Installs an archive into quarantine.", accepts="archive", data=ReviewedVersion, status=201)
+@describe("Installs an archive into quarantine.", accepts="archive", data=ReviewedVersion, status=201)
 async def install_skill(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "skill.manage")
     raw = await read_bytes(request, MAX_ARTIFACT_BYTES)
@@ -172,9 +170,8 @@ async def install_skill(service: ApiService, request: Request) -> Response:
     return answer({**version_view(version), **_review(service, version, difference)}, 201)
 
 
-@described("Judges an archive as an installation would, and keeps nothing.", accepts="archive", data=AuditData)
+@describe("Judges an archive as an installation would, and keeps nothing.", accepts="archive", data=AuditData)
 async def audit_skill(service: ApiService, request: Request) -> Response:
-    """Judges an archive as an installation would, and keeps nothing."""
     service.admit_operator(request, "skill.manage")
     judged = await service.skills().judge(await read_bytes(request, MAX_ARTIFACT_BYTES))
     return answer(
@@ -191,7 +188,7 @@ async def audit_skill(service: ApiService, request: Request) -> Response:
     )
 
 
-@described("One skill with its versions and its history.", data=SkillDetails)
+@describe("One skill with its versions and its history.", data=SkillDetails)
 async def show_skill(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "skill.manage")
     skill_id = request.path_params["skill_id"]
@@ -227,21 +224,21 @@ async def show_skill(service: ApiService, request: Request) -> Response:
     )
 
 
-@described("Puts exactly this archive in use.", body=ApprovalBody, data=ApprovedVersion)
+@describe("Puts exactly this archive in use.", body=ApprovalBody, data=ApprovedVersion)
 async def approve_skill(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, ApprovalBody)
     version = await service.skills().approve(
         request.path_params["skill_id"], body.version, body.digest, actor=caller.actor, reason=body.reason
     )
-    # It is in use by now. Who approved it finds it ready: a module with an interpreter in it takes half a minute.
+    # It is in use now. Answer when it is compiled: a module with an interpreter in it takes half a minute.
     await service.prepare_skills()
     return answer({**version_view(version), "gets_less": list(service.gets_less(version.manifest.capabilities))})
 
 
-@described("Disables or enables the version in use.", body=PauseBody, data=SkillVersionData)
+@describe("Disables or enables the version in use.", body=PauseBody, data=SkillVersionData)
 async def pause_skill(service: ApiService, request: Request) -> Response:
-    """Disable or enable, as the path says."""
+    """Apply the last word of the path."""
     caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, PauseBody)
     pause = service.skills().disable if request.url.path.endswith("/disable") else service.skills().enable
@@ -249,19 +246,19 @@ async def pause_skill(service: ApiService, request: Request) -> Response:
     return answer(version_view(version))
 
 
-@described("Quarantines a version, or rolls back to one.", body=ChangeBody, data=SkillVersionData)
+@describe("Quarantines a version, or rolls back to one.", body=ChangeBody, data=SkillVersionData)
 async def change_skill(service: ApiService, request: Request) -> Response:
-    """Quarantine or roll back, as the path says."""
+    """Apply the last word of the path."""
     caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, ChangeBody)
     skill_id, skills = request.path_params["skill_id"], service.skills()
-    said: dict[str, str] = {"actor": caller.actor, "reason": body.reason}
+    why: dict[str, str] = {"actor": caller.actor, "reason": body.reason}
     change = skills.quarantine if request.url.path.endswith("/quarantine") else skills.rollback
-    version = await change(skill_id, body.version, **said)
+    version = await change(skill_id, body.version, **why)
     return answer(version_view(version))
 
 
-@described("Removes one version or all.", query=RemovalQuery, data=RemovedVersions)
+@describe("Removes one version or all.", query=RemovalQuery, data=RemovedVersions)
 async def remove_skill(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "skill.manage")
     removed = await service.skills().remove(
@@ -270,14 +267,14 @@ async def remove_skill(service: ApiService, request: Request) -> Response:
     return answer({"removed": [version_view(version) for version in removed]})
 
 
-@described("Erases what a removed skill has stored.", data=ErasedData)
+@describe("Erases what a removed skill has stored.", data=ErasedData)
 async def purge_skill(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "skill.manage")
     erased = await service.skills().purge(request.path_params["skill_id"], actor=caller.actor)
     return answer({"values": erased.values, "bytes": erased.bytes})
 
 
-@described("Sets the configuration of a version.", body=ConfigurationBody, data=ConfigurationData)
+@describe("Sets the configuration of a version.", body=ConfigurationBody, data=ConfigurationData)
 async def configure_skill(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, ConfigurationBody)
@@ -287,7 +284,7 @@ async def configure_skill(service: ApiService, request: Request) -> Response:
     return answer({"configuration": whole})
 
 
-@described("The keys of publishers, those that cannot be read, and those revoked.", data=PublisherList)
+@describe("The keys of publishers, those that cannot be read, and those revoked.", data=PublisherList)
 async def list_publishers(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "skill.manage")
     keys, revoked = await asyncio.to_thread(service.skills().publishers)
@@ -317,7 +314,7 @@ async def list_publishers(service: ApiService, request: Request) -> Response:
     )
 
 
-@described("Trusts a key to sign for a publisher.", body=PublisherBody, data=PublisherKeyData, status=201)
+@describe("Trusts a key to sign for a publisher.", body=PublisherBody, data=PublisherKeyData, status=201)
 async def add_publisher(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, PublisherBody)
@@ -328,7 +325,7 @@ async def add_publisher(service: ApiService, request: Request) -> Response:
     return answer(key_view(await service.skills().trust_publisher(body.publisher, public_key, actor=caller.actor)), 201)
 
 
-@described("Takes a key off the list.", data=PublisherKeyData)
+@describe("Takes a key off the list.", data=PublisherKeyData)
 async def remove_publisher(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "skill.manage")
     path = request.path_params
@@ -337,14 +334,14 @@ async def remove_publisher(service: ApiService, request: Request) -> Response:
     )
 
 
-@described("Accepts a publisher's new key.", body=RotationBody, data=PublisherKeyData)
+@describe("Accepts a publisher's new key.", body=RotationBody, data=PublisherKeyData)
 async def rotate_publisher(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, RotationBody)
     return answer(key_view(await service.skills().rotate_key(body.statement.encode(), actor=caller.actor)))
 
 
-@described("Ends a key for good.", body=RevocationBody, data=KeyRevocation)
+@describe("Ends a key for good.", body=RevocationBody, data=KeyRevocation)
 async def revoke_key(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "skill.manage")
     body = await read_into(request, RevocationBody)
@@ -389,7 +386,7 @@ def key_view(key: PublisherKey) -> PublisherKeyData:
 
 
 def _review(service: ApiService, version: SkillVersion, difference: CapabilityDifference) -> ReviewData:
-    """What a person needs to decide on a version."""
+    """Collect what a person needs to decide on a version."""
     manifest: SkillManifest = version.manifest
     return {
         "manifest": msgspec.to_builtins(manifest),

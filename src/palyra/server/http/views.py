@@ -1,4 +1,4 @@
-"""The data of answers about calls, runs, approvals, tokens, secrets and the daemon."""
+"""The data of answers, as types: ``/openapi.json`` shows them."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -81,8 +81,10 @@ class RunData(TypedDict):
 
 
 class ApprovalData(TypedDict):
-    """``touches`` is what the call would reach; ``meaning`` what a yes would let happen, in words; ``outdated`` why it
-    covers nothing now, where that is so."""
+    """``touches`` are the resources of the call; ``meaning`` says what an approval lets happen.
+
+    ``outdated`` says why the approval covers no call any more, or is empty.
+    """
 
     id: UlidText
     state: ApprovalState
@@ -135,7 +137,7 @@ class TokenList(TypedDict):
 
 
 class SecretData(TypedDict):
-    """Never the value."""
+    """A secret without its value."""
 
     ref: str
     scope: str
@@ -176,12 +178,9 @@ class HealthData(TypedDict):
 
 
 class ReadyData(HealthData):
-    """``missing`` says what keeps the daemon from taking calls."""
+    """``missing`` lists the reasons why the daemon takes no calls."""
 
     missing: list[str]
-
-
-# The data of answers about devices: their identity, their pairing, nodes, workers and leases.
 
 
 class AuthorityData(TypedDict):
@@ -214,7 +213,7 @@ class IdentityData(TypedDict):
 
 
 class CodeData(TypedDict):
-    """Nothing of the code itself."""
+    """A pairing code without its text."""
 
     id: str
     nameplate: str
@@ -345,9 +344,6 @@ class WorkerList(TypedDict):
     workers: list[WorkerData]
 
 
-# The data of answers about skills and the keys of their publishers.
-
-
 class SkillVersionData(TypedDict):
     skill_id: str
     version: str
@@ -368,8 +364,10 @@ class SkillVersionData(TypedDict):
 
 
 class ReviewData(TypedDict):
-    """What a person needs to decide on a version. ``gets_less`` are the lines of ``capabilities`` that the settings do
-    not give whole, and that it runs at all where they do not let it."""
+    """A review: ``gets_less`` lists the lines of ``capabilities`` that the settings do not grant in full.
+
+    It has a line for running too, if the settings switch skills off.
+    """
 
     manifest: dict[str, Any]
     tools: list[str]
@@ -380,8 +378,6 @@ class ReviewData(TypedDict):
 
 
 class ApprovedVersion(SkillVersionData):
-    """``gets_less`` as in its review."""
-
     gets_less: list[GetsLess]
 
 
@@ -390,14 +386,14 @@ class ReviewedVersion(SkillVersionData, ReviewData):
 
 
 class KeptVersion(ReviewedVersion):
-    """``problem`` where its archive on disk is not what it was."""
+    """``problem`` says how its archive on disk has changed, or is null."""
 
     configuration: dict[str, Any]
     problem: str | None
 
 
 class AuditData(TypedDict):
-    """``trust`` is null where the signer is not trusted."""
+    """``trust`` is null if the signer is not trusted."""
 
     skill_id: str
     version: str
@@ -473,7 +469,7 @@ class RevokedKeyData(TypedDict):
 
 
 class UnreadableKeyData(TypedDict):
-    """A record that somebody has broken: it vouches for nobody."""
+    """A damaged record of a key, which is not trusted."""
 
     publisher: str
     key_id: str

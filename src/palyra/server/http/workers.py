@@ -15,7 +15,7 @@ from palyra.fleet.domain.worker import UnknownWorker, WorkerRecord
 from palyra.fleet.limits import MAX_REASON_CHARS
 from palyra.server.context import ApiService, Fleet
 from palyra.server.http.envelope import answer, read_into, read_query
-from palyra.server.http.route_schema import described
+from palyra.server.http.route_schema import describe
 from palyra.server.http.views import LeaseData, LeaseList, LeaseWithOutput, WorkerData, WorkerList, WorkerWithLeases
 
 # Standard output and standard error, as the wire numbers them.
@@ -40,14 +40,14 @@ class LeaseQuery(msgspec.Struct, frozen=True, kw_only=True):
     before: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
-@described("The workers of the fleet.", data=WorkerList)
+@describe("The workers of the fleet.", data=WorkerList)
 async def list_workers(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.manage")
     found = await asyncio.to_thread(service.workers().workers)
     return answer({"workers": [worker_view(one) for one in found]})
 
 
-@described("One worker with its open leases.", data=WorkerWithLeases)
+@describe("One worker with its open leases.", data=WorkerWithLeases)
 async def show_worker(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.manage")
     fleet = service.workers()
@@ -56,7 +56,7 @@ async def show_worker(service: ApiService, request: Request) -> Response:
     return answer({**worker_view(record), "leases": [lease_view(one) for one in leases]})
 
 
-@described("Drains, resumes, quarantines, releases or removes a worker.", body=WorkerBody, data=WorkerData)
+@describe("Drains, resumes, quarantines, releases or removes a worker.", body=WorkerBody, data=WorkerData)
 async def change_worker(service: ApiService, request: Request) -> Response:
     """Apply the change that the last word of the path names."""
     caller = service.admit_operator(request, "device.manage")
@@ -83,7 +83,7 @@ async def apply_worker_change(fleet: Fleet, name: str, change: str, *, reason: s
     return worker_view(await asyncio.to_thread(fleet.ledger.worker, record.worker_id))
 
 
-@described("Leases, the newest first.", query=LeaseQuery, data=LeaseList)
+@describe("Leases, the newest first.", query=LeaseQuery, data=LeaseList)
 async def list_leases(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.manage")
     fleet, query = service.workers(), read_query(request, LeaseQuery)
@@ -96,7 +96,7 @@ async def list_leases(service: ApiService, request: Request) -> Response:
     return answer({"leases": [lease_view(one) for one in leases]})
 
 
-@described("One lease with the end of what its call has printed.", data=LeaseWithOutput)
+@describe("One lease with the end of what its call has printed.", data=LeaseWithOutput)
 async def show_lease(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "device.manage")
     fleet = service.workers()
