@@ -80,6 +80,7 @@ EXCEPTIONS: Final[Mapping[str, str]] = {
     "asked": "a key of receipts and of events of the journal",
     "touches": "a field of approvals in the API",
     "appearing_protected": "a setting",
+    "heard": "a field of accepted browser profiles in the API",
     "heard_at": "a field of workers in the API",
     "StaleFence": "of a fencing token",
 }

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from palyra.server.console.app import SECTIONS
-from palyra.server.console.event_text import SENTENCES, code_of, said
+from palyra.server.console.event_text import SENTENCES, code_of, describe_event
 from palyra.store.event import Event
 
 
@@ -44,7 +44,7 @@ def event(payload: object, kind: str = "a.b") -> Event:
     ],
 )
 def test_the_most_telling_comes_first(payload: object, words: str) -> None:
-    assert said(event(payload)) == words
+    assert describe_event(event(payload)) == words
 
 
 REFUSAL = {"code": "egress.host_not_allowed", "host": "a.example", "port": 80, "detail": "no"}
@@ -66,7 +66,7 @@ REFUSAL = {"code": "egress.host_not_allowed", "host": "a.example", "port": 80, "
         ("approval.denied", {"tool": "fs.write", "reason": "not here"}, "not here · fs.write may not"),
         ("call.requested", {"tool": "echo"}, "echo was asked for"),
         ("call.decided", {"tool": "echo", "outcome": "allow"}, "echo is allowed"),
-        ("call.decided", {"tool": "fs.write", "outcome": "needs_approval"}, "fs.write needs a person's yes"),
+        ("call.decided", {"tool": "fs.write", "outcome": "needs_approval"}, "fs.write needs a person's approval"),
         (
             "call.decided",
             {"tool": "fs.write", "outcome": "deny", "reasons": ["policy.no_permit"]},
@@ -134,7 +134,7 @@ REFUSAL = {"code": "egress.host_not_allowed", "host": "a.example", "port": 80, "
     ],
 )
 def test_kinds_with_words_of_their_own(kind: str, payload: object, words: str) -> None:
-    assert said(event(payload, kind)) == words
+    assert describe_event(event(payload, kind)) == words
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_what_people_do_on_pages_has_words_and_keeps_its_name() -> None:
     names = {each.name for section in SECTIONS for each in (*section.writes, *section.downloads)}
     for name in names:
         entry = event({"action": name}, "console.action_done")
-        assert name not in said(entry) and code_of(entry) == name
+        assert name not in describe_event(entry) and code_of(entry) == name
 
 
 def test_every_kind_with_words_of_its_own_bears_an_empty_payload() -> None:
     for kind in SENTENCES:
-        said(event({}, kind))
+        describe_event(event({}, kind))

@@ -144,7 +144,7 @@ async def test_a_request_that_a_yes_would_not_cover_has_no_button_for_it(tmp_pat
         await harness.gateway.policy.reload()
         for page in ("/approvals", f"/approvals/{asked.approval_id}"):
             text = await known.page(page)
-            assert "A yes would cover nothing now: it was asked under other policies" in text
+            assert "An approval would cover nothing now: it was asked under other policies" in text
             assert 'value="approve"' not in text and 'value="deny"' in text
         text = await known.page(f"/approvals/{standing.approval_id}")
         assert "It covers nothing now: it was asked under other policies" in text

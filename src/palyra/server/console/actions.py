@@ -1,5 +1,4 @@
-"""How everything that a person does on the console goes: who they are, that the page is ours, that they may, on record,
-done, on record."""
+"""Actions of people on the console: each is authenticated, authorized, recorded, performed, and recorded again."""
 
 from typing import Any
 
@@ -54,7 +53,7 @@ async def perform(console: Console, write: Write, request: Request) -> Response:
         await action.end(failed, error)
         return failed
     except Exception:
-        # Its text goes to the log, where the guard of every route puts it.
+        # The guard of every route logs its text.
         await action.end(None, InternalError("the action broke inside Palyra"))
         raise
     await action.end(done)
@@ -62,7 +61,7 @@ async def perform(console: Console, write: Write, request: Request) -> Response:
 
 
 async def hand_out(console: Console, download: Download, request: Request) -> Response:
-    """A file, on record before its first byte goes out."""
+    """Answer with a file, and record that before its first byte is sent."""
     visit = await authenticate(console, request)
     visit.require(download.role)
     action = _Action(console, visit, download, None)
@@ -77,14 +76,14 @@ async def hand_out(console: Console, download: Download, request: Request) -> Re
 
 
 async def read_json(request: Request) -> dict[str, Any]:
-    """A form of another site can send text, but not JSON under its name."""
+    """Read a JSON body. A form of another site can send text, but not with the media type of JSON."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise JsonOnly("the body has to be application/json")
     return await read_object(request)
 
 
 class _Action:
-    """One action on record: what is to be done, then what came of it."""
+    """The journal entries of one action: the request, then the result."""
 
     def __init__(self, console: Console, visit: Visit, write: Write | Download, key: WriteKey | None) -> None:
         self._store = console.store
@@ -126,15 +125,12 @@ class _Action:
         tx.append(NewEvent(kind=kind, actor=self._actor, payload={**self._facts, **more}))
 
 
-# Logging in with a token, and out again.
-
-
 class LoginBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     token: str
 
 
 async def log_in(console: Console, request: Request) -> Response:
-    """A good token of somebody with a role becomes a session; the one that the browser had, if any, ends."""
+    """Open a session for a valid token whose principal has a role. The browser's earlier session ends."""
     raw = shape_of(await read_json(request), LoginBody).token.strip()
     clock = console.service.clock
     console.throttle.check(raw, clock.monotonic())
@@ -143,7 +139,7 @@ async def log_in(console: Console, request: Request) -> Response:
     except Unauthenticated:
         console.throttle.wrong(raw, clock.monotonic())
         refusal = answer_problem(LoginRefused("the token is not accepted"))
-        # After the answer: whoever guesses learns nothing from how long a record takes.
+        # After the answer, so that its time tells an attacker nothing.
         refusal.background = BackgroundTask(console.service.note_rejected)
         return refusal
     caller = Caller(token=token, principal=Principal.parse(token.principal))

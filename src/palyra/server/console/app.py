@@ -39,8 +39,6 @@ from palyra.server.console.pages import (
     policy,
     skills,
 )
-from palyra.server.console.pages import access as vault
-from palyra.server.console.pages import overview as doctor
 from palyra.server.console.rendering import Assets, environment, query_of
 from palyra.server.console.security import FORGED, check_origin
 from palyra.server.console.services import Console
@@ -49,16 +47,15 @@ from palyra.server.http.envelope import MethodRefused, answer
 from palyra.server.http.openapi import DescribedRoute
 from palyra.server.http.route_schema import RouteShape
 
-# News for open pages: what kind of thing was recorded, as server-sent events. The page then fetches itself anew.
-#
-# Nothing of an event but its kind and the ids it concerns goes out, so that a stream shows nobody more than their
-# pages.
-
-# Events after which somebody's session may be over.
+# Events after which a session may be over.
 _SESSION_ENDERS = ("console.logged_out", "credential.revoked", "policy.swapped")
 
 
 async def follow(console: Console, request: Request) -> Response:
+    """Send the kinds of new journal events to an open page, which then fetches itself again.
+
+    The stream has an event's kind and ids only, so that it shows nobody more than the pages do.
+    """
     visit = await authenticate(console, request, by_person=False)
     visit.require(Role.VIEWER)
     if console.listeners >= MAX_LISTENERS:
@@ -74,48 +71,47 @@ async def _news(console: Console, request: Request) -> AsyncIterator[bytes]:
         with console.store.subscribe() as news, console.service.streaming(news):
             yield b"event: ready\ndata: {}\n\n"
             while True:
-                said = await _next(news)
-                if said is None:
+                event = await _next(news)
+                if event is None:
                     yield b"event: stopping\ndata: {}\n\n"
                     return
-                if said.kind in _SESSION_ENDERS or said.kind == "":
+                if event.kind in _SESSION_ENDERS or event.kind == "":
                     try:
                         await authenticate(console, request, by_person=False)
                     except Denied:
                         yield b"event: over\ndata: {}\n\n"
                         return
-                yield b": still here\n\n" if said.kind == "" else _line(said)
+                yield b": still here\n\n" if event.kind == "" else _line(event)
     finally:
         console.listeners -= 1
 
 
-class Heard(msgspec.Struct, frozen=True):
+class News(msgspec.Struct, frozen=True):
     kind: str
     seq: int = 0
     run: str = ""
     call: str = ""
 
 
-async def _next(news: EventStream) -> Heard | None:
-    """The next thing that happened; no kind when nothing did for a while, ``lost`` when too much did."""
+async def _next(stream: EventStream) -> News | None:
+    """Return the next event. Its kind is empty after an idle time, and ``lost`` if the stream lost events."""
     try:
         async with asyncio.timeout(KEEP_ALIVE_SECONDS):
-            event = await anext(news)
-            return Heard(event.kind, event.seq, event.run, event.call)
+            event = await anext(stream)
+            return News(event.kind, event.seq, event.run, event.call)
     except TimeoutError:
-        return Heard("")
+        return News("")
     except LimitExceeded:
-        return Heard("lost")
+        return News("lost")
     except StopAsyncIteration:
         return None
 
 
-def _line(said: Heard) -> bytes:
-    return b"event: news\nid: %d\ndata: %s\n\n" % (said.seq, msgspec.json.encode(said))
+def _line(event: News) -> bytes:
+    return b"event: news\nid: %d\ndata: %s\n\n" % (event.seq, msgspec.json.encode(event))
 
 
 # Every section of the console, in the order of its menu. A new page is one more line here.
-
 SECTIONS: tuple[Section, ...] = (
     overview.SECTION,
     approvals.SECTION,
@@ -125,10 +121,10 @@ SECTIONS: tuple[Section, ...] = (
     skills.SECTION,
     devices.SECTION,
     browser.SECTION,
-    vault.VAULT_SECTION,
+    access.VAULT_SECTION,
     egress.SECTION,
     access.SECTION,
-    doctor.DOCTOR_SECTION,
+    overview.DOCTOR_SECTION,
 )
 
 
@@ -136,7 +132,7 @@ log = logging.getLogger("palyra.console")
 
 Handler = Callable[[Request], Awaitable[Response]]
 JSON_PREFIX = "/console/v1/"
-# No script, style, frame, font or connection but our own, and none of them inline.
+# Scripts, styles, images and connections from our own origin only, and nothing inline.
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -154,7 +150,7 @@ SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
 
 
 _TITLES: dict[type[PalyraError], str] = {RoleMissing: "Not for you", NoSuchPage: "No such page"}
-# Of other errors, by their status: what is missing or over is no failure.
+# The titles of other errors by their status: a missing or ended thing is not a failure.
 _TITLES_BY_STATUS: dict[int, str] = {HTTPStatus.NOT_FOUND: "Not there", HTTPStatus.GONE: "That is over"}
 
 
@@ -252,7 +248,7 @@ class ConsoleApp:
         return HTMLResponse(text, http_status, headers={"Cache-Control": "no-store"})
 
     def _guarded(self, handler: Handler) -> Handler:
-        """Every request: from one of our own pages; and every error as its document, or as a page."""
+        """Check the origin of every request, and turn every error into its document or page."""
 
         async def respond(request: Request) -> Response:
             try:
@@ -262,7 +258,7 @@ class ConsoleApp:
             except PalyraError as error:
                 refusal = self._refusal(request, error)
                 if isinstance(error, FORGED):
-                    # After the answer, which has nothing to wait for.
+                    # After the answer, so that it does not wait for the record.
                     note = self._console.forgeries.note
                     site = request.headers.get("origin", "")
                     refusal.background = BackgroundTask(note, error.code, request.method, request.url.path, site)
@@ -279,7 +275,7 @@ class ConsoleApp:
     def _refusal(self, request: Request, error: PalyraError) -> Response:
         path = request.url.path
         if LIVE_HEADER in request.headers and error.http_status in _TITLES_BY_STATUS:
-            # A page that asks by itself for what is no more: an answer, and nothing that a browser complains about.
+            # A page refreshes something that is gone: answer without an error that a browser would log.
             return Response(status_code=HTTPStatus.NO_CONTENT)
         if path.startswith(JSON_PREFIX) or "text/html" not in request.headers.get("accept", ""):
             return answer_problem(error)
@@ -295,7 +291,7 @@ class ConsoleApp:
 
 
 class SecurityHeaders:
-    """Puts the same headers on every answer, whatever made it."""
+    """Puts the same security headers on every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -316,21 +312,22 @@ def create_console_app(console: Console) -> ASGIApp:
     return SecurityHeaders(app)
 
 
-# The console's JSON routes as ``/openapi.json`` shows them, made from what its sections offer.
-
 _SESSION = "/console/v1/session"
 
 
 def describe_routes() -> Iterator[DescribedRoute]:
+    """Describe the console's JSON routes for ``/openapi.json``."""
     for section in SECTIONS:
         for listing in section.listings:
             yield _route("GET", listing.path, f"Lists what the page shows; for the role {listing.role.value}.")
         for write in section.writes:
-            told = f"{write.name}, recorded before and after; for the role {write.role.value}. Needs the CSRF header."
-            yield _route(write.method, write.path, told, body=write.body, body_rules=write.body_rules)
+            summary = (
+                f"{write.name}, recorded before and after; for the role {write.role.value}. Needs the CSRF header."
+            )
+            yield _route(write.method, write.path, summary, body=write.body, body_rules=write.body_rules)
         for download in section.downloads:
-            told = f"{download.name}, recorded; for the role {download.role.value}."
-            yield _route("GET", download.path, told, answers=download.answers)
+            summary = f"{download.name}, recorded; for the role {download.role.value}."
+            yield _route("GET", download.path, summary, answers=download.answers)
     yield _route("POST", _SESSION, "Opens a web session for a token.", body=LoginBody, access="open", status=201)
     yield _route("GET", _SESSION, "The web session as it stands.")
     yield _route("DELETE", _SESSION, "Ends the web session.")
@@ -339,5 +336,5 @@ def describe_routes() -> Iterator[DescribedRoute]:
 
 def _route(method: str, path: str, summary: str, **shape: Any) -> DescribedRoute:
     words = path.replace("{", "").replace("}", "").strip("/").replace("/", "_").replace("-", "_")
-    told = RouteShape(**{"summary": summary, "access": "session", "refuses": "problem", **shape})
-    return DescribedRoute(method=method, path=path, name=f"{method.lower()}_{words}", shape=told)
+    whole = RouteShape(**{"summary": summary, "access": "session", "refuses": "problem", **shape})
+    return DescribedRoute(method=method, path=path, name=f"{method.lower()}_{words}", shape=whole)

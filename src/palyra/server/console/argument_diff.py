@@ -1,5 +1,7 @@
-"""Which words of a value differ from those of another. A person decides by what is marked, so nothing that differs goes
-unmarked, and what is marked can be seen: characters without a shape are written out."""
+"""Differences between the arguments of two calls, word by word, for the person who decides on an approval.
+
+Every difference is marked, and every mark is visible: characters without a shape are written out.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -14,12 +16,11 @@ from palyra.canonical import canonical_json
 from palyra.pipeline.domain.approval import Approval
 from palyra.server.console.limits import MAX_SHOWN_CHARS
 
-# Words between the first and the last difference that are set against each other: that takes their square, and an agent
-# chooses them.
+# Words that are compared between the first and the last difference. The time is quadratic, and an agent chooses them.
 MAX_COMPARED: Final = 400
-# Below this share of words in common, what is left between the marks tells nothing.
+# With a smaller share of common words, marks word by word are of no use.
 LEAST_IN_COMMON: Final = 0.3
-# A space, a sign of ASCII by itself, or a run of anything else: what has no shape stays with the word that it hides in.
+# A space, one ASCII sign, or a run of other characters: one without a shape stays with the word that it hides in.
 _WORD: Final = re.compile(r"\s+|[!-/:-@\[-^`{-~]|[^\s!-/:-@\[-^`{-~]+")
 
 
@@ -32,38 +33,40 @@ Pieces = tuple[Piece, ...]
 
 
 class Comparison:
-    """Of all values of one call: they share what may be compared. A value beyond that is marked from its first
-    difference to its last."""
+    """Compares the values of one call, which share the limit of compared words.
+
+    A value beyond the limit is marked from its first difference to its last.
+    """
 
     def __init__(self, words: int = MAX_COMPARED) -> None:
         self._left = words
 
     def of(self, before: str, after: str) -> tuple[Pieces, Pieces]:
-        """Both values in pieces, in their order. Where they have little in common, each is one piece."""
+        """Cut both values into pieces. If they have little in common, each value is one piece."""
         old, new = _WORD.findall(before), _WORD.findall(after)
         head = _alike(old, new)
         tail = _alike(old[head:][::-1], new[head:][::-1])
         blocks = [(0, 0, head), *self._between(old, new, head, tail), (len(old) - tail, len(new) - tail, tail)]
         same_old = {at + more for at, _, size in blocks for more in range(size)}
         same_new = {at + more for _, at, size in blocks for more in range(size)}
-        kept = _shown([old[at] for at in same_old])
-        if kept < LEAST_IN_COMMON * min(_shown(old), _shown(new)):
+        kept = _count_visible([old[at] for at in same_old])
+        if kept < LEAST_IN_COMMON * min(_count_visible(old), _count_visible(new)):
             same_old, same_new = set(), set()
         return _pieces(old, same_old), _pieces(new, same_new)
 
     def _between(self, old: list[str], new: list[str], head: int, tail: int) -> list[tuple[int, int, int]]:
-        """What both have between what they begin and end with. A space alone between differences belongs to them."""
+        """Find common words between the common head and tail. A lone space between differences counts as different."""
         was, now = old[head : len(old) - tail], new[head : len(new) - tail]
         cost = max(len(was), len(now))
         if cost > self._left or not was or not now:
             return []
         self._left -= cost
         found = SequenceMatcher(None, was, now, autojunk=False).get_matching_blocks()
-        return [(head + at, head + there, size) for at, there, size in found if _shown(was[at : at + size])]
+        return [(head + at, head + there, size) for at, there, size in found if _count_visible(was[at : at + size])]
 
 
 def visible(text: str) -> str:
-    """With a sign for each character that would not be seen on a coloured ground."""
+    """Write a sign for each character that is invisible on a coloured ground."""
     if text.isspace():
         text = text.replace(" ", "␣").replace("\n", "↵\n")
     else:
@@ -76,7 +79,7 @@ def _alike(one: list[str], other: list[str]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def _shown(words: list[str]) -> int:
+def _count_visible(words: list[str]) -> int:
     return sum(len(word) for word in words if word.strip())
 
 
@@ -91,9 +94,7 @@ def _pieces(words: list[str], same: set[int]) -> Pieces:
     return tuple(Piece(visible("".join(part)) if changed else "".join(part), changed) for part, changed in made)
 
 
-# How the arguments of one call differ from those of another, leaf by leaf.
-
-# Arguments may be large and deep; what a person reads of them is not.
+# Arguments may be large and deep; a person reads no more of them.
 MAX_LEAVES = 400
 
 
@@ -109,13 +110,13 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     before: str = ""
     after: str = ""
-    # The same in pieces, where a person looks at it: what was changed is marked.
+    # The same in pieces, with the changed ones marked.
     was: Pieces = ()
     now: Pieces = ()
 
 
 class Nearest(msgspec.Struct, frozen=True, kw_only=True):
-    """The approved call that is most like the one that waits, and what is different."""
+    """The approved call that is most like the waiting one, and their differences."""
 
     approval: Approval
     lines: tuple[Line, ...]
@@ -126,7 +127,7 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def nearest(waiting: Approval, approved: Iterable[Approval]) -> Nearest | None:
-    """The first among equals: the newest, when they come newest first. What differs is marked in it."""
+    """Return the approved call with the fewest changes, the first among equals, with its differences marked."""
     compared = [
         Nearest(approval=each, lines=difference(each.arguments, waiting.arguments))
         for each in approved
@@ -148,7 +149,7 @@ def _marked(lines: tuple[Line, ...]) -> tuple[Line, ...]:
             case _:
                 was, now = _whole(line.before), _whole(line.after)
         if not any(piece.changed for piece in (*was, *now)):
-            # They differ only past what is shown.
+            # They differ only beyond the shown characters.
             was, now = _whole(line.before), _whole(line.after)
         return msgspec.structs.replace(line, was=was + _rest(line.before), now=now + _rest(line.after))
 

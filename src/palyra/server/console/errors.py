@@ -1,4 +1,4 @@
-"""What the console refuses, each with its code."""
+"""The errors of the console, and problem documents (RFC 9457)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ class NotLoggedIn(Denied):
 
 
 class LoginRefused(Denied):
-    """One answer for every bad token: wrong, revoked, expired and malformed look alike from outside."""
+    """The one answer for every bad token, whether wrong, revoked, expired or malformed."""
 
     code = "console.login_refused"
     hint = "paste the whole token, as `palyra up` prints it; it begins with plr_"
@@ -59,7 +59,7 @@ class NoSuchPage(InvalidInput):
 
 class BadQuery(InvalidInput):
     code = "console.bad_query"
-    hint = "go back to the page itself, without what stands after the question mark"
+    hint = "go back to the page itself, without the part after the question mark"
 
 
 class BadIdempotencyKey(InvalidInput):
@@ -75,21 +75,19 @@ class KeyReused(InvalidInput):
 
 class KeyInUse(InvalidInput):
     code = "console.key_in_use"
-    hint = "the first request with this Idempotency-Key has not been answered: look at what became of it first"
+    hint = "the first request with this Idempotency-Key has no answer yet: look at its result first"
     http_status = 409
 
 
 class TooManyPagesOpen(LimitExceeded):
     code = "console.too_many_pages"
-    hint = "close some of the console's tabs: this one shows what is there, and has to be reloaded by hand"
+    hint = "close some of the console's tabs: this one shows the present state, and has to be reloaded by hand"
 
 
 class Busy(LimitExceeded):
     code = "console.busy"
     hint = "wait until it has ended; its result shows on the page"
 
-
-# Errors as problem documents (RFC 9457), with our codes in them.
 
 MEDIA_TYPE = "application/problem+json"
 

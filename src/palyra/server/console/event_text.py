@@ -1,4 +1,4 @@
-"""What journal entries are told with: what payloads say most, codes in words, ids and instants as pages show them."""
+"""Journal entries as one line of text each, for lists. The whole entry and its code are one click away."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from palyra.store.event import Event
 
-# Keys of payloads that say the most, the first that is there first.
-_TELLING: Final = (
+# The most informative keys of payloads, in order.
+_INFORMATIVE: Final = (
     *("error", "refusal", "reason", "meaning", "outcome", "state", "target", "tool", "skill_id", "name", "ref"),
     *("version", "action", "count", "errors", "address", "text", "code", "capability", "publisher", "kind"),
     *("worker_id", "device_id"),
@@ -16,26 +16,26 @@ _MOST = 3
 _STAMP: Final = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d\.\d+Z")
 _ULID: Final = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{18}([0-9A-HJKMNP-TV-Z]{8})\b")
 _SHA256: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
-# How the text of a download begins: its id and its digest, which the list of downloads has.
+# The text of a download begins with its id and digest, which the list of downloads shows.
 _OF_A_DOWNLOAD: Final = re.compile(r"^\S{26} [0-9a-f]{64} ")
 REASONS: Final = {
     "policy.permitted": "a policy permits it",
     "policy.forbidden": "a policy forbids it",
     "policy.no_permit": "no policy permits it",
-    "policy.approval_required": "a policy asks for a person's yes",
+    "policy.approval_required": "a policy asks for a person's approval",
 }
 
-Said = Mapping[str, Any]
+Payload = Mapping[str, Any]
 
 
-def said_in_session(event: Said) -> str:
-    """An entry of a browser session's own log."""
+def describe_session_event(event: Payload) -> str:
+    """Describe an entry of a browser session's own log."""
     text = _OF_A_DOWNLOAD.sub("", str(event.get("text") or ""))
     return short_ids(text).replace("content_disagrees", "content disagrees")
 
 
 def code_of(event: Event) -> str:
-    """The code that stands behind the words, where there is one: what reference, metrics and the API call it."""
+    """Return the entry's code, as reference, metrics and the API use it, or an empty text."""
     payload = event.payload_value()
     match payload:
         case {"error": {"code": str(code)}} | {"refusal": {"code": str(code)}} | {"refusal": {"kind": str(code)}}:
@@ -51,12 +51,12 @@ def code_of(event: Event) -> str:
 
 
 def in_words(code: str) -> str:
-    """``egress.host_not_allowed`` where nobody has said it in a sentence."""
+    """Write a code that has no sentence of its own in words."""
     return REASONS.get(code) or code.rpartition(".")[2].replace("_", " ")
 
 
 def short_ids(text: str) -> str:
-    """As the pages show them: the end of an id, the beginning of a digest, an instant to the minute."""
+    """Shorten as pages do: an id to its end, a digest to its beginning, an instant to the minute."""
     return _STAMP.sub(r"\1 \2 UTC", _SHA256.sub(r"\1", _ULID.sub(r"\1", text)))
 
 
@@ -77,11 +77,11 @@ def place(target: Any) -> str:
             return str(target or "")
 
 
-def why(payload: Said) -> str:
-    """What went wrong, in its own sentence if it has one."""
+def why(payload: Payload) -> str:
+    """Return what went wrong, in the error's own sentence if it has one."""
     match payload:
-        case {"error": {"message": str(said)}} | {"refusal": {"detail": str(said)}} | {"message": str(said)} if said:
-            return said
+        case {"error": {"message": str(text)}} | {"refusal": {"detail": str(text)}} | {"message": str(text)} if text:
+            return text
         case {"error": {"code": str(code)}} | {"refusal": {"code": str(code)}} | {"refusal": {"kind": str(code)}}:
             return in_words(code)
         case {"code": str(code)}:
@@ -90,8 +90,8 @@ def why(payload: Said) -> str:
             return ""
 
 
-def most_telling(payload: Said) -> str:
-    parts = [part for key in _TELLING if (part := _part(key, payload.get(key)))]
+def summarize(payload: Payload) -> str:
+    parts = [part for key in _INFORMATIVE if (part := _part(key, payload.get(key)))]
     return " · ".join(parts[:_MOST])
 
 
@@ -113,10 +113,8 @@ def _part(key: str, value: Any) -> str:
             return f"{key} {value}"
 
 
-# One line on what a journal entry says, for lists. The whole entry is a click away, and so is its code.
-
 _LONGEST = 160
-# What a person did on a page, by the name that the record has for it.
+# The actions of people on pages, by their names in the journal.
 _ACTIONS: Final = {
     "approval.decide": "answering a request",
     "browser.change": "changing a browser session",
@@ -143,153 +141,153 @@ _ACTIONS: Final = {
 }
 
 
-def said(event: Event) -> str:
+def describe_event(event: Event) -> str:
     payload = event.payload_value()
     if not isinstance(payload, dict):
         return str(payload)[:_LONGEST]
     own = SENTENCES.get(event.kind)
-    words = own(payload) if own is not None else most_telling(payload)
+    words = own(payload) if own is not None else summarize(payload)
     return short_ids(words)[:_LONGEST]
 
 
-def _with_tool(words: str) -> Callable[[Said], str]:
+def _with_tool(words: str) -> Callable[[Payload], str]:
     return lambda payload: joined(payload.get("reason"), f"{payload.get('tool', 'a call')} {words}")
 
 
-def _call(words: str) -> Callable[[Said], str]:
+def _call(words: str) -> Callable[[Payload], str]:
     return lambda payload: f"{payload.get('tool', 'a call')} {words}"
 
 
-def _decided(payload: Said) -> str:
+def _decided(payload: Payload) -> str:
     tool, reasons = payload.get("tool", "a call"), payload.get("reasons") or ()
     match payload.get("outcome"):
         case "allow":
             return f"{tool} is allowed"
         case "needs_approval":
-            return f"{tool} needs a person's yes"
+            return f"{tool} needs a person's approval"
         case "deny":
             return f"{tool} is denied{f': {in_words(str(reasons[0]))}' if reasons else ''}"
         case _:
-            return most_telling(payload)
+            return summarize(payload)
 
 
-def _finished(payload: Said) -> str:
+def _finished(payload: Payload) -> str:
     ended = f"{payload.get('tool', 'a call')} {in_words(str(payload.get('state', 'ended')))}"
     return f"{ended}: {reason}" if (reason := why(payload)) else ended
 
 
-def _of_tool(payload: Said) -> str:
+def _of_tool(payload: Payload) -> str:
     tool, reason = str(payload.get("tool", "a call")), why(payload) or "refused"
     return reason if tool in reason else f"{tool}: {reason}"
 
 
-def _refused_way_out(payload: Said) -> str:
+def _egress_refused(payload: Payload) -> str:
     where, reason = place(payload.get("refusal")), why(payload)
-    told = reason if where.partition(":")[0] in reason else f"{where}: {reason}"
-    return joined(told, payload.get("tool"))
+    text = reason if where.partition(":")[0] in reason else f"{where}: {reason}"
+    return joined(text, payload.get("tool"))
 
 
-def _skill(words: str) -> Callable[[Said], str]:
-    def told(payload: Said) -> str:
+def _skill(words: str) -> Callable[[Payload], str]:
+    def describe(payload: Payload) -> str:
         version = f"{payload.get('skill_id', 'a skill')} {payload.get('version', '')}".strip()
         return joined(f"{version} {words}", payload.get("reason"))
 
-    return told
+    return describe
 
 
-def _audited(payload: Said) -> str:
+def _audited(payload: Payload) -> str:
     findings = counted(int(payload.get("errors") or 0), "error"), counted(int(payload.get("warnings") or 0), "warning")
     return joined(f"{payload.get('skill_id', '')} {payload.get('version', '')}".strip(), ", ".join(findings))
 
 
-def _publisher(words: str) -> Callable[[Said], str]:
+def _publisher(words: str) -> Callable[[Payload], str]:
     return lambda payload: f"a key of {payload.get('publisher', 'a publisher')} {words}"
 
 
-def _run_opened(payload: Said) -> str:
+def _run_opened(payload: Payload) -> str:
     budget = payload.get("budget")
     calls = budget.get("calls") if isinstance(budget, dict) else None
     return f"up to {counted(calls, 'call')}" if isinstance(calls, int) else "without a bound of its own"
 
 
-def _token(payload: Said) -> str:
+def _token(payload: Payload) -> str:
     scopes = payload.get("scopes") or ()
     return joined(payload.get("label"), f"may {' and '.join(str(each) for each in scopes)}" if scopes else "")
 
 
-def _secret(words: str) -> Callable[[Said], str]:
-    def told(payload: Said) -> str:
+def _secret(words: str) -> Callable[[Payload], str]:
+    def describe(payload: Payload) -> str:
         ref, version = payload.get("ref", "a secret"), payload.get("version")
         return f"{ref}{f', version {version},' if version else ''} {words}"
 
-    return told
+    return describe
 
 
-def _secret_used(payload: Said) -> str:
+def _secret_used(payload: Payload) -> str:
     for_whom = payload.get("host") or payload.get("tool") or payload.get("purpose")
     return f"{payload.get('ref', 'a secret')} was used{f' for {for_whom}' if for_whom else ''}"
 
 
-def _session_opened(payload: Said) -> str:
+def _session_opened(payload: Payload) -> str:
     return f"may reach {', '.join(str(each) for each in payload.get('hosts') or ()) or 'nothing'}"
 
 
-def _action(ending: str) -> Callable[[Said], str]:
-    def told(payload: Said) -> str:
+def _action(ending: str) -> Callable[[Payload], str]:
+    def describe(payload: Payload) -> str:
         name = str(payload.get("action", ""))
         did = joined(_ACTIONS.get(name, name), payload.get("target"))
         return f"{did}: {why(payload) or ending}"
 
-    return told
+    return describe
 
 
-def _named(words: str) -> Callable[[Said], str]:
-    def told(payload: Said) -> str:
+def _named(words: str) -> Callable[[Payload], str]:
+    def describe(payload: Payload) -> str:
         reason = payload.get("reason") or why(payload)
         return joined(f"{payload.get('name') or 'a device'} {words}", reason)
 
-    return told
+    return describe
 
 
-def _peer_refused(payload: Said) -> str:
+def _peer_refused(payload: Payload) -> str:
     return joined(f"{payload.get('method', 'a connection')}: {why(payload)}", _times(payload))
 
 
-def _request_refused(payload: Said) -> str:
-    asked = f"{payload.get('method', 'a request')} {payload.get('path', '')}".strip()
+def _request_refused(payload: Payload) -> str:
+    request = f"{payload.get('method', 'a request')} {payload.get('path', '')}".strip()
     site = payload.get("site")
-    return joined(f"{asked}{f' from {site}' if site else ''}: {why(payload)}", _times(payload))
+    return joined(f"{request}{f' from {site}' if site else ''}: {why(payload)}", _times(payload))
 
 
-def _times(payload: Said) -> str:
+def _times(payload: Payload) -> str:
     count = int(payload.get("count") or 1)
     return f"{count:,} times" if count > 1 else ""
 
 
-def _code_made(payload: Said) -> str:
+def _code_made(payload: Payload) -> str:
     how = {"qr": "a QR code", "pin": "a PIN"}.get(str(payload.get("method")), "a code")
     return f"{how} for a {payload.get('kind', 'device')}"
 
 
-def _bad_tokens(payload: Said) -> str:
+def _bad_tokens(payload: Payload) -> str:
     return f"{counted(int(payload.get('count') or 1), 'request')} with no token or a bad one"
 
 
-def _policies_rejected(payload: Said) -> str:
+def _policies_rejected(payload: Payload) -> str:
     errors = payload.get("errors") or [why(payload)]
     return str(errors[0]).partition("\n")[0]
 
 
-def _of_browser(payload: Said) -> str:
-    return said_in_session(payload) or why(payload)
+def _of_browser(payload: Payload) -> str:
+    return describe_session_event(payload) or why(payload)
 
 
-def _credential_used(payload: Said) -> str:
+def _credential_used(payload: Payload) -> str:
     ref, where = payload.get("secret_ref", "a secret"), place(payload.get("target"))
     return joined(f"{ref} was put on a request to {where or 'a host'}", payload.get("tool"))
 
 
-SENTENCES: Final[dict[str, Callable[[Said], str]]] = {
+SENTENCES: Final[dict[str, Callable[[Payload], str]]] = {
     "call.requested": _call("was asked for"),
     "call.decided": _decided,
     "call.started": _call("starts"),
@@ -297,7 +295,7 @@ SENTENCES: Final[dict[str, Callable[[Said], str]]] = {
     "call.refused": _of_tool,
     "call.abandoned": _call("was given up: its process died"),
     "approval.requested": _with_tool("waits for a person"),
-    "approval.consumed": _with_tool("starts: this was its one yes"),
+    "approval.consumed": _with_tool("starts: this used up its approval"),
     "approval.approved": lambda payload: joined(payload.get("reason"), payload.get("meaning")),
     "approval.denied": _with_tool("may not"),
     "approval.expired": _with_tool("was not answered in time"),
@@ -338,7 +336,7 @@ SENTENCES: Final[dict[str, Callable[[Said], str]]] = {
     "lease.result_refused": _of_tool,
     "node.connected": _named("is connected"),
     "node.disconnected": _named("is offline"),
-    "node.registered": _named("told what it can do"),
+    "node.registered": _named("listed its capabilities"),
     "node.peer_refused": _peer_refused,
     "worker.attested": _named("showed what it is"),
     "worker.attestation_refused": _named("is not what is demanded"),
@@ -346,7 +344,7 @@ SENTENCES: Final[dict[str, Callable[[Said], str]]] = {
     "egress.closed": lambda payload: joined(
         f"{place(payload.get('target'))} closed: {in_words(str(payload.get('reason') or 'done'))}", payload.get("tool")
     ),
-    "egress.refused": _refused_way_out,
+    "egress.refused": _egress_refused,
     "egress.credential_used": _credential_used,
     "browser.session_opened": _session_opened,
     "browser.downloaded": _of_browser,

@@ -1,4 +1,4 @@
-"""What a module of ``pages`` hands to the application: its page, what it lists as JSON, and what can be done on it."""
+"""The parts of the console's sections: pages, listings, writes and downloads; roles, and the visit of each request."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
@@ -19,10 +19,10 @@ from palyra.server.context import Action, Caller
 if TYPE_CHECKING:
     from palyra.server.console.services import Console
 
-# What a person may do on the console, as policy says. Each role includes those before it.
-
 
 class Role(StrEnum):
+    """A role on the console, by policy. Each role includes those before it."""
+
     VIEWER = "viewer"
     """See the pages."""
     OPERATOR = "operator"
@@ -43,13 +43,13 @@ def includes(role: Role, wanted: Role) -> bool:
     return HIGHEST_FIRST.index(role) <= HIGHEST_FIRST.index(wanted)
 
 
-# One request of a person who is logged in: who it is, with which role, and what they ask for.
-
-# A page that fetches itself anew says so: that a tab is open does not mean that somebody sits before it.
+# A page that refreshes itself sends this header: such a request is no sign that a person is present.
 LIVE_HEADER = "palyra-live"
 
 
 class Visit(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of a logged-in person, with session, caller and role."""
+
     request: Request
     session: ConsoleSession
     secret: SessionSecret
@@ -68,7 +68,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
         return value
 
     def query(self, name: str) -> str:
-        """What stands in the address for ``name``; empty for nothing."""
+        """Return a parameter of the address, or an empty text."""
         value = self.request.query_params.get(name, "").strip()
         if len(value) > MAX_SEARCH_CHARS:
             raise BadQuery(f"{name} is longer than {MAX_SEARCH_CHARS} characters")
@@ -84,7 +84,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def authenticate(console: "Console", request: Request, *, by_person: bool = True) -> Visit:
-    """The visit behind a request, or ``NotLoggedIn``. What a page does by itself does not prolong the session."""
+    """Return the visit of a request, or raise ``NotLoggedIn``. A page that refreshes itself prolongs no session."""
     now_ms = console.service.clock.now_ms()
     secret = SessionSecret.from_cookies(request.headers.get("cookie", ""))
     session = find_session(console.store, secret, now_ms)
@@ -102,7 +102,7 @@ async def authenticate(console: "Console", request: Request, *, by_person: bool 
 
 
 def role_of(console: "Console", caller: Caller) -> Role:
-    """The highest role that policy gives, asked each time: a policy that changes counts at once."""
+    """Return the highest role that policy permits now, so that a changed policy counts at once."""
     refusal: Denied | None = None
     for role in HIGHEST_FIRST:
         try:
@@ -118,23 +118,22 @@ Act = Callable[["Console", "Visit", Any], Awaitable[Any]]
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """``show`` returns what the template needs. ``live`` are beginnings of the kinds of journal events after which the
-    page is fetched anew, and ``menu`` is its word in the menu; a page about one thing has none and names the ``above``
-    it belongs to."""
-
     path: str
     template: str
     title: str
+    # Returns the values of the template.
     show: Show
+    # Its word in the menu. A page without one names the page ``above`` it.
     menu: str = ""
     icon: str = ""
     above: str = ""
+    # Prefixes of the kinds of journal events after which the page fetches itself again.
     live: tuple[str, ...] = ()
     role: Role = Role.VIEWER
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """The same as JSON, under ``/console/v1``."""
+    """The data of a page as JSON, under ``/console/v1``."""
 
     path: str
     show: Show
@@ -142,27 +141,25 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a person does. ``name`` is the word for it in the journal; ``body`` the shape of its JSON.
-
-    It is recorded before ``act`` is called, and what came of it afterwards. An answer that is ``shown_once`` is not
-    kept for whoever asks again under the same Idempotency-Key.
-    """
+    """An action of a person. It is recorded before ``act`` is called, and its result afterwards."""
 
     path: str
+    # Its name in the journal.
     name: str
     act: Act
     body: type[msgspec.Struct]
-    # What the description says of the body beyond its fields.
+    # The rules of the body's schema beyond its fields.
     body_rules: Mapping[str, Any] = {}
     method: str = "POST"
     role: Role = Role.OPERATOR
+    # Whether the answer is not kept for a repetition with the same Idempotency-Key.
     shown_once: bool = False
-    # Fields of the body that the journal does not keep: what a person types into a page may be a password.
+    # Fields of the body that the journal does not keep: a person may type a password into a page.
     hides: tuple[str, ...] = ()
 
 
 class Download(msgspec.Struct, frozen=True, kw_only=True):
-    """A file, or a stream of events. It is recorded like something done, since what is in it leaves the machine."""
+    """A file, or a stream of events. It is recorded like an action, because its content leaves the machine."""
 
     path: str
     name: str
@@ -172,7 +169,7 @@ class Download(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one module offers."""
+    """All that one module of ``pages`` adds to the console."""
 
     pages: tuple[Page, ...] = ()
     listings: tuple[Listing, ...] = ()

@@ -1,4 +1,4 @@
-"""Pages out of templates. Everything that is not markup of ours is escaped."""
+"""Templates, their filters, and static assets. All text but our own markup is escaped."""
 
 import hashlib
 import json
@@ -15,11 +15,9 @@ from starlette.responses import Response
 from palyra.clock import rfc3339
 from palyra.pipeline.domain.receipt_text import format_size, is_exact, split_amounts
 from palyra.server.console.errors import NoSuchPage
-from palyra.server.console.event_text import REASONS, code_of, said, said_in_session
+from palyra.server.console.event_text import REASONS, code_of, describe_event, describe_session_event
 from palyra.server.console.limits import MAX_SHOWN_CHARS
 from palyra.server.console.svg import bars, meter, span
-
-# Stylesheet, scripts and icons, out of the package, under an address that changes with their content.
 
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -30,7 +28,7 @@ _DIGEST_CHARS = 16
 
 
 class Assets(msgspec.Struct, frozen=True, kw_only=True):
-    """``files`` by their names: what is not among them is not served, whatever the address says."""
+    """Stylesheet, scripts and icons by name, at an address that changes with their content. Nothing else is served."""
 
     digest: str
     files: dict[str, bytes]
@@ -91,7 +89,7 @@ def environment(assets: Assets) -> Environment:
         auto_reload=False,
     )
     made.globals.update(asset=assets.url, bars=bars, meter=meter, span=span)
-    made.globals.update(said=said, code_of=code_of, said_in_session=said_in_session)
+    made.globals.update(describe_event=describe_event, code_of=code_of, describe_session_event=describe_session_event)
     made.filters.update(
         when=when,
         when_said=when_said,
@@ -121,19 +119,19 @@ def environment(assets: Assets) -> Environment:
 
 
 def when(instant_ms: int | None) -> Markup:
-    """An instant. The page's script says how long ago that is; the whole is always there to point at."""
+    """Render an instant. The page's script shows its age; the whole is its tooltip."""
     if instant_ms is None:
         return Markup('<span class="muted">–</span>')
     return when_said(rfc3339(instant_ms))
 
 
 def when_said(stamp: str) -> Markup:
-    """The same for an instant that is written down already."""
+    """Render an instant in the form of RFC 3339."""
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(stamp, _read_out(stamp))
 
 
 def moment(instant_ms: int | None) -> Markup:
-    """An instant of its own: to the second, and how long ago that is."""
+    """Render an instant to the second, with its age."""
     if instant_ms is None:
         return when(None)
     stamp = rfc3339(instant_ms)
@@ -146,7 +144,7 @@ def _read_out(stamp: str) -> str:
 
 
 def ticked(text: str) -> Markup:
-    """What an error or a hint says, with what it sets in backticks as code."""
+    """Render the text of an error or hint, with parts in backticks as code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return escape(text)
@@ -156,14 +154,14 @@ def ticked(text: str) -> Markup:
 
 
 def texts(value: Any) -> list[tuple[str, str]]:
-    """Of an object, what is text of several lines: in JSON that is one long line."""
+    """Return the fields of an object whose text has several lines: in JSON each is one long line."""
     if not isinstance(value, Mapping):
         return []
     return [(str(name), text) for name, text in value.items() if isinstance(text, str) and "\n" in text.strip("\n")]
 
 
 def cedar_name(entity: str) -> str:
-    """``Agent::"coder"`` as everything else calls it."""
+    """Write ``Agent::"coder"`` as ``agent:coder``."""
     kind, quoted, name = entity.partition('::"')
     if not quoted:
         return entity
@@ -175,18 +173,18 @@ def shown_json(value: Any) -> str:
 
 
 def clipped(text: str) -> str:
-    """Control characters made visible, and no more than a page can bear."""
+    """Make control characters visible, and cut the text to the size of a page."""
     plain = "".join(char if char >= " " or char in "\n\t" else f"\\x{ord(char):02x}" for char in text[:MAX_SHOWN_CHARS])
     return plain if len(text) <= MAX_SHOWN_CHARS else f"{plain}\n… {len(text) - MAX_SHOWN_CHARS} more characters"
 
 
 def short_id(value: str) -> str:
-    """The end of an id, which differs where the beginning, being the time, does not."""
+    """Cut an id to its end: ids made at the same time have the same beginning."""
     return value[-8:] if value else "–"
 
 
 def sized(text: Any, layer: str) -> Markup:
-    """What a receipt says, with its bytes in larger units; how many they are can be pointed at, or stands beside."""
+    """Write the byte counts of a receipt in larger units. The exact number is the tooltip, or beside it."""
     return Markup("").join(
         escape(each.text) if each.count is None else _sized(each.text, each.count)
         for each in split_amounts(layer, str(text))
@@ -199,7 +197,7 @@ def _sized(text: str, count: int) -> Markup:
 
 
 def words(value: str) -> str:
-    """``needs_approval`` as people write it."""
+    """Write ``needs_approval`` as ``needs approval``."""
     return value.replace("_", " ")
 
 
@@ -216,36 +214,35 @@ def duration(milliseconds: int | None) -> str:
 
 
 def sentence(text: str) -> str:
-    """What an error says, where it stands alone. What begins with a name, such as that of a host, keeps it as it is."""
+    """Make a sentence of an error's text. A first word that is a name, such as a host, keeps its case."""
     plain = text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
     return plain if plain.endswith((".", "?", "!")) else f"{plain}."
 
 
 def after_verdict(text: str, verdict: str) -> str:
-    """What is said after the verdict, which stands beside it already."""
+    """Remove the verdict, which is beside the text already."""
     return text.removeprefix(f"{words(verdict)}: ")
 
 
 def first_sentence(text: str) -> str:
-    """The gist of what an author wrote; the rest stands where there is room."""
     head, stop, _ = text.partition(". ")
     return f"{head}." if stop else text
 
 
 def amount(value: int, kind: str) -> str:
-    """So much of a budget, in the unit that its name ends with."""
+    """Write an amount of a budget in the unit that its name ends with."""
     if kind.endswith("_bytes"):
         return format_size(value)
     return duration(value) if kind.endswith("_ms") else f"{value:,}"
 
 
 def budget_name(kind: str) -> str:
-    """``wall_ms`` without its unit, which ``amount`` shows."""
+    """Name a budget without its unit, which ``amount`` shows."""
     return words(_BUDGET_NAMES.get(kind, kind.removeprefix("max_").removesuffix("_ms")))
 
 
 def query_of(given: Mapping[str, str], **changes: str | None) -> str:
-    """The query of an address with some of it changed; what is empty is left out."""
+    """Return the query of an address with changes, without empty parameters."""
     from urllib.parse import urlencode
 
     whole = {name: value for name, value in {**given, **changes}.items() if value}

@@ -1,4 +1,4 @@
-"""Requests that no page of ours sent: counted, and on record now and then, so that nobody fills the journal by them."""
+"""Protection of the console: forged requests, the login throttle, the origin check, and the session's secret."""
 
 import hashlib
 import hmac
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 ACTOR = "palyrad"
 FORGED: tuple[type[PalyraError], ...] = (CrossOrigin, CsrfMissing)
-# Of an address that a stranger wrote, as much as tells which page was meant, and whose page it was.
+# Characters of an address that a stranger wrote: enough to identify the page.
 MAX_PATH_CHARS = 128
 
 
 class Forgeries:
-    """One entry a minute for each reason, with how many there were since the one before it."""
+    """Counts forged requests. The journal gets one entry a minute for each code, with the number since the last one."""
 
     def __init__(self, store: "ApiStore", clock: Clock) -> None:
         self._store = store
@@ -44,36 +44,39 @@ class Forgeries:
         self._recorded: dict[str, float] = {}
 
     async def note(self, code: str, method: str, path: str, site: str) -> None:
-        """``site`` is where the request came from or was meant for, as it says itself. A journal that cannot be written
-        now leaves them counted."""
+        """Count a request, and record the count if an entry is due. A failed entry keeps the count.
+
+        ``site`` is the origin, or the host name, that the request states.
+        """
         self._counted[code] = self._counted.get(code, 0) + 1
         now = self._clock.monotonic()
         if now - self._recorded.get(code, float("-inf")) < FORGERIES_RECORDED_EVERY_SECONDS:
             return
         self._recorded[code] = now
         count = self._counted.pop(code)
-        told = {"method": method, "path": path[:MAX_PATH_CHARS], "site": site[:MAX_PATH_CHARS]}
-        event = NewEvent(kind="console.request_refused", actor=ACTOR, payload={"code": code, **told, "count": count})
+        facts = {"method": method, "path": path[:MAX_PATH_CHARS], "site": site[:MAX_PATH_CHARS]}
+        event = NewEvent(kind="console.request_refused", actor=ACTOR, payload={"code": code, **facts, "count": count})
         try:
             await self._store.transact(lambda tx: tx.append(event))
         except (Unavailable, LimitExceeded):
             self._counted[code] = self._counted.get(code, 0) + count
 
 
-# How often a wrong token may be tried. Guessing one is hopeless anyway: this bounds what trying costs.
-#
-# Wrong tries count against the token they name, so that whoever sends nonsense does not lock out the holder of a good
-# one; and against everybody together, so that naming many tokens gains nothing.
-
 _NAMED = re.compile(r"plr_([0-7][0-9A-HJKMNP-TV-Z]{25})_")
 
 
 class LoginThrottle:
+    """Bounds tries with wrong tokens, and so their cost: a token cannot be guessed.
+
+    A try counts against the token that it names, so that nonsense does not lock out the holder of a good one. It counts
+    against all together too, so that naming many tokens gains nothing.
+    """
+
     def __init__(self) -> None:
         self._wrong: deque[tuple[float, str]] = deque()
 
     def check(self, raw: str, now: float) -> None:
-        """Raises when this one is not to be looked at."""
+        """Raise if this token is not to be checked now."""
         self._forget(now)
         name = _name_of(raw)
         of_this = sum(1 for _, other in self._wrong if other == name)
@@ -91,22 +94,20 @@ class LoginThrottle:
 
 
 def _name_of(raw: str) -> str:
-    """The token's public part. What has none counts as one and the same."""
+    """Return the token's public part. All tokens without one count as the same."""
     match = _NAMED.match(raw)
     return match[1] if match else ""
 
-
-# Which page sent a request, as far as a browser tells. Another site, or another port of this machine, gets nothing.
 
 SAFE_METHODS = frozenset(("GET", "HEAD"))
 _OURS = frozenset(("same-origin", "none"))
 
 
 def check_origin(method: str, origin: str, headers: Mapping[str, str]) -> None:
-    """``origin`` is the console's own, as the request names it in its Host.
+    """Refuse requests of other sites and of other ports. ``origin`` is the console's own, from the Host header.
 
-    A write has to name this origin itself. A read may come without one, and a link from elsewhere may lead here: a
-    page is then opened in its own window, where nobody else reads it.
+    A write has to name this origin. A read may name none, and a link of another site may lead here: the page then
+    opens in its own window, where the other site cannot read it.
     """
     named = headers.get("origin")
     if named is not None and named != origin:
@@ -122,8 +123,6 @@ def check_origin(method: str, origin: str, headers: Mapping[str, str]) -> None:
             raise CrossOrigin("another page asked for this")
 
 
-# A web session: a random secret in a cookie, of which the server keeps the hash; and what follows from it.
-
 COOKIE = "palyra_session"
 CSRF_HEADER = "palyra-csrf"
 _CSRF_DOMAIN = b"palyra.console.csrf.v1"
@@ -132,7 +131,7 @@ _LONGEST = 64
 
 
 class SessionSecret(msgspec.Struct, frozen=True):
-    """What the browser holds. Nothing of it but its hash is stored anywhere."""
+    """The random secret in the browser's cookie. The server stores its hash only."""
 
     value: Secret
 
@@ -150,7 +149,7 @@ class SessionSecret(msgspec.Struct, frozen=True):
         return hashlib.sha256(self.value.reveal().encode()).hexdigest()
 
     def csrf(self) -> str:
-        """Bound to this session and known to nobody who cannot read its pages."""
+        """Return the CSRF token of this session. Only its own pages can read it."""
         return hmac.new(self.value.reveal().encode(), _CSRF_DOMAIN, hashlib.sha256).hexdigest()
 
     def check_csrf(self, given: str | None) -> None:
@@ -158,7 +157,7 @@ class SessionSecret(msgspec.Struct, frozen=True):
             raise CsrfMissing("the request does not carry the page's own token")
 
     def cookie(self, *, secure: bool) -> str:
-        """``secure`` away from plain loopback, where a browser would not send it back otherwise."""
+        """Return the Set-Cookie header. On plain loopback ``secure`` is off, or the browser sends no cookie back."""
         parts = [f"{COOKIE}={self.value.reveal()}", "Path=/", "HttpOnly", "SameSite=Strict"]
         return "; ".join([*parts, "Secure"] if secure else parts)
 
@@ -168,7 +167,7 @@ def ended_cookie() -> str:
 
 
 class ConsoleSession(msgspec.Struct, frozen=True, kw_only=True):
-    """``id`` names the session in the journal; it is no part of the secret."""
+    """``id`` names the session in the journal, and is not a part of the secret."""
 
     id: str
     token_id: str

@@ -1,4 +1,4 @@
-"""Small charts as SVG: attributes and classes only, so that the stylesheet colours them and no style stands inline."""
+"""Small charts and QR codes as SVG. The stylesheet colours them by class, because no style may be inline."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from palyra.secret import Secret
 _WIDTH = 100
 _HEIGHT = 32
 _GAP = 0.25
-# What is shorter than this could not be seen.
+# A shorter bar is invisible.
 _THINNEST = 0.6
 
 
@@ -26,7 +26,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """When a call waited and when it ran, as parts of the whole time that is shown."""
+    """The times when a call waited and ran, as fractions of the shown time."""
 
     waited: tuple[float, float]
     ran: tuple[float, float] | None
@@ -45,7 +45,7 @@ def span(value: Span, label: str) -> Markup:
 
 
 def bars(columns: Sequence[Bar], label: str) -> Markup:
-    """Columns over time. Each has its numbers as a title, for whoever points at it."""
+    """Draw columns over time. Each has its numbers as a tooltip."""
     top = max((column.total for column in columns), default=0) or 1
     step = _WIDTH / max(len(columns), 1)
     drawn: list[Markup] = []
@@ -57,8 +57,8 @@ def bars(columns: Sequence[Bar], label: str) -> Markup:
 
 
 def _column(column: Bar, left: float, step: float, top: int) -> Markup:
-    said = ", ".join(f"{amount} {name}" for name, amount in column.parts if amount) or "nothing"
-    pieces = [Markup("<title>{}: {}</title>").format(column.label, said)]
+    numbers = ", ".join(f"{amount} {name}" for name, amount in column.parts if amount) or "nothing"
+    pieces = [Markup("<title>{}: {}</title>").format(column.label, numbers)]
     pieces.append(_rect("chart-space", left, 0, step, _HEIGHT))
     bottom = float(_HEIGHT)
     for name, amount in column.parts:
@@ -76,7 +76,7 @@ def _rect(name: str, x: float, y: float, width: float, height: float) -> Markup:
 
 
 def meter(used: int, reserved: int, cap: int, label: str) -> Markup:
-    """How much of a budget is gone, and how much is spoken for."""
+    """Draw the used and the reserved part of a budget."""
     whole = max(cap, 1)
     of_used = max(min(used / whole, 1.0) * _WIDTH, _THINNEST if used else 0)
     of_reserved = min(reserved / whole, 1.0) * _WIDTH
@@ -95,16 +95,14 @@ def meter(used: int, reserved: int, cap: int, label: str) -> Markup:
 _NEARLY_ALL = 90.0
 
 
-# A QR code as one path of an SVG: a shape to draw, with nothing in it that could be taken for markup.
-
-# Survives a smudge on a screen.
+# A QR code of this level survives a smudge on a screen.
 _ERROR_CORRECTION = "m"
 # Light modules around it that readers need.
 BORDER = 4
 
 
 class QrPath(msgspec.Struct, frozen=True, kw_only=True):
-    """``size`` is the side of the square in modules, its border included."""
+    """A QR code as one SVG path, which holds no markup. ``size`` is its side in modules, with the border."""
 
     size: int
     path: str
@@ -126,7 +124,7 @@ def qr_path(text: Secret) -> QrPath:
 
 
 def _run(row: Sequence[int], start: int) -> int:
-    """How many modules of one colour follow each other."""
+    """Count the modules of one colour in a row."""
     end = start
     while end < len(row) and bool(row[end]) == bool(row[start]):
         end += 1

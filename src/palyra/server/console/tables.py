@@ -1,4 +1,7 @@
-"""Writes that were asked for, by their Idempotency-Key: the second one gets the answer of the first."""
+"""The tables of the console: answers by Idempotency-Key, and web sessions by the hash of their secret.
+
+Sessions outlive a restart of the daemon, and a copy of the database admits nobody.
+"""
 
 import hashlib
 import re
@@ -47,7 +50,7 @@ def write_key(principal: str, key: str, method: str, path: str, body: Any) -> Wr
 
 
 def claim(tx: Transaction, key: WriteKey) -> KeptAnswer | None:
-    """The answer that was given before, or None for whoever comes first."""
+    """Return the earlier answer to this key, or None for the first request with it."""
     tx.execute(
         "DELETE FROM console_requests WHERE (principal, key) IN"
         " (SELECT principal, key FROM console_requests WHERE asked_ms <= ? ORDER BY asked_ms LIMIT ?)",
@@ -78,8 +81,6 @@ def keep_answer(tx: Transaction, key: WriteKey, kept: KeptAnswer) -> None:
     )
 
 
-# The tables of the console. In a module of their own, because every store is opened with them and few use them.
-
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS console_sessions (
         secret_sha256 TEXT PRIMARY KEY, used_ms INTEGER NOT NULL, record BLOB NOT NULL) WITHOUT ROWID""",
@@ -91,14 +92,11 @@ SCHEMA = (
 )
 
 
-# Web sessions in SQL, by the hash of their secret: they outlive a restart of the daemon, and no copy of the database
-# lets anybody in.
-
 _decode = msgspec.json.Decoder(ConsoleSession)
 
 
 def open_session(tx: Transaction, token: TokenRecord, role: str) -> SessionSecret:
-    """A new session, always with a secret of its own making: what a browser came with is never taken up."""
+    """Open a session with a new secret. A secret that the browser sent is never used."""
     secret = SessionSecret(Secret(secrets.token_urlsafe(SESSION_SECRET_BYTES)))
     session = ConsoleSession(
         id=str(Ulid.new()),
@@ -120,7 +118,7 @@ def open_session(tx: Transaction, token: TokenRecord, role: str) -> SessionSecre
 
 
 def find_session(store: Store, secret: SessionSecret, now_ms: int) -> ConsoleSession | None:
-    """None when there is none; a session that is over raises."""
+    """Return the session, or None if it does not exist. Raise if it is over."""
     rows = store.read("SELECT record FROM console_sessions WHERE secret_sha256 = ?", (secret.digest(),))
     if not rows:
         return None
@@ -130,7 +128,7 @@ def find_session(store: Store, secret: SessionSecret, now_ms: int) -> ConsoleSes
 
 
 def token_of(store: Store, session: ConsoleSession, now_ms: int) -> TokenRecord:
-    """The token that was logged in with, if it is still good: revoking it ends its sessions."""
+    """Return the token of the session. Raise if it was revoked or has expired: that ends its sessions."""
     record = read_token(store, session.token_id)
     if record is None or record.revoked_ms is not None:
         raise Unauthenticated("the token of this session was revoked")
@@ -150,7 +148,7 @@ def note_use(tx: Transaction, secret: SessionSecret) -> None:
 
 
 def end_session(tx: Transaction, secret: SessionSecret) -> None:
-    """A session that is not there is ended already."""
+    """End the session, if it exists."""
     rows = tx.execute("SELECT record FROM console_sessions WHERE secret_sha256 = ?", (secret.digest(),))
     if rows:
         tx.execute("DELETE FROM console_sessions WHERE secret_sha256 = ?", (secret.digest(),))

@@ -163,22 +163,18 @@ def approval_view(service: ApiService, approval: Approval) -> ApprovalData:
 @describe("Makes a token; its text is shown this once.", body=TokenBody, data=NewTokenData, status=201)
 async def make_token(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "config.change")
-    body = await read_into(request, TokenBody)
+    record, text = await store_token(service, await read_into(request, TokenBody), caller.actor)
+    return answer({**token_view(record), "token": text.reveal()}, 201)
+
+
+async def store_token(service: ApiService, body: TokenBody, actor: str) -> tuple[TokenRecord, Secret]:
     principal = Principal.parse(body.principal)
+    scopes = tuple(TokenScope(scope) for scope in body.scopes)
     run_id = "" if body.run_id is None else str(RunId.parse(body.run_id))
     ttl_ms = None if body.ttl_seconds is None else body.ttl_seconds * MS_PER_SECOND
-    record, text = await service.store.transact(
-        lambda tx: create_token(
-            tx,
-            principal,
-            tuple(TokenScope(scope) for scope in body.scopes),
-            actor=caller.actor,
-            label=body.label,
-            run_id=run_id,
-            ttl_ms=ttl_ms,
-        )
+    return await service.store.transact(
+        lambda tx: create_token(tx, principal, scopes, actor=actor, label=body.label, run_id=run_id, ttl_ms=ttl_ms)
     )
-    return answer({**token_view(record), "token": text.reveal()}, 201)
 
 
 @describe("The tokens, without their secrets.", data=TokenList)

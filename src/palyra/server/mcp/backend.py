@@ -93,7 +93,7 @@ class CallEvents:
 
 
 class McpBackend:
-    """What the protocol's handlers do in the daemon. Another principal's calls and approvals look missing."""
+    """The daemon's services for the protocol's handlers. Another principal's calls and approvals look missing."""
 
     def __init__(self, service: "ApiService", deciders: dict[str, str]) -> None:
         """``deciders`` maps a principal to the person in front of its client."""

@@ -248,7 +248,7 @@ Palyra runs tools in sandboxes, under policies that the user wrote, and records 
   sessions) work within that run. Every result has the run's and the call's id in its _meta.
 - What happened is readable: palyra://runs/{run_id} is the timeline of your run, palyra://calls/{call_id} one
   call with its decision, what was enforced on it, and its signed statement.
-- Secrets are put into requests on their way out. You never see them, and need not ask for them.
+- Secrets are put into requests when these leave. You never see them, and need not ask for them.
 """
 # The question in a result that needs input, and the field of its form.
 QUESTION: Final = "approval"

@@ -1,23 +1,22 @@
-"""Access: tokens of agents and people. Making and ending them is for the role admin."""
+"""Access and vault: the tokens of agents and people, and the secrets, whose values no page shows."""
 
 import asyncio
 from typing import Any
 
 import msgspec
 
-from palyra.clock import MS_PER_SECOND
-from palyra.identity.api_tokens import TokenScope, create_token, list_tokens, revoke_token
-from palyra.ids import Principal, RunId, TokenId
+from palyra.identity.api_tokens import list_tokens, revoke_token
+from palyra.ids import TokenId
 from palyra.journal.search import EventQuery, search_events
 from palyra.server.console.limits import PAGE_ROWS
 from palyra.server.console.page import Listing, Page, Role, Section, Visit, Write
 from palyra.server.console.services import Console
-from palyra.server.http.operator import TokenBody, secret_view, token_view
+from palyra.server.http.operator import TokenBody, secret_view, store_token, token_view
 from palyra.vault.reference import SecretRef
 
 
 class RevokeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Ending a token needs nothing but its id."""
+    """The body of a request that ends a token: it has no fields."""
 
 
 async def show_access(console: Console, visit: Visit) -> dict[str, Any]:
@@ -37,21 +36,9 @@ async def list_tokens_as_json(console: Console, _visit: Visit) -> dict[str, Any]
 
 
 async def make_token(console: Console, visit: Visit, body: TokenBody) -> dict[str, Any]:
-    """A token as it is shown, once: what is kept of it is a hash."""
+    """Return the token, this once: the store keeps its hash."""
     console.service.require_operator(visit.caller, "config.change")
-    principal = Principal.parse(body.principal)
-    run_id = "" if body.run_id is None else str(RunId.parse(body.run_id))
-    record, text = await console.store.transact(
-        lambda tx: create_token(
-            tx,
-            principal,
-            tuple(TokenScope(scope) for scope in body.scopes),
-            actor=visit.caller.actor,
-            label=body.label,
-            run_id=run_id,
-            ttl_ms=None if body.ttl_seconds is None else body.ttl_seconds * MS_PER_SECOND,
-        )
-    )
+    record, text = await store_token(console.service, body, visit.caller.actor)
     made: dict[str, Any] = msgspec.to_builtins(token_view(record))
     return {**made, "message": text.reveal()}
 
@@ -94,8 +81,6 @@ SECTION = Section(
     ),
 )
 
-
-# Vault: which secrets there are and what they were used for. No page and no answer has a value.
 
 USES = ("vault.secret_used", "vault.use_denied")
 

@@ -1,4 +1,4 @@
-"""Approvals: what waits for a person, with everything they need to decide, and what was decided."""
+"""Approvals: waiting requests, with all that a person needs to decide, and decided ones."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ from palyra.server.http.operator import DecisionBody, approval_view, decide_appr
 from palyra.server.http.views import ApprovalData
 from palyra.store.port import Store
 
-# Which call asked for an approval: looked up in the journal, among the newest requests.
-
-# Requests looked at; one that waits is young, so it is among them.
+# The newest requests in the journal that are searched for a call. A waiting one is young, so it is among them.
 NEWEST = 2_000
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RequestOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """The call that requested an approval."""
+
     run: str = ""
     call: str = ""
     actor: str = ""
@@ -37,9 +37,9 @@ class _Payload(msgspec.Struct, frozen=True):
     approval_id: str = ""
 
 
-def who_asked(store: Store, approval_ids: Sequence[str]) -> dict[str, Asked]:
+def find_origins(store: Store, approval_ids: Sequence[str]) -> dict[str, RequestOrigin]:
     wanted = set(approval_ids)
-    found: dict[str, Asked] = {}
+    found: dict[str, RequestOrigin] = {}
     if not wanted:
         return found
     rows = store.read(
@@ -50,21 +50,21 @@ def who_asked(store: Store, approval_ids: Sequence[str]) -> dict[str, Asked]:
     for run, call, actor, payload in rows:
         approval_id = msgspec.json.decode(payload, type=_Payload).approval_id
         if approval_id in wanted:
-            found[approval_id] = Asked(run=run, call=call, actor=actor)
+            found[approval_id] = RequestOrigin(run=run, call=call, actor=actor)
             if len(found) == len(wanted):
                 break
     return found
 
 
-# Approved calls among which the most similar one is looked for.
+# Approved calls that are compared with the waiting one.
 COMPARED = 50
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A request with what a person needs to decide on it."""
+    """A request with all that a person needs to decide on it."""
 
     approval: Approval
-    asked: Asked
+    origin: RequestOrigin
     why: list[dict[str, str]]
     nearest: Nearest | None
     yours: bool
@@ -72,7 +72,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pattern(self) -> dict[str, Any]:
-        """A pattern to start from: exactly this call."""
+        """The pattern that the form starts with: exactly this call."""
         return {key: value for key, value in self.approval.arguments.items() if isinstance(value, str | int | bool)}
 
 
@@ -128,7 +128,6 @@ async def list_as_json(console: Console, visit: Visit) -> dict[str, Any]:
 
 
 async def console_approval_decision_handler(console: Console, visit: Visit, body: DecisionBody) -> ApprovalData:
-    """A person's answer to one request, through the same rules as every other door."""
     return await decide_approval(console.service, visit.caller, ApprovalId.parse(visit.path("approval_id")), body)
 
 
@@ -141,16 +140,16 @@ def _state(visit: Visit) -> ApprovalState | None:
 
 def _waiting(console: Console, visit: Visit) -> list[Waiting]:
     found = list_approvals(console.store, ApprovalState.PENDING, limit=PAGE_ROWS)
-    # Whoever waited longest stands first.
+    # The longest waiting request comes first.
     return _with_facts(console, visit, found[::-1])
 
 
 def _with_facts(console: Console, visit: Visit, approvals: list[Approval]) -> list[Waiting]:
-    asked = who_asked(console.store, [each.id for each in approvals])
+    origins = find_origins(console.store, [each.id for each in approvals])
     return [
         Waiting(
             approval=each,
-            asked=asked.get(each.id, Asked()),
+            origin=origins.get(each.id, RequestOrigin()),
             why=[found for name in each.policies if (found := console.policy.policy_text(name)) is not None],
             nearest=nearest(
                 each, list_recent_approvals(console.store, each.binding.principal, each.binding.tool, limit=COMPARED)
@@ -163,7 +162,7 @@ def _with_facts(console: Console, visit: Visit, approvals: list[Approval]) -> li
 
 
 def _decided(console: Console, state: ApprovalState | None, before: ApprovalId | None) -> list[Decided]:
-    """One more than fits a page, so that it is known whether there is another."""
+    """Return one more than fits a page if there is another page."""
     found: list[Approval] = []
     while len(found) <= PAGE_ROWS:
         page = list_approvals(console.store, state, before=before, limit=PAGE_ROWS + 1)
@@ -176,7 +175,7 @@ def _decided(console: Console, state: ApprovalState | None, before: ApprovalId |
 
 
 def _calls_of(console: Console, approvals: list[Approval]) -> list[CallRecord | None]:
-    """The call that each of them let run."""
+    """Return the call that each approval let run."""
     calls = find_calls(console.store, [each.consumed_by for each in approvals if each.consumed_by])
     return [calls.get(each.consumed_by or "") for each in approvals]
 

@@ -1,4 +1,4 @@
-"""Browser: sessions with a live picture and their log, a person who takes over, downloads in quarantine, profiles."""
+"""Browser: sessions with a live picture and their log, takeover by a person, downloads in quarantine, profiles."""
 
 import asyncio
 import base64
@@ -20,7 +20,7 @@ from palyra.server.console.services import Console
 # Events of a session that its page shows.
 SHOWN_EVENTS = 100
 MAX_INPUTS = 64
-# How long pictures may still come after a person's session or role has ended.
+# How long pictures are still sent after a person's session or role has ended.
 LOGIN_LOOK_SECONDS = 2.0
 
 
@@ -46,7 +46,7 @@ class ProfilesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 async def show_browser(console: Console, visit: Visit) -> dict[str, Any]:
-    """Without a browser daemon the page says so: that is no fault of whoever opened it."""
+    """Show the page also without a browser daemon, with the reason."""
     try:
         sessions = await console.service.browser().sessions(visit.caller.actor)
         profiles = await console.service.browser().profiles(visit.caller.actor)
@@ -90,7 +90,7 @@ async def change_session(console: Console, visit: Visit, body: SessionBody) -> d
 
 
 async def operate_session(console: Console, visit: Visit, body: OperateBody) -> dict[str, Any]:
-    """What the person who took over does. The journal says how often they did what, never what they typed."""
+    """Send the inputs of the person who took over. The journal has their kinds and number, never the typed text."""
     console.service.require_operator(visit.caller, "browser.manage")
     await console.service.browser().operate(visit.path("session_id"), visit.caller.actor, body.inputs)
     return {"inputs": len(body.inputs)}
@@ -111,28 +111,27 @@ async def change_profile(console: Console, visit: Visit, body: ProfileBody) -> d
 
 
 async def change_profiles(console: Console, visit: Visit, body: ProfilesBody) -> dict[str, Any]:
-    """Goes on from an older copy of their folder."""
     console.service.require_operator(visit.caller, "browser.manage")
     return await console.service.browser().accept_profiles(visit.caller.actor)
 
 
 async def watch_session(console: Console, visit: Visit) -> Response:
-    """Pictures of the active tab as they come. That somebody looked is on the session's own record too."""
+    """Stream pictures of the active tab. The session's own record names the watcher too."""
     console.service.require_operator(visit.caller, "browser.manage")
     if console.listeners >= MAX_LISTENERS:
         raise TooManyPagesOpen(f"{console.listeners} pages are open")
     session_id, actor = visit.path("session_id"), visit.caller.actor
     try:
         await console.service.browser().session(session_id, actor)
-        shown: AsyncIterator[bytes] | list[bytes] = _pictures(console, visit, session_id)
+        stream: AsyncIterator[bytes] | list[bytes] = _pictures(console, visit, session_id)
     except (NoSuchSession, SessionOver) as error:
-        # It ended while its page was opened: told as it is told to whoever watched.
-        shown = [_over(error)]
-    return StreamingResponse(shown, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        # It ended while its page was opened: send the same event as to a watcher.
+        stream = [_over(error)]
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
 async def _pictures(console: Console, visit: Visit, session_id: str) -> AsyncIterator[bytes]:
-    """As long as the person is logged in, which is looked up again and again: pictures come by themselves."""
+    """Send pictures while the person is logged in, which is checked every few seconds."""
     clock, looked = console.service.clock, console.service.clock.monotonic()
     console.listeners += 1
     try:

@@ -1,5 +1,4 @@
-"""Runs and calls: searched, followed along their timeline, and each call with its decision, receipt, output and
-attestation."""
+"""Runs and calls: search, timelines, and each call with its decision, receipt, output and attestation."""
 
 import asyncio
 import base64
@@ -24,21 +23,21 @@ from palyra.server.console.svg import Span
 # Entries of one call that its page shows; a call has about five.
 EVENTS_OF_CALL = 200
 CALLS_OF_RUN = 200
-# In place of a state: all that did not end well.
+# A filter in place of a state: all calls that did not end well.
 BAD = "refused_or_failed"
-# The share of a timeline that is kept for what has an end.
+# The share of a timeline for calls that have ended.
 MOST_OF_THE_PICTURE = 0.75
 
 
 class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A write that needs nothing but its address."""
+    """A body without fields."""
 
 
 async def show_calls(console: Console, visit: Visit) -> dict[str, Any]:
     found = await _search(console, visit)
-    asked = await asyncio.to_thread(_questions_of, console, found.calls)
+    approvals = await asyncio.to_thread(_approvals_of, console, found.calls)
     return {
-        "calls": [(each, _answer_to(each, asked)) for each in found.calls],
+        "calls": [(each, _decision_on(each, approvals)) for each in found.calls],
         "runs": await asyncio.to_thread(_runs_of, console, found.calls),
         "next": found.next,
         "states": [BAD, *(state.value for state in CallState)],
@@ -83,12 +82,12 @@ async def show_call(console: Console, visit: Visit) -> dict[str, Any]:
         "by_worker": statement_of(record.worker_attestation),
         "policies": [console.policy.policy_text(name) for name in (record.decision or {}).get("policies", ())],
         "ended": record.state in FINAL_STATES,
-        "said_yes": _yes_to(record, await asyncio.to_thread(_questions_of, console, [record])),
+        "approved_by": _granted_approval(record, await asyncio.to_thread(_approvals_of, console, [record])),
     }
 
 
 async def hand_out_call(console: Console, visit: Visit) -> Response:
-    """The call as ``palyra call --json`` prints it, which ``palyra attest verify`` checks."""
+    """Hand out the call as ``palyra call --json`` prints it; ``palyra attest verify`` checks that."""
     call_id = CallId.parse(visit.path("call_id"))
     record = await asyncio.to_thread(read_call, console.store, call_id, None)
     document = {"ok": True, "data": record.view()}
@@ -118,49 +117,48 @@ async def show_run(console: Console, visit: Visit) -> dict[str, Any]:
         after=str(CallId.parse(after)) if after else "",
         limit=CALLS_OF_RUN,
     )
-    asked = await asyncio.to_thread(_questions_of, console, calls)
-    spans = spans_of(calls, console.service.clock.now_ms(), asked)
+    approvals = await asyncio.to_thread(_approvals_of, console, calls)
+    spans = spans_of(calls, console.service.clock.now_ms(), approvals)
     return {
         "title": f"Run of {run.principal}",
         "run": run,
-        "calls": [(each, place, _answer_to(each, asked)) for each, place in zip(calls, spans, strict=True)],
+        "calls": [(each, place, _decision_on(each, approvals)) for each, place in zip(calls, spans, strict=True)],
         "next": calls[-1].call_id if len(calls) == CALLS_OF_RUN else None,
     }
 
 
 def _runs_of(console: Console, calls: list[CallRecord]) -> set[str]:
-    """The runs that these calls are part of. A call that was refused early may name one that never began, or that
-    somebody else has begun since."""
+    """Return the runs of these calls. A call refused early may name a run that never began, or another principal's."""
     owners = find_owners(console.store, [each.run_id for each in calls])
     return {each.run_id for each in calls if owners.get(each.run_id) == each.principal}
 
 
-def _questions_of(console: Console, calls: list[CallRecord]) -> dict[str, Approval]:
+def _approvals_of(console: Console, calls: list[CallRecord]) -> dict[str, Approval]:
     return find_approvals(console.store, [each.approval_id for each in calls if each.approval_id])
 
 
-def _answer_to(record: CallRecord, asked: dict[str, Approval]) -> Approval | None:
-    """What a person said to a call that went away with its question; None while nobody has answered."""
-    approval = asked.get(record.approval_id or "")
-    answered = record.state is CallState.NEEDS_APPROVAL and approval is not None
-    return approval if answered and approval is not None and approval.state is not ApprovalState.PENDING else None
+def _decision_on(record: CallRecord, approvals: dict[str, Approval]) -> Approval | None:
+    """Return the decided approval of a call that ended as ``needs_approval``."""
+    approval = approvals.get(record.approval_id or "")
+    if approval is None or record.state is not CallState.NEEDS_APPROVAL or approval.state is ApprovalState.PENDING:
+        return None
+    return approval
 
 
-def _yes_to(record: CallRecord, asked: dict[str, Approval]) -> Approval | None:
-    """A person's yes that a call ran on."""
-    approval = asked.get(record.approval_id or "")
-    return approval if approval is not None and record.started_ms is not None else None
+def _granted_approval(record: CallRecord, approvals: dict[str, Approval]) -> Approval | None:
+    """Return the approval that let a call run."""
+    return approvals.get(record.approval_id or "") if record.started_ms is not None else None
 
 
-def spans_of(calls: list[CallRecord], now_ms: int, asked: dict[str, Approval] | None = None) -> list[Span]:
-    """Each call's place between the first beginning and the last end of them all. Who asked waits for the answer."""
+def spans_of(calls: list[CallRecord], now_ms: int, approvals: dict[str, Approval] | None = None) -> list[Span]:
+    """Place each call between the first beginning and the last end. A call waits until its approval is decided."""
     if not calls:
         return []
     ends = []
     for record in calls:
-        answer = _answer_to(record, asked or {})
-        answered_ms = None if answer is None else answer.decided_ms or answer.expires_ms
-        ends.append(record.ended_ms or answered_ms or now_ms)
+        decision = _decision_on(record, approvals or {})
+        decided_ms = None if decision is None else decision.decided_ms or decision.expires_ms
+        ends.append(record.ended_ms or decided_ms or now_ms)
     first = min(record.created_ms for record in calls)
     whole = max(_last_ms(calls, ends, first) - first, 1)
 
@@ -171,7 +169,7 @@ def spans_of(calls: list[CallRecord], now_ms: int, asked: dict[str, Approval] | 
     for record, end_ms in zip(calls, ends, strict=True):
         ran = None if record.started_ms is None else part(record.started_ms, end_ms)
         if ran is None and record.state in FINAL_STATES and record.state is not CallState.NEEDS_APPROVAL:
-            # Refused without having run: a mark where that was.
+            # It was refused before it ran: draw a mark at that time.
             ran = part(end_ms, end_ms)
         spans.append(
             Span(
@@ -184,18 +182,17 @@ def spans_of(calls: list[CallRecord], now_ms: int, asked: dict[str, Approval] | 
 
 
 def _last_ms(calls: list[CallRecord], ends: list[int], first: int) -> int:
-    """Where the picture ends. A question that nobody answers lasts for hours: it runs out of the picture, so that what
-    happened before it can still be told apart."""
-    last_asked = max(record.created_ms for record in calls)
+    """Return the end of the timeline. A request that waits for hours is cut, so that earlier calls stay visible."""
+    last_created = max(record.created_ms for record in calls)
     settled = [
         end_ms for record, end_ms in zip(calls, ends, strict=True) if record.state is not CallState.NEEDS_APPROVAL
     ]
-    seen = max([last_asked, *settled]) - first
+    seen = max([last_created, *settled]) - first
     return min(max(ends), first + int(seen / MOST_OF_THE_PICTURE) + 1)
 
 
 def statement_of(envelope: dict[str, Any] | None) -> Any:
-    """What was signed, out of its envelope; None where there is none, or nothing readable."""
+    """Return the signed statement of an envelope, or None if it is missing or unreadable."""
     if envelope is None:
         return None
     try:

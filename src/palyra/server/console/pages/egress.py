@@ -1,4 +1,4 @@
-"""Egress: which hosts calls reached, and what was not let out."""
+"""Egress: the hosts that calls reached, and refused connections."""
 
 import asyncio
 from collections import Counter
@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 
 from palyra.journal.search import EventQuery, Found, search_events
-from palyra.server.console.event_text import said
+from palyra.server.console.event_text import describe_event
 from palyra.server.console.limits import PAGE_ROWS
 from palyra.server.console.page import Listing, Page, Section, Visit
 from palyra.server.console.services import Console
 from palyra.store.event import Event
 
-# Entries that the table of hosts is made of; older ones are in the journal.
+# Entries that the table of hosts counts; older ones are in the journal.
 COUNTED = 2_000
-# Calls that were not even begun for where they wanted to go.
+# Calls that were refused before they started because of their host.
 _NOT_BEGUN = EventQuery(kind="call.refused", text='"egress.')
 
 
@@ -48,7 +48,7 @@ async def list_as_json(console: Console, _visit: Visit) -> dict[str, Any]:
 
 
 def _refusals(console: Console, before: int | None) -> Found:
-    """What was stopped on its way out, and the calls that were not even begun for where they wanted to go."""
+    """Return refused connections, and calls that were refused before they started because of their host."""
     both = [
         search_events(console.store, query, limit=PAGE_ROWS, look_at=look_at)
         for query, look_at in (
@@ -56,7 +56,7 @@ def _refusals(console: Console, before: int | None) -> Found:
             (msgspec.structs.replace(_NOT_BEGUN, before=before), COUNTED),
         )
     ]
-    # Below this the one or the other was not looked at: there the next page begins.
+    # Below this number one of the two was not read: the next page begins there.
     lowest = max((found.next for found in both if found.next is not None), default=None)
     events = [event for found in both for event in found.events if lowest is None or event.seq >= lowest]
     return Found(events=sorted(events, key=lambda event: event.seq, reverse=True), next=lowest)
@@ -98,7 +98,7 @@ def _hosts(console: Console) -> list[HostRow]:
 
 
 def host_of(event: Event) -> str:
-    """Whom an entry is about, as far as it says."""
+    """Return the host of an entry, or ``unknown``."""
     payload = event.payload_value()
     if not isinstance(payload, dict):
         return "unknown"
@@ -112,7 +112,7 @@ def host_of(event: Event) -> str:
 
 
 def _named_in(error: Any) -> str:
-    """A call that was not even begun: its refusal names the host."""
+    """Return the host that the refusal of a call names."""
     match error:
         case {"details": {"host": str(host), "port": int(port)}}:
             return f"{host}:{port}"
@@ -123,14 +123,14 @@ def _named_in(error: Any) -> str:
 
 
 def why_not(event: Event) -> tuple[str, str]:
-    """What an entry gives as the reason, and its code."""
+    """Return the reason and the code of an entry."""
     match event.payload_value():
         case {"error": {"message": str(message), "code": str(code)}}:
             return message, code
         case {"refusal": {"code": str(code), "detail": str(detail)}}:
             return detail, code
         case _:
-            return said(event), ""
+            return describe_event(event), ""
 
 
 SECTION = Section(

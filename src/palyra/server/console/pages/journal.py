@@ -1,4 +1,4 @@
-"""Journal: searched, each entry in full, verified, handed out."""
+"""Journal: search, each entry in full, verification and export."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ from palyra.server.console.services import Console
 from palyra.store.event import Event
 from palyra.store.port import NoSuchEvent
 
-# Beginnings of kinds that a person chooses from; any other can be typed.
+# Prefixes of kinds that a person chooses from; any other can be typed.
 CONCEPTS = (
     *("approval.", "call.", "console.", "credential.", "daemon.", "egress.", "identity.", "lease.", "node."),
     *("nodes.", "pairing.", "policy.", "run.", "skill.", "vault.", "worker."),
@@ -27,7 +27,7 @@ CONCEPTS = (
 
 
 class VerifyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything is verified: there is nothing to choose."""
+    """The body of a verification: it has no fields."""
 
 
 async def show_journal(console: Console, visit: Visit) -> dict[str, Any]:
@@ -67,7 +67,7 @@ async def show_event(console: Console, visit: Visit) -> dict[str, Any]:
         "title": f"Entry {event.seq}: {event.kind}",
         "event": event,
         "payload": event.payload_value(),
-        # What was refused early may name a run that never began, or is somebody else's.
+        # A call that was refused early may name a run that never began, or another principal's.
         "in_run": owner is not None and event.principal in ("", owner),
     }
 
@@ -89,7 +89,7 @@ def event_view(event: Event) -> dict[str, Any]:
 
 
 async def verify_journal(console: Console, _visit: Visit, _body: VerifyBody) -> dict[str, Any]:
-    """Every entry, the chain and the signatures, as ``palyra journal verify`` does."""
+    """Verify every entry, the chain and the signatures, as ``palyra journal verify`` does."""
     if console.verifying.locked():
         raise Busy("the journal is being verified already")
     async with console.verifying:
@@ -109,7 +109,7 @@ def _in_words(report: VerifyReport) -> str:
 
 
 async def export_journal(console: Console, visit: Visit) -> Response:
-    """Lines of JSON that still verify, straight from the tables."""
+    """Export entries as lines of JSON that can be verified."""
     first, last = visit.number("first") or 1, visit.number("last")
     lines = await asyncio.to_thread(console.journal.export, first, last)
     return StreamingResponse(

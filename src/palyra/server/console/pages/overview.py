@@ -1,4 +1,4 @@
-"""Overview: what runs, what waits for a person, what was refused, whether all is well, and what is left of budgets."""
+"""Overview: running, waiting and refused calls, problems and budgets. Doctor: the last examination of this machine."""
 
 import asyncio
 from typing import Any
@@ -19,11 +19,9 @@ from palyra.server.console.services import Console
 from palyra.server.console.svg import Bar
 from palyra.store.event import Event
 
-# Doctor: what this machine can enforce, as it was last examined.
-
 
 class ExamineBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything is looked at: there is nothing to choose."""
+    """The body of an examination: it has no fields."""
 
 
 async def show_doctor(console: Console, _visit: Visit) -> dict[str, Any]:
@@ -74,10 +72,10 @@ ROWS = 6
 GIST_CHARS = 120
 HOURS = 24
 MS_PER_HOUR = 3_600_000
-# Calls that the chart counts at most: what a busy day has beyond them makes it no truer.
+# Calls that the chart counts at most: more of them do not change the picture of a busy day.
 COUNTED = 50_000
 REFUSED = (CallState.DENIED, CallState.REFUSED)
-# What an operator wants to hear of even though no call of theirs failed.
+# Kinds of events that an operator wants to see even if no call failed.
 TROUBLE = (
     *("egress.refused", "worker.quarantined", "worker.violation_reported", "policy.rejected", "vault.use_denied"),
     *("credential.rejected", "call.abandoned", "nodes.state_recovered", "skill.failed", "console.action_failed"),
@@ -136,7 +134,7 @@ async def show_as_json(console: Console, visit: Visit) -> dict[str, Any]:
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is not as it should be, as a sentence, and the page that says more."""
+    """A problem as a sentence, and the page with the details."""
 
     text: str
     href: str = ""
@@ -148,16 +146,16 @@ def problems_of(status: dict[str, Any], missing: list[str]) -> list[Problem]:
     rejected = status["policy"]["rejected"]
     if rejected is not None:
         first = rejected["errors"][0].splitlines()[0]
-        told = f"The newest policies were refused, the old ones are in force: {first}."
-        found.append(Problem(text=told, href="/policy", where="Policy"))
+        text = f"The newest policies were refused, the old ones are in force: {first}."
+        found.append(Problem(text=text, href="/policy", where="Policy"))
     if status.get("browser", {}).get("profiles_rolled_back"):
-        told = "Nobody can use the browser profiles: they are an older copy of what was here."
-        found.append(Problem(text=told, href="/browser", where="Browser"))
+        text = "Nobody can use the browser profiles: they are an older copy of what was here."
+        found.append(Problem(text=text, href="/browser", where="Browser"))
     return found
 
 
 def gist_of(approval: Approval) -> str:
-    """What a waiting call is about, in a few words: the program it runs, or the first thing it touches."""
+    """Describe a waiting call in a few words: the program that it runs, or its first resource."""
     command, arguments = approval.arguments.get("command"), approval.arguments.get("args")
     if isinstance(command, str):
         words = [command, *(arguments if isinstance(arguments, list) else ())]
@@ -183,7 +181,7 @@ def _look(console: Console, now_ms: int) -> Overview:
 def hours_of(counts: list[tuple[str, CallState, int]], first_hour: int) -> list[Bar]:
     counted = [{"succeeded": 0, "waiting": 0, "refused": 0} for _ in range(HOURS)]
     for stretch, state, count in counts:
-        # The stretch in which the first hour begins may have begun before it.
+        # The first stretch may begin before the first hour.
         hour = max(0, instant_of(stretch) - first_hour) // MS_PER_HOUR
         if hour < HOURS:
             counted[hour][_GROUP_OF.get(state, "refused")] += count

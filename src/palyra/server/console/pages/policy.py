@@ -1,4 +1,4 @@
-"""Policy: what is in force, why one call would be decided as it would, and what recorded calls would get today."""
+"""Policy: the policies in force, the explanation of one decision, and a replay of recorded decisions."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,25 +15,25 @@ from palyra.policy.request import PolicyRequest, tool_request
 from palyra.server.console.page import Listing, Page, Section, Visit
 from palyra.server.console.services import Console
 
-# Recorded decisions put to the policies again: as many as a page can wait for, or as many as somebody asks for.
+# Recorded decisions of a replay: by default as many as a page can wait for, and the most that a person may ask for.
 REPLAYED = 100
 MOST_REPLAYED = 2_000
 
 
 async def show_policy(console: Console, visit: Visit) -> dict[str, Any]:
-    asked = {name: visit.query(name) for name in ("principal", "tool", "channel", "approved", "arguments")}
+    query = {name: visit.query(name) for name in ("principal", "tool", "channel", "approved", "arguments")}
     explained: Explanation | None = None
     refused: PalyraError | None = None
-    if asked["principal"] and asked["tool"]:
+    if query["principal"] and query["tool"]:
         try:
-            explained = await asyncio.to_thread(_explain, console, asked)
+            explained = await asyncio.to_thread(lambda: console.policy.explain(_request(console, query)))
         except PalyraError as error:
             refused = error
     return {
         "overview": console.policy.overview(),
         "policies": console.policy.policies(),
         "tools": [str(spec.name) for spec in console.service.broker.catalog.specs()],
-        "asked": asked,
+        "asked": query,
         "explained": explained,
         "in_words": "" if explained is None else explanation_in_words(explained),
         "refused": refused,
@@ -57,22 +57,18 @@ async def show_as_json(console: Console, _visit: Visit) -> dict[str, Any]:
     return {**console.policy.overview(), "policies": console.policy.policies()}
 
 
-def _explain(console: Console, asked: dict[str, str]) -> Explanation:
-    return console.policy.explain(_request(console, asked))
-
-
-def _request(console: Console, asked: dict[str, str]) -> PolicyRequest:
+def _request(console: Console, query: dict[str, str]) -> PolicyRequest:
     broker = console.service.broker
-    directory, entry = broker.config.directory, broker.catalog.entry(asked["tool"])
+    directory, entry = broker.config.directory, broker.catalog.entry(query["tool"])
     spec = entry.spec
-    accepted = accept_arguments(spec, entry.input_check, asked["arguments"]) if asked["arguments"] else None
+    accepted = accept_arguments(spec, entry.input_check, query["arguments"]) if query["arguments"] else None
     touches = AccessedResources() if accepted is None else spec.touches(accepted.value)
     capabilities = frozenset(capability.value for capability in spec.metadata.capabilities)
     return tool_request(
-        directory.principal(Principal.parse(asked["principal"])),
+        directory.principal(Principal.parse(query["principal"])),
         directory.tool(str(spec.name), capabilities, spec.metadata.sensitive, spec.tier.value),
-        directory.channel(asked["channel"] or "api"),
-        approved=asked["approved"] == "yes",
+        directory.channel(query["channel"] or "api"),
+        approved=query["approved"] == "yes",
         workspace=broker.config.workspace,
         run="",
         argument_bytes=0 if accepted is None else len(accepted.canonical),
@@ -83,7 +79,7 @@ def _request(console: Console, asked: dict[str, str]) -> PolicyRequest:
 
 
 def _recorded(console: Console, most: int) -> Iterator[RecordedDecision]:
-    """The newest decisions, the oldest of them first."""
+    """Return the newest decisions, the oldest of them first."""
     query = EventQuery(kind="call.decided")
     found = search_events(console.store, query, limit=most, look_at=most * 10)
     for event in reversed(found.events):

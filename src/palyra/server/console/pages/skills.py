@@ -1,4 +1,4 @@
-"""Skills: what is installed, what waits for review and what it asks for beyond the version in use; and the builder."""
+"""Skills: installed versions, reviews with the differences to the version in use, and the skill builder."""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -33,7 +33,7 @@ class StatusBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 _GIVEN = {"type": "string"}
-_APPROVAL_NAMES_WHAT_WAS_SEEN = {
+_APPROVAL_NAMES_ITS_ARCHIVE = {
     "anyOf": [
         {"properties": {"status": {"enum": ["quarantine", "disable", "enable", "rollback"]}}},
         {"properties": {"version": _GIVEN, "digest": _GIVEN}, "required": ["version", "digest"]},
@@ -49,7 +49,7 @@ class ScaffoldBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class DiscardBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Giving a candidate up needs nothing but its name."""
+    """The body of a request that discards a candidate: it has no fields."""
 
 
 class SkillRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ async def console_skills_list_handler(console: Console, visit: Visit) -> dict[st
 
 
 def _everything(visit: Visit) -> bool:
-    """Whether removed versions, which stay on record for good, are asked for as well."""
+    """Return whether the list includes removed versions, which stay on record."""
     raw = visit.query("all")
     if raw not in ("", "1"):
         raise BadQuery("all is 1, or is not given")
@@ -96,7 +96,7 @@ def _everything(visit: Visit) -> bool:
 
 
 def _rows(console: Console, *, everything: bool) -> tuple[list[SkillRow], int]:
-    """With the number of removed versions that are left out."""
+    """Return the rows, and the number of omitted removed versions."""
     rows, left_out = [], 0
     for skill_id, known in console.service.skills().index.listed():
         versions = [one for one in known if everything or one.state is not SkillState.REMOVED]
@@ -125,28 +125,27 @@ async def show_candidate(console: Console, visit: Visit) -> dict[str, Any]:
 
 
 async def upsert_skill_status(console: Console, visit: Visit, body: StatusBody) -> Any:
-    """What a person decides about a skill; the registry records it and keeps to its table of states."""
     console.service.require_operator(visit.caller, "skill.manage")
     skills, skill_id = console.service.skills(), visit.path("skill_id")
-    said: dict[str, str] = {"actor": visit.caller.actor, "reason": body.reason}
+    why: dict[str, str] = {"actor": visit.caller.actor, "reason": body.reason}
     match body.status:
         case "approve":
             if body.version is None or body.digest is None:
                 raise DigestMissing("an approval names the version and the digest of its archive")
-            changed = await skills.approve(skill_id, body.version, body.digest, **said)
+            changed = await skills.approve(skill_id, body.version, body.digest, **why)
         case "quarantine":
-            changed = await skills.quarantine(skill_id, body.version, **said)
+            changed = await skills.quarantine(skill_id, body.version, **why)
         case "rollback":
-            changed = await skills.rollback(skill_id, body.version, **said)
+            changed = await skills.rollback(skill_id, body.version, **why)
         case "disable":
-            changed = await skills.disable(skill_id, **said)
+            changed = await skills.disable(skill_id, **why)
         case "enable":
-            changed = await skills.enable(skill_id, **said)
+            changed = await skills.enable(skill_id, **why)
     return version_view(changed)
 
 
 async def write_skill_builder_scaffold(console: Console, visit: Visit, body: ScaffoldBody) -> dict[str, Any]:
-    """A project in quarantine, out of a description. Nothing of it is built or run before a person promotes it."""
+    """Write a project from a description into quarantine. It is built and run only after a person promotes it."""
     console.service.require_operator(visit.caller, "skill.manage")
     made = await asyncio.to_thread(
         console.candidates.write_scaffold, body.name, body.publisher, body.language, body.prompt
@@ -195,7 +194,7 @@ SECTION = Section(
             name="skill.status",
             act=upsert_skill_status,
             body=StatusBody,
-            body_rules=_APPROVAL_NAMES_WHAT_WAS_SEEN,
+            body_rules=_APPROVAL_NAMES_ITS_ARCHIVE,
         ),
         Write(
             path="/console/v1/skills/builder",
