@@ -22,10 +22,9 @@ from palyra.config.state_dir import StateDir
 from palyra.devicelink.agent.device_folder import DeviceRecord
 from palyra.devicelink.server.listener import DeviceListener
 from palyra.fleet.domain import commands
-from palyra.fleet.domain.attestation import sign_attestation
 from palyra.fleet.domain.lease import WorkerLease
 from palyra.fleet.domain.manager import WorkerFleetManager
-from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.fleet.domain.signed_statement import SignedStatement, sign_statement
 from palyra.fleet.domain.worker import WorkerRecord
 from palyra.fleet.egress.leases import LeaseGrant, LeaseRef
 from palyra.fleet.egress.policy import WorkerEgressPolicy
@@ -119,7 +118,7 @@ class EgressFleet:
         said = self.harness.attestation(worker, SystemClock().now_ms())
         said = said.with_binding(str(proxy.device_id), signed)
         command = msgspec.structs.replace(
-            self.harness.presenting(worker, sign_attestation(said, self.harness.key(WORKER))),
+            self.harness.presenting(worker, sign_statement(said, self.harness.key(WORKER))),
             egress_keys={str(proxy.device_id): P256Verifier.from_certificate(proxy.issued.certificate_pem)},
         )
         decided = await self.ledger.decide(command)

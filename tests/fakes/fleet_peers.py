@@ -7,7 +7,7 @@ import msgspec
 
 from palyra.errors import PalyraError
 from palyra.fleet.domain import commands
-from palyra.fleet.domain.attestation import EgressBinding, WorkerAttestation, sign_attestation, sign_binding
+from palyra.fleet.domain.attestation import EgressBinding, WorkerAttestation
 from palyra.fleet.domain.commands import FleetDecision
 from palyra.fleet.domain.lease import LeaseOutcome, LeaseState, WorkerApprovalGrant, WorkerLease
 from palyra.fleet.domain.policy import SDK_PROTOCOL_VERSION, WIT_ABI_VERSION, WorkerFleetPolicy
@@ -15,11 +15,9 @@ from palyra.fleet.domain.settlement import (
     CleanupProof,
     LeaseDisclaimer,
     LeaseSettlement,
-    open_settlement,
     settlement_digest,
-    sign_settlement,
 )
-from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.fleet.domain.signed_statement import SignedStatement, open_statement, sign_statement
 from palyra.fleet.domain.worker import WorkerRecord
 from palyra.fleet.domain.workspace_scope import WorkerWorkspaceScope
 from palyra.fleet.store.port import FleetLedger
@@ -130,14 +128,14 @@ class FleetPeers:
             "expires_ms": now_ms + 3_600_000,
             "nonce": worker.nonce,
         }
-        honest = WorkerAttestation(**fields).with_binding(EGRESS, sign_binding(binding, self.egress_key))
+        honest = WorkerAttestation(**fields).with_binding(EGRESS, sign_statement(binding, self.egress_key))
         return msgspec.structs.replace(honest, **changes)
 
     def present(
         self, worker: WorkerRecord, now_ms: int, *, session: int | None = None, **changes: Any
     ) -> commands.PresentAttestation:
         said = self.attestation(worker, now_ms, **changes)
-        signed = sign_attestation(said, self.key(worker.worker_id))
+        signed = sign_statement(said, self.key(worker.worker_id))
         return self.presenting(worker, signed, session=session)
 
     def presenting(
@@ -220,13 +218,13 @@ class FleetPeers:
     ) -> commands.SettleLease:
         """Signed by the sender and opened with the sender's key, as the service does."""
         sender = sender or lease.worker_id
-        signed = sign_settlement(self.statement(lease, now_ms, **changes), self.key(sender))
+        signed = sign_statement(self.statement(lease, now_ms, **changes), self.key(sender))
         return self.settling(lease.lease_id, sender, session, signed)
 
     def settling(self, lease_id: str, sender: str, session: int, signed: SignedStatement) -> commands.SettleLease:
         statement, refusal = None, None
         try:
-            statement = open_settlement(signed, self.key(sender).verifier())
+            statement = open_statement(LeaseSettlement, signed, self.key(sender).verifier())
         except PalyraError as error:
             refusal = error
         return commands.SettleLease(

@@ -18,7 +18,7 @@ from palyra.canonical import canonical_json, digest_of
 from palyra.config.state_dir import StateDir
 from palyra.daemon.fleet_wiring import FleetServices
 from palyra.devicelink.server.listener import DeviceListener
-from palyra.fleet.domain.attestation import WorkerAttestation, sign_attestation
+from palyra.fleet.domain.attestation import WorkerAttestation
 from palyra.fleet.domain.lease import LeaseOutcome
 from palyra.fleet.domain.lease_request import LeaseReport, LeaseRequest
 from palyra.fleet.domain.policy import SDK_PROTOCOL_VERSION, WIT_ABI_VERSION, WorkerFleetSettings
@@ -26,9 +26,8 @@ from palyra.fleet.domain.settlement import (
     CleanupProof,
     LeaseDisclaimer,
     LeaseSettlement,
-    sign_disclaimer,
-    sign_settlement,
 )
+from palyra.fleet.domain.signed_statement import sign_statement
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.fleet.store.schema import SCHEMA
 from palyra.identity.device import DeviceKind
@@ -240,7 +239,7 @@ class HandWorker:
             expires_ms=now_ms + 3_600_000,
             nonce=challenge,
         )
-        signed = sign_attestation(msgspec.structs.replace(said, **changes), self.key.signer)
+        signed = sign_statement(msgspec.structs.replace(said, **changes), self.key.signer)
         return wire.SignedStatement(payload=signed.payload, signature=signed.signature)
 
     async def attest(self, challenge: str, **changes: Any) -> Any:
@@ -309,7 +308,7 @@ class HandWorker:
                 }
             ),
         )
-        signed = sign_settlement(statement, self.key.signer)
+        signed = sign_statement(statement, self.key.signer)
         message = {
             "lease_id": offer.lease_id,
             "statement": wire.SignedStatement(payload=signed.payload, signature=signed.signature),
@@ -342,7 +341,7 @@ class HandWorker:
             }
         )
         said = {"worker_id": self.worker_id, "boot_id": self.boot_id, "session": session, "cleanup": cleanup}
-        signed = sign_disclaimer(LeaseDisclaimer(**{**said, **changes}), (signer or self.key).signer)
+        signed = sign_statement(LeaseDisclaimer(**{**said, **changes}), (signer or self.key).signer)
         statement = wire.SignedStatement(payload=signed.payload, signature=signed.signature)
         return wire.LeaseDisclaimer(lease_id=owed.lease_id, statement=statement)
 

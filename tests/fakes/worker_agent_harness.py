@@ -37,11 +37,9 @@ from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.settlement import (
     LeaseDisclaimer,
     LeaseSettlement,
-    open_disclaimer,
-    open_settlement,
     settlement_digest,
 )
-from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.fleet.domain.signed_statement import SignedStatement, open_statement
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.identity.device import DeviceKind
 from palyra.sandbox.layers.workspace_scan import remove_tree
@@ -355,7 +353,7 @@ class _Session:
 
     async def _disclaim(self, sent: Any) -> None:
         signed = SignedStatement(sent.statement.payload, sent.statement.signature)
-        statement = open_disclaimer(signed, self.key)
+        statement = open_statement(LeaseDisclaimer, signed, self.key)
         (decision,) = await self.fleet.ledger.decide_all(
             [
                 commands.DisclaimLease(
@@ -374,7 +372,7 @@ class _Session:
     async def _settle(self, sent: Any) -> None:
         fleet = self.fleet
         signed = SignedStatement(sent.statement.payload, sent.statement.signature)
-        statement = open_settlement(signed, self.key)
+        statement = open_statement(LeaseSettlement, signed, self.key)
         attestation = verify_attestation(sent.attestation_json, (self.key,))
         assert hashlib.sha256(sent.result_json).hexdigest() == statement.output_digest == attestation.output_digest
         if fleet.holding:

@@ -96,7 +96,7 @@ class _Fleet:
         for decision in (await self.ledger.decide_all(asks))[1::2]:
             assert decision.refusal is None and decision.worker is not None, decision.refusal
             self.index.put(decision.worker)
-            self.index.answered(decision.worker.worker_id)
+            self.index.release(decision.worker.worker_id)
             leases.append(decision.lease())
         return leases
 

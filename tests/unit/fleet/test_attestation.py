@@ -8,11 +8,10 @@ from palyra.errors import Denied
 from palyra.fleet.domain.attestation import (
     WorkerAttestation,
     WorkerAttestationExpectation,
-    sign_attestation,
     validate_attestation,
 )
 from palyra.fleet.domain.policy import WorkerFleetPolicy
-from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.fleet.domain.signed_statement import SignedStatement, sign_statement
 from palyra.fleet.domain.worker import WorkerLifecycleState, WorkerRecord
 from palyra.fleet.limits import MAX_ATTESTATION_LIFE_MS, MAX_CLOCK_SKEW_MS
 
@@ -44,7 +43,7 @@ def expectation(peers: FleetPeers, **changes: Any) -> WorkerAttestationExpectati
 
 
 def signed(peers: FleetPeers, **changes: Any) -> SignedStatement:
-    return sign_attestation(peers.attestation(RECORD, NOW, **changes), peers.key(WORKER))
+    return sign_statement(peers.attestation(RECORD, NOW, **changes), peers.key(WORKER))
 
 
 def refused(code: str, statement: SignedStatement, expected: WorkerAttestationExpectation, now_ms: int = NOW) -> None:
@@ -95,7 +94,7 @@ def test_each_fault_has_its_code(peers: FleetPeers, changes: dict[str, Any], cod
 
 def test_another_devices_key_and_changed_bytes(peers: FleetPeers) -> None:
     honest = signed(peers)
-    stolen = sign_attestation(peers.attestation(RECORD, NOW), peers.key(OTHER))
+    stolen = sign_statement(peers.attestation(RECORD, NOW), peers.key(OTHER))
     refused("worker_attestation.signature", stolen, expectation(peers))
     bent = SignedStatement(honest.payload.replace(b"tier.b", b"tier.a"), honest.signature)
     refused("worker_attestation.signature", bent, expectation(peers))

@@ -5,12 +5,11 @@ import pytest
 from fakes.fleet_peers import OTHER, START_MS, WORKER, FleetPeers, a_lease
 from palyra.fleet.domain.settlement import (
     CleanupForAnother,
-    open_disclaimer,
-    open_settlement,
-    require_said_now,
-    sign_disclaimer,
-    sign_settlement,
+    LeaseDisclaimer,
+    LeaseSettlement,
+    require_current,
 )
+from palyra.fleet.domain.signed_statement import open_statement, sign_statement
 from palyra.fleet.domain.worker import WorkerLifecycleState, WorkerRecord
 from palyra.signing.dsse import BadSignature
 
@@ -30,18 +29,18 @@ RECORD = WorkerRecord(
 
 def test_it_is_read_as_it_was_signed_and_by_nobody_elses_key(peers: FleetPeers) -> None:
     said = peers.disclaimer(LEASE, RECORD, START_MS)
-    signed = sign_disclaimer(said, peers.key(WORKER))
-    assert open_disclaimer(signed, peers.key(WORKER).verifier()) == said
+    signed = sign_statement(said, peers.key(WORKER))
+    assert open_statement(LeaseDisclaimer, signed, peers.key(WORKER).verifier()) == said
     with pytest.raises(BadSignature):
-        open_disclaimer(signed, peers.key(OTHER).verifier())
+        open_statement(LeaseDisclaimer, signed, peers.key(OTHER).verifier())
 
 
 def test_neither_it_nor_a_settlement_passes_for_the_other(peers: FleetPeers) -> None:
     key = peers.key(WORKER)
     with pytest.raises(BadSignature):
-        open_settlement(sign_disclaimer(peers.disclaimer(LEASE, RECORD, START_MS), key), key.verifier())
+        open_statement(LeaseSettlement, sign_statement(peers.disclaimer(LEASE, RECORD, START_MS), key), key.verifier())
     with pytest.raises(BadSignature):
-        open_disclaimer(sign_settlement(peers.statement(LEASE, START_MS), key), key.verifier())
+        open_statement(LeaseDisclaimer, sign_statement(peers.statement(LEASE, START_MS), key), key.verifier())
 
 
 @pytest.mark.parametrize(
@@ -50,6 +49,6 @@ def test_neither_it_nor_a_settlement_passes_for_the_other(peers: FleetPeers) -> 
 def test_it_is_for_one_worker_one_life_one_connection_and_no_workspace(
     peers: FleetPeers, changes: dict[str, Any]
 ) -> None:
-    require_said_now(peers.disclaimer(LEASE, RECORD, START_MS), RECORD)
+    require_current(peers.disclaimer(LEASE, RECORD, START_MS), RECORD)
     with pytest.raises(CleanupForAnother):
-        require_said_now(peers.disclaimer(LEASE, RECORD, START_MS, **changes), RECORD)
+        require_current(peers.disclaimer(LEASE, RECORD, START_MS, **changes), RECORD)

@@ -1,7 +1,7 @@
 from palyra.fleet.agent.facts import WorkerFacts, make_attestation
-from palyra.fleet.domain.attestation import WorkerAttestationExpectation, sign_attestation, validate_attestation
+from palyra.fleet.domain.attestation import WorkerAttestationExpectation, validate_attestation
 from palyra.fleet.domain.policy import WorkerFleetPolicy
-from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.fleet.domain.signed_statement import SignedStatement, sign_statement
 from palyra.fleet.limits import ATTESTATION_LIFE_MS, MAX_ATTESTATION_LIFE_MS
 from palyra.signing.p256 import P256Signer
 
@@ -27,7 +27,7 @@ def test_what_is_made_here_passes_there() -> None:
         policy=WorkerFleetPolicy(require_egress_binding=False, build_digests=frozenset(("b2" * 32,))),
         egress_keys={},
     )
-    assert validate_attestation(sign_attestation(said, key), expected, 2_000).capabilities == {"tier.b", "tier.c"}
+    assert validate_attestation(sign_statement(said, key), expected, 2_000).capabilities == {"tier.b", "tier.c"}
     assert ATTESTATION_LIFE_MS <= MAX_ATTESTATION_LIFE_MS
 
 

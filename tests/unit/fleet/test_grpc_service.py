@@ -10,7 +10,8 @@ import pytest
 from fakes.egress_fleet import EgressFleet, egress_fleet
 from fakes.fleet_peers import WORKER
 from palyra.errors import PalyraError
-from palyra.fleet.domain.attestation import EgressBinding, sign_binding
+from palyra.fleet.domain.attestation import EgressBinding
+from palyra.fleet.domain.signed_statement import sign_statement
 from palyra.fleet.domain.worker import WorkerLifecycleState as State
 from palyra.fleet.egress.policy import WorkerEgressPolicy
 from palyra.fleet.server.egress_rpc import violation_text
@@ -45,7 +46,7 @@ async def bound(fleet: EgressFleet, device: Any) -> None:
         issued_ms=now,
         expires_ms=now + 60_000,
     )
-    signed = sign_binding(binding, P256Signer.from_pem(device.key.pem()))
+    signed = sign_statement(binding, P256Signer.from_pem(device.key.pem()))
     await fleet.attest(worker, device, signed)
 
 

@@ -10,7 +10,7 @@ from palyra.errors import PalyraError
 from palyra.fleet.domain import commands
 from palyra.fleet.domain.lease import LeaseOutcome, LeaseState, WorkerLease
 from palyra.fleet.domain.manager import due
-from palyra.fleet.domain.settlement import sign_settlement
+from palyra.fleet.domain.signed_statement import sign_statement
 from palyra.fleet.domain.worker import WorkerLifecycleState as State
 from palyra.fleet.domain.worker import WorkerRecord
 from palyra.fleet.domain.workspace_scope import ArtifactRef
@@ -148,13 +148,13 @@ async def test_a_settlement_signed_by_another_key_or_about_another_lease(
     ledger: MemoryFleet, peers: FleetPeers, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
 ) -> None:
     statement = peers.statement(lease, clock.now)
-    forged = sign_settlement(statement, peers.key(OTHER))
+    forged = sign_statement(statement, peers.key(OTHER))
     assert await refused(ledger, peers.settling(lease.lease_id, WORKER, worker.session, forged)) == "signature.invalid"
     assert ledger.worker(WORKER).state is State.QUARANTINED
     assert ledger.lease(lease.lease_id).state is LeaseState.FENCED
     other = await peers.ready(ledger, OTHER, now_ms=clock.now)
     first, second = [await peers.leased(ledger, OTHER, now_ms=clock.now) for _ in range(2)]
-    swapped = sign_settlement(peers.statement(first, clock.now), peers.key(OTHER))
+    swapped = sign_statement(peers.statement(first, clock.now), peers.key(OTHER))
     message = peers.settling(second.lease_id, OTHER, other.session, swapped)
     assert await refused(ledger, message) == "lease.settlement_mismatch"
     assert ledger.worker(OTHER).state is State.QUARANTINED
@@ -564,7 +564,7 @@ async def test_a_cancelled_lease_is_still_settled_by_its_worker(
 async def test_nothing_is_said_about_leases_that_do_not_exist(
     ledger: MemoryFleet, peers: FleetPeers, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
 ) -> None:
-    signed = sign_settlement(peers.statement(lease, clock.now), peers.key(WORKER))
+    signed = sign_statement(peers.statement(lease, clock.now), peers.key(WORKER))
     for command in (
         peers.settling(numbered(77), WORKER, worker.session, signed),
         commands.CancelLease(actor="palyrad", lease_id=numbered(77)),

@@ -73,7 +73,7 @@ def test_equals_take_turns() -> None:
     # A worker whose lease has just ended stands behind one that waits longer.
     made = index(worker(1), worker(2))
     assert made.choose(NEEDS, NOW) == numbered(1)
-    made.answered(numbered(1))
+    made.release(numbered(1))
     assert made.choose(NEEDS, NOW) == numbered(2)
 
 
@@ -83,7 +83,7 @@ def test_a_place_is_held_until_the_ledger_has_answered() -> None:
     with pytest.raises(NoWorker):
         made.choose(NEEDS, NOW)
     made.put(worker(1, slots=1, leases=1))
-    made.answered(numbered(1))
+    made.release(numbered(1))
     with pytest.raises(NoWorker):
         made.choose(NEEDS, NOW)
     made.put(worker(1, slots=1))
@@ -118,7 +118,7 @@ def test_a_worker_that_can_get_nothing_is_left_out_and_comes_back(changes: dict[
     assert made.choose(NEEDS, NOW) == numbered(1)
     made.forget(numbered(1))
     made.forget(numbered(1))
-    made.answered(numbered(1))
+    made.release(numbered(1))
     assert len(made) == 0
 
 
@@ -141,7 +141,7 @@ def test_every_free_place_is_given_out_and_no_other(shapes: list[tuple[int, int]
     assert made.free == 0
     for one in fleet:
         for _ in range(free[one.worker_id]):
-            made.answered(one.worker_id)
+            made.release(one.worker_id)
     assert made.free == free.total()
     for one in fleet:
         made.forget(one.worker_id)

@@ -15,8 +15,8 @@ from palyra.fleet.domain.settlement import (
     SettlementDisagrees,
     read_settlement,
     require_of_lease,
-    sign_settlement,
 )
+from palyra.fleet.domain.signed_statement import sign_statement
 from palyra.signing.dsse import BadSignature
 from palyra.signing.p256 import P256Signer
 from palyra.signing.tool_attestation import ToolAttestation, attest_with_digest
@@ -83,7 +83,7 @@ def read(
         ),
         **said,
     }
-    signed = sign_settlement(LeaseSettlement(**fields), key.signer)
+    signed = sign_statement(LeaseSettlement(**fields), key.signer)
     return read_settlement(signed, result if sent is None else sent, envelope.to_json(), error, key.signer.verifier())
 
 
@@ -123,6 +123,6 @@ def test_another_key_s_attestation_or_another_call_s_is_not() -> None:
 
 def test_nothing_unsigned_is_read() -> None:
     key = Key()
-    signed = sign_settlement(read().statement, Key().signer)
+    signed = sign_statement(read().statement, Key().signer)
     with pytest.raises(BadSignature):
         read_settlement(signed, canonical_json({"a": 1}), b"{}", b"", key.signer.verifier())

@@ -1,7 +1,12 @@
-import msgspec
 import pytest
 
-from palyra.fleet.domain.signed_statement import MalformedStatement, SignedStatement, open_statement, sign_statement
+from palyra.fleet.domain.signed_statement import (
+    MalformedStatement,
+    SignedStatement,
+    Statement,
+    open_statement,
+    sign_statement,
+)
 from palyra.fleet.limits import MAX_STATEMENT_BYTES
 from palyra.signing.dsse import BadSignature, pae
 from palyra.signing.p256 import P256Signer
@@ -10,9 +15,14 @@ KEY = P256Signer.generate()
 TYPE = "application/vnd.palyra.test.v1+json"
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Note(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    statement_type = TYPE
     text: str
     number: int = 0
+
+
+class OtherNote(Note, frozen=True, kw_only=True):
+    statement_type = "application/other"
 
 
 def signed(payload: bytes, statement_type: str = TYPE) -> SignedStatement:
@@ -21,18 +31,18 @@ def signed(payload: bytes, statement_type: str = TYPE) -> SignedStatement:
 
 def test_what_was_signed_is_what_is_read() -> None:
     note = Note(text="ü", number=2)
-    assert open_statement(TYPE, Note, sign_statement(TYPE, note, KEY), KEY.verifier()) == note
+    assert open_statement(Note, sign_statement(note, KEY), KEY.verifier()) == note
 
 
 def test_another_key_another_type_or_another_payload_is_refused() -> None:
-    statement = sign_statement(TYPE, Note(text="a"), KEY)
+    statement = sign_statement(Note(text="a"), KEY)
     for kind, said, key in (
-        (TYPE, statement, P256Signer.generate()),
-        ("application/other", statement, KEY),
-        (TYPE, SignedStatement(statement.payload + b" ", statement.signature), KEY),
+        (Note, statement, P256Signer.generate()),
+        (OtherNote, statement, KEY),
+        (Note, SignedStatement(statement.payload + b" ", statement.signature), KEY),
     ):
         with pytest.raises(BadSignature):
-            open_statement(kind, Note, said, key.verifier())
+            open_statement(kind, said, key.verifier())
 
 
 @pytest.mark.promise("P-limits")
@@ -54,4 +64,4 @@ def test_another_key_another_type_or_another_payload_is_refused() -> None:
 )
 def test_a_signed_document_with_another_spelling_or_shape_is_refused(payload: bytes) -> None:
     with pytest.raises(MalformedStatement):
-        open_statement(TYPE, Note, signed(payload), KEY.verifier())
+        open_statement(Note, signed(payload), KEY.verifier())

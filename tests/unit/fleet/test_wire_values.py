@@ -9,8 +9,8 @@ from fakes.lease_offers import OFFER
 from palyra.fleet.agent.lease import BadOffer, LeaseEnd, LeaseNote
 from palyra.fleet.agent.link import read_offer, to_settlement_event
 from palyra.fleet.domain.lease import LeaseOutcome
-from palyra.fleet.domain.settlement import CleanupProof, open_settlement
-from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.fleet.domain.settlement import CleanupProof, LeaseSettlement
+from palyra.fleet.domain.signed_statement import SignedStatement, open_statement
 from palyra.signing.p256 import P256Signer
 from palyra.signing.tool_attestation import execution_sha256, verify_attestation
 from palyra.wire.worker.v1 import worker_pb2 as wire
@@ -81,8 +81,8 @@ def test_a_settlement_verifies_in_every_part() -> None:
     )
     key, note = Key(), LeaseNote.of(OFFER, 1).ended(end)
     sent = to_settlement_event(note, "W1", key).settlement
-    statement = open_settlement(
-        SignedStatement(sent.statement.payload, sent.statement.signature), key.signer.verifier()
+    statement = open_statement(
+        LeaseSettlement, SignedStatement(sent.statement.payload, sent.statement.signature), key.signer.verifier()
     )
     attestation = verify_attestation(sent.attestation_json, (key.signer.verifier(),))
     assert execution_sha256(attestation) == statement.execution_sha256

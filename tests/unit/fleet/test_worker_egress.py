@@ -17,7 +17,7 @@ from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.proxy.resolver import SystemResolver
 from palyra.errors import PalyraError
 from palyra.fleet import limits
-from palyra.fleet.domain.attestation import BINDING_STATEMENT_TYPE, EgressBinding
+from palyra.fleet.domain.attestation import EgressBinding
 from palyra.fleet.domain.signed_statement import SignedStatement, open_statement
 from palyra.fleet.egress.leases import (
     BeyondPolicy,
@@ -110,7 +110,7 @@ async def test_a_binding_is_signed_for_its_own_worker_only(tmp_path: Path) -> No
     async with made(tmp_path) as harness:
         bound = await harness.egress.bind("w1", "the nonce")
         signed = SignedStatement(bytes.fromhex(bound.payload), bytes.fromhex(bound.signature))
-        said = open_statement(BINDING_STATEMENT_TYPE, EgressBinding, signed, harness.signer.verifier())
+        said = open_statement(EgressBinding, signed, harness.signer.verifier())
         assert (said.egress_id, said.worker_id, said.nonce) == ("e1", "w1", "the nonce")
         assert said.policy_digest_sha256 == harness.egress.policy.digest()
         assert said.expires_ms - said.issued_ms == limits.BINDING_LIFE_MS

@@ -22,8 +22,8 @@ from palyra.fleet.agent.lease import (
     read_obligations,
     settlement_of,
 )
-from palyra.fleet.domain.settlement import LeaseDisclaimer, sign_disclaimer, sign_settlement
-from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.fleet.domain.settlement import LeaseDisclaimer
+from palyra.fleet.domain.signed_statement import SignedStatement, sign_statement
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.signing.dsse import Signer
 from palyra.signing.tool_attestation import attest_with_digest
@@ -65,7 +65,7 @@ def to_wire(statement: SignedStatement) -> wire.SignedStatement:
 
 
 def to_disclaimer_event(disclaimer: LeaseDisclaimer, key: Signer) -> wire.WorkerEvent:
-    statement = to_wire(sign_disclaimer(disclaimer, key))
+    statement = to_wire(sign_statement(disclaimer, key))
     return wire.WorkerEvent(disclaimer=wire.LeaseDisclaimer(lease_id=disclaimer.cleanup.lease_id, statement=statement))
 
 
@@ -77,7 +77,7 @@ def to_settlement_event(note: LeaseNote, worker_id: str, key: Signer) -> wire.Wo
     return wire.WorkerEvent(
         settlement=wire.Settlement(
             lease_id=note.lease_id,
-            statement=to_wire(sign_settlement(settlement_of(note, worker_id, digest), key)),
+            statement=to_wire(sign_statement(settlement_of(note, worker_id, digest), key)),
             result_json=canonical_json(note.end.result),
             attestation_json=envelope.to_json(),
             error_json=b"" if note.end.error is None else msgspec.json.encode(note.end.error),

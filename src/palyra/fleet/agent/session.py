@@ -17,7 +17,7 @@ from palyra.fleet import limits
 from palyra.fleet.agent.facts import WorkerFacts, make_attestation
 from palyra.fleet.agent.link import LinkLost, LossKind, WorkerLink, to_wire
 from palyra.fleet.agent.ports import EgressOfLease, WorkerObserver
-from palyra.fleet.domain.attestation import sign_attestation
+from palyra.fleet.domain.signed_statement import sign_statement
 from palyra.wire.worker.v1 import worker_pb2 as wire
 
 
@@ -151,7 +151,7 @@ class Session:
                 # The fleet's policy decides whether an attestation without a binding is enough.
                 self._observer.say(f"the egress proxy gave no binding: {error.message}")
         attestation = make_attestation(self._facts, worker_id, nonce, self._clock.now_ms(), egress)
-        self.link.send(attestation=to_wire(sign_attestation(attestation, self._identity.key())))
+        self.link.send(attestation=to_wire(sign_statement(attestation, self._identity.key())))
 
     def _on_attestation_answer(self, code: str, message: str) -> None:
         if code:

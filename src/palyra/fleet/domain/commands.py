@@ -1,6 +1,6 @@
-"""Everything that may happen to the fleet, as values. The ledger loads what a command names, and the manager decides.
+"""The commands to the fleet, and the decision on each. The ledger loads what a command names; the manager decides.
 
-``actor`` is who the journal says did it. A message of a worker carries the number of the session it came on.
+``actor`` is the actor in the journal. A worker's message carries the number of the session that it came on.
 """
 
 from collections.abc import Mapping
@@ -12,30 +12,31 @@ from palyra.errors import PalyraError, Unavailable
 from palyra.fleet.domain.lease import LeaseEvent, LeaseState, WorkerApprovalGrant, WorkerLease
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.settlement import LeaseDisclaimer, LeaseSettlement
-from palyra.fleet.domain.signed_statement import DeviceVerifier, SignedStatement
+from palyra.fleet.domain.signed_statement import SignedStatement
 from palyra.fleet.domain.worker import UnknownWorker, WorkerEvent, WorkerLifecycleState, WorkerRecord, after
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.fleet.limits import MAX_REASON_CHARS
+from palyra.signing.dsse import Verifier
 from palyra.store.event import NewEvent
 
 
 class FleetCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """``worker_id`` empty: the worker of the lease is meant."""
+    """An empty ``worker_id`` stands for the worker of the lease."""
 
     actor: str
     worker_id: str = ""
     lease_id: str = ""
     grant_id: str = ""
-    # What the ledger has to load besides the worker, lease and grant that are named.
+    # The ledger loads these besides the worker, lease and grant that are named.
     with_open_leases: ClassVar[bool] = False
     with_count: ClassVar[bool] = False
     with_fence: ClassVar[bool] = False
-    # New work, which a full disk refuses; everything else is about work that already runs.
+    # A full disk refuses new work. All other commands are about work that already runs.
     begins_work: ClassVar[bool] = False
 
 
 class OpenSession(FleetCommand, frozen=True, kw_only=True):
-    """A worker connected. The first time registers it. ``named`` are the leases that it says it has."""
+    """A worker connected. The first connection registers it. ``named`` are the open leases in its hello."""
 
     name: str
     daemon: str
@@ -49,7 +50,7 @@ class OpenSession(FleetCommand, frozen=True, kw_only=True):
 
 
 class Challenge(FleetCommand, frozen=True, kw_only=True):
-    """Asks for a new attestation; an open challenge stays as it is."""
+    """Asks for a new attestation. An open challenge stays unchanged."""
 
     nonce: str
 
@@ -57,8 +58,8 @@ class Challenge(FleetCommand, frozen=True, kw_only=True):
 class PresentAttestation(FleetCommand, frozen=True, kw_only=True):
     session: int
     signed: SignedStatement
-    key: DeviceVerifier
-    egress_keys: Mapping[str, DeviceVerifier]
+    key: Verifier
+    egress_keys: Mapping[str, Verifier]
     with_open_leases = True
 
 
@@ -68,7 +69,7 @@ class ChangeSlots(FleetCommand, frozen=True, kw_only=True):
 
 
 class ReportWorkspaces(FleetCommand, frozen=True, kw_only=True):
-    """How many scratch workspaces the worker has on disk, as its heartbeat says."""
+    """The number of scratch workspaces on the worker's disk, from a heartbeat."""
 
     session: int
     count: int
@@ -88,7 +89,7 @@ class LapseAttestation(FleetCommand, frozen=True, kw_only=True):
 
 
 class ClaimCleanup(FleetCommand, frozen=True, kw_only=True):
-    """The worker is back and still has not shown that it cleaned up."""
+    """The worker reconnected and has not proved its cleanup."""
 
     with_open_leases = True
 
@@ -107,7 +108,7 @@ class QuarantineWorker(FleetCommand, frozen=True, kw_only=True):
 
 
 class ReportViolation(FleetCommand, frozen=True, kw_only=True):
-    """What an egress proxy saw, said on its own connection."""
+    """An egress proxy's report on its own connection."""
 
     egress_id: str
     violation: str
@@ -129,9 +130,9 @@ class IssueGrant(FleetCommand, frozen=True, kw_only=True):
 
 
 class LeaseWork(FleetCommand, frozen=True, kw_only=True):
-    """``worker_id`` is placement's choice, checked again. ``needs`` are capabilities. ``nonce`` is for the cleanup.
+    """``needs`` are capabilities. ``nonce`` is for the cleanup proof. The manager checks placement's choice again.
 
-    ``grant`` is issued with the lease that uses it, unless there is one of that id: one wait for the disk, not two.
+    ``grant`` is issued together with its lease unless its id exists, so that both wait for the disk once.
     """
 
     run_id: str
@@ -163,7 +164,7 @@ class DeclineLease(FleetCommand, frozen=True, kw_only=True):
 
 
 class SettleLease(FleetCommand, frozen=True, kw_only=True):
-    """``statement`` was opened with the key of the worker's certificate; if that failed, ``refusal`` says how."""
+    """``statement`` was opened with the key of the worker's certificate. If that failed, ``refusal`` is the reason."""
 
     session: int
     statement: LeaseSettlement | None
@@ -173,13 +174,13 @@ class SettleLease(FleetCommand, frozen=True, kw_only=True):
 
 
 class NoteTaken(FleetCommand, frozen=True, kw_only=True):
-    """The worker showed that it has the lease, by whatever it said or asked for."""
+    """The worker showed by a message or a request that it has the lease."""
 
     with_open_leases = True
 
 
 class DisclaimLease(FleetCommand, frozen=True, kw_only=True):
-    """The worker says that it never began a lease whose cleanup it owes. ``refusal``: its word could not be opened."""
+    """The worker states that it never began a lease. ``refusal`` is set if the statement could not be opened."""
 
     session: int
     statement: LeaseDisclaimer | None
@@ -198,16 +199,13 @@ class RetryLease(FleetCommand, frozen=True, kw_only=True):
     begins_work = True
 
 
-# What the manager is shown, what it answers, and the draft in which one answer is written.
-
-
 class ChangedMeanwhile(Unavailable):
     code = "fleet.changed_meanwhile"
     hint = "another process changed the same worker or lease at the same time: try again"
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the ledger that one command is about, as it is inside the transaction."""
+    """The part of the ledger that one command is about, read inside the transaction."""
 
     worker: WorkerRecord | None = None
     lease: WorkerLease | None = None
@@ -219,14 +217,14 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseChange(msgspec.Struct, frozen=True):
-    """``was`` is the state that the ledger must find; None for a new lease."""
+    """``was`` is the state that the ledger must find, or None for a new lease."""
 
     was: LeaseState | None
     lease: WorkerLease
 
 
 class FleetDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """``worker`` is the record as it now is, changed or not. A refusal may change things too, and is on record."""
+    """``worker`` is the present record, changed or not. A refusal may change records and is in the journal too."""
 
     worker: WorkerRecord | None = None
     worker_changed: bool = False
@@ -237,7 +235,7 @@ class FleetDecision(msgspec.Struct, frozen=True, kw_only=True):
     refusal: PalyraError | None = None
 
     def lease(self) -> WorkerLease:
-        """The one lease that the command was about."""
+        """Return the one lease that the command was about."""
         return self.leases[0].lease
 
 
@@ -280,14 +278,14 @@ class Draft:
         self._grant = (grant, new)
 
     def end_lease(self, lease: WorkerLease, event: LeaseEvent, kind: str, **facts: Any) -> None:
-        """The lease is over, and no longer among the worker's open ones; the worker's state is for the caller."""
+        """End a lease and remove it from the worker's open ones. The caller changes the worker's state."""
         ended = lease.ended(event, self.now_ms, **facts)
         self.put_lease(lease.state, ended)
         self.change(open_leases=_without(self.worker.open_leases, lease.lease_id))
         self.note_lease(kind, ended, **msgspec.to_builtins(facts))
 
     def fence_open(self, reason: str, *, owed: bool) -> bool:
-        """Voids what the worker still holds. ``owed``: it has to show the cleanup when it comes back."""
+        """Void the worker's open leases. If ``owed``, it must prove their cleanup when it reconnects."""
         fenced = [one for one in self.situation.open_leases if one.lease_id not in self._leases]
         for lease in fenced:
             self.end_lease(lease, LeaseEvent.FENCE, "lease.fenced", reason=reason)
@@ -299,21 +297,20 @@ class Draft:
         self.change(owes=(*self.worker.owes, *lease_ids), owes_since_ms=self.now_ms)
 
     def pay(self, lease_id: str) -> None:
-        """What it owed of this lease is shown."""
         self.change(owes=_without(self.worker.owes, lease_id))
 
-    def reported(self, lease_id: str) -> None:
-        """It told of the end of a lease that a quarantine had taken from it: its workspace is gone by then."""
+    def note_end_reported(self, lease_id: str) -> None:
+        """Note the reported end of a lease that a quarantine took away: its workspace is gone."""
         if lease_id in self.worker.written_off:
             self.change(written_off=_without(self.worker.written_off, lease_id))
 
     def quarantine(self, reason: str) -> None:
-        """No lease before an operator's release and a new attestation. Its leases are void, its connection ends."""
+        """Void the worker's leases and end its connection. A release and a new attestation lead out of quarantine."""
         reason = reason[:MAX_REASON_CHARS]
         if self.worker.state is WorkerLifecycleState.DRAINING:
             self.change(drained=self.worker.reason)
         worker = self.worker
-        # It may hear of this long after a person has let it out again, and ends what it runs only then.
+        # The worker may learn this long after its release, and ends what it runs only then.
         written_off = tuple(dict.fromkeys((*worker.written_off, *worker.owes, *worker.open_leases)))
         self.fence_open(reason, owed=False)
         self.move(
@@ -333,19 +330,19 @@ class Draft:
 
     def note_lease(self, kind: str, lease: WorkerLease, **facts: Any) -> None:
         payload = {"lease_id": lease.lease_id, "worker_id": lease.worker_id, "fence": lease.fence, "tool": lease.tool}
+        self.note_call(kind, lease, **payload, **facts)
+
+    def note_call(self, kind: str, call: WorkerLease | WorkerApprovalGrant | LeaseWork, **payload: Any) -> None:
         self._events.append(
             NewEvent(
                 kind=kind,
                 actor=self._actor,
-                principal=lease.principal,
-                run=lease.run_id,
-                call=lease.call_id,
-                payload={**payload, **facts},
+                principal=call.principal,
+                run=call.run_id,
+                call=call.call_id,
+                payload=payload,
             )
         )
-
-    def note(self, event: NewEvent) -> None:
-        self._events.append(event)
 
     def done(self, refusal: PalyraError | None = None) -> FleetDecision:
         before, worker = self.situation.worker, self._worker

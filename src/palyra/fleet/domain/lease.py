@@ -1,8 +1,8 @@
-"""One call, lent to one worker until a deadline. One table holds every transition; what is not in it is refused.
+"""A lease: one call, given to one worker until a deadline. One table holds every transition; any other is refused.
 
-A lease ends once. ``settled`` is the worker's own result; ``fenced`` and ``expired`` are ends without one, after which
-no result of that lease counts. Its fencing number is larger than that of every earlier lease of the fleet, so whoever
-keeps things for leases (artifacts, output) can tell an older holder from the present one.
+A lease ends once. ``settled`` has the worker's result. After ``fenced`` and ``expired`` no result of that lease counts.
+Its fencing number is larger than those of all earlier leases of the fleet, so that the stores of artifacts and output
+can tell an older holder from the present one.
 """
 
 from enum import StrEnum
@@ -14,8 +14,6 @@ from palyra.errors import Denied, InvalidInput, LimitExceeded
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.ids import Ulid
-
-# The pipeline's leave to run one call on a worker: for one run, one tool, one argument digest, once.
 
 
 class GrantId(Ulid):
@@ -50,7 +48,10 @@ class GrantRepeated(InvalidInput):
 
 
 class WorkerApprovalGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """``approval_id`` is the person's yes behind it, where policy asked for one. ``used_by`` is the lease it became."""
+    """The pipeline's permission to run one call on a worker, once.
+
+    ``approval_id`` is the person's approval if policy asked for one. ``used_by`` is the lease that used the grant.
+    """
 
     grant_id: str
     run_id: str
@@ -65,7 +66,7 @@ class WorkerApprovalGrant(msgspec.Struct, frozen=True, kw_only=True):
     used_by: str = ""
 
     def require(self, *, now_ms: int, **call: Any) -> None:
-        """Raises unless it lets exactly this call begin now."""
+        """Raise unless the grant permits exactly this call now."""
         if self.used_by:
             raise GrantUsed(f"the grant was used by the lease {self.used_by}", grant_id=self.grant_id)
         differing = sorted(name for name, value in call.items() if getattr(self, name) != value)
@@ -109,7 +110,7 @@ TRANSITIONS: Final[dict[tuple[LeaseState, LeaseEvent], LeaseState]] = {
     (LeaseState.CANCELLING, LeaseEvent.EXPIRE): LeaseState.EXPIRED,
 }
 OPEN_STATES: Final = frozenset((LeaseState.OPEN, LeaseState.CANCELLING))
-# Ends after which nobody knows what the worker did.
+# After these ends it is unknown what the worker did.
 LOST_STATES: Final = frozenset((LeaseState.FENCED, LeaseState.EXPIRED))
 
 
@@ -122,13 +123,13 @@ class LeaseOutcome(StrEnum):
 
 class UnknownLease(InvalidInput):
     code = "lease.unknown"
-    hint = "the id is wrong, or the lease ended long ago: the journal tells of it"
+    hint = "the id is wrong, or the lease ended long ago and is only in the journal"
     http_status = 404
 
 
 class WrongWorker(Denied):
     code = "lease.wrong_worker"
-    hint = "only the worker that holds a lease can say how it ended"
+    hint = "only the worker that holds a lease can report its end"
 
 
 class StaleFence(Denied):
@@ -160,7 +161,7 @@ class LeaseEnded(InvalidInput):
 
 class NotOwed(InvalidInput):
     code = "lease.not_owed"
-    hint = "a worker disclaims what it was asked about, once; a lease that is open it declines"
+    hint = "a worker disclaims a lease that the daemon asked about, once; an open lease it declines"
     http_status = 409
 
 
@@ -170,9 +171,12 @@ class NotRetryable(Denied):
 
 
 class WorkerLease(msgspec.Struct, frozen=True, kw_only=True):
-    """``nonce`` is what the worker's cleanup statement has to repeat. ``taken_ms`` is when something first showed that
-    the worker has it: it named or accepted it, sent output or a result, or reached for its files. 0: nothing did, which
-    does not mean that it has not. ``disclaimed_ms`` is when the worker said that it never began it."""
+    """The ledger's record of a lease. The worker's cleanup proof repeats ``nonce``.
+
+    ``taken_ms`` is when something first showed that the worker has it: its name in a hello, output, a result, a request
+    for its files. 0 means that nothing did; the worker may have it all the same. ``disclaimed_ms`` is when the worker
+    stated that it never began it.
+    """
 
     lease_id: str
     worker_id: str
@@ -206,7 +210,7 @@ class WorkerLease(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in OPEN_STATES
 
     def due_ms(self, policy: WorkerFleetPolicy) -> int:
-        """When the reaper ends it: the worker has the grace to kill, clean up and report."""
+        """Return when the reaper ends it. The grace is for the worker to kill, clean up and report."""
         return self.deadline_ms + policy.settle_grace_ms
 
     def ended(self, event: LeaseEvent, now_ms: int, **facts: Any) -> "WorkerLease":
@@ -221,7 +225,7 @@ def after(state: LeaseState, event: LeaseEvent) -> LeaseState:
 
 
 def require_retryable(lease: WorkerLease, policy: WorkerFleetPolicy) -> None:
-    """A declined lease did nothing. A lost one may have done everything: it is repeated only where that is harmless."""
+    """Raise unless the lease may be tried again. A declined lease did nothing; a lost one may have run."""
     if lease.retried_as:
         raise NotRetryable("the lease was tried again already", lease_id=lease.lease_id)
     if lease.state is not LeaseState.DECLINED:

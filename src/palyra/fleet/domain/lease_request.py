@@ -1,4 +1,4 @@
-"""One call that the pipeline wants a worker to run, and what came of it."""
+"""One call that the pipeline wants a worker to run, and the worker's report."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScop
 
 class LeaseLost(Failed):
     code = "lease.lost"
-    hint = "nobody knows how far the call came; make it again if that does no harm"
+    hint = "it is unknown how far the call came; make it again if that does no harm"
     http_status = 502
 
 
@@ -21,7 +21,7 @@ class LeaseNotTaken(Failed):
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """``needs`` are capabilities. ``hosts`` and ``egress_bytes`` are what the worker's proxy lets the call reach."""
+    """``needs`` are capabilities. ``hosts`` and ``egress_bytes`` are the limits of the worker's proxy for the call."""
 
     run_id: str
     call_id: str
@@ -44,7 +44,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A settled lease: what the worker signed, and the key it signed with."""
+    """A settled lease: the worker's signed result, and the key that signed it."""
 
     lease: WorkerLease
     settled: SettledResult

@@ -1,4 +1,4 @@
-"""Decisions about leases: given, cancelled, declined, settled, disclaimed, expired, tried again. Each fills a draft."""
+"""Decisions about leases: grant, lease, cancel, decline, settle, disclaim, expire, retry. Each fills a draft."""
 
 import msgspec
 
@@ -32,12 +32,11 @@ from palyra.fleet.domain.settlement import (
     SettlementDisagrees,
     require_authentic,
     require_clean,
-    require_said_now,
+    require_current,
 )
 from palyra.fleet.domain.worker import WorkerEvent, WorkerLifecycleState
 from palyra.fleet.domain.workspace_scope import require_artifacts
 from palyra.fleet.limits import MAX_REASON_CHARS
-from palyra.store.event import NewEvent
 
 
 class CapabilityLacking(Denied):
@@ -49,12 +48,12 @@ def issue_grant(draft: Draft, command: commands.IssueGrant) -> FleetDecision:
     if draft.situation.grant is not None:
         raise GrantRepeated("there is a grant with this id", grant_id=command.grant_id)
     draft.put_grant(command.grant, new=True)
-    _note_grant(draft, "lease.authorised", command.grant, command.actor)
+    _note_grant(draft, command.grant)
     return draft.done()
 
 
 def lease_work(draft: Draft, command: commands.LeaseWork) -> FleetDecision:
-    """Refusals because of the worker leave no trace: placement takes the next. Misuse of a grant does."""
+    """Lease a call. Misuse of a grant is recorded; a refusal because of the worker is not."""
     worker, grant, now_ms = draft.worker, draft.situation.grant, draft.now_ms
     is_new = grant is None and command.grant is not None
     if is_new:
@@ -71,17 +70,7 @@ def lease_work(draft: Draft, command: commands.LeaseWork) -> FleetDecision:
             raise GrantUnknown("there is no such grant", grant_id=command.grant_id)
         grant.require(now_ms=now_ms, **bound)
     except Denied as refusal:
-        payload = {"grant_id": command.grant_id, "tool": command.tool, "code": refusal.code}
-        draft.note(
-            NewEvent(
-                kind="lease.refused",
-                actor=command.actor,
-                principal=command.principal,
-                run=command.run_id,
-                call=command.call_id,
-                payload=payload,
-            )
-        )
+        draft.note_call("lease.refused", command, grant_id=command.grant_id, tool=command.tool, code=refusal.code)
         return draft.done(refusal)
     lease = WorkerLease(
         lease_id=command.lease_id,
@@ -101,7 +90,7 @@ def lease_work(draft: Draft, command: commands.LeaseWork) -> FleetDecision:
     )
     draft.put_lease(None, lease)
     if is_new:
-        _note_grant(draft, "lease.authorised", grant, command.actor)
+        _note_grant(draft, grant)
     draft.put_grant(msgspec.structs.replace(grant, used_by=lease.lease_id), new=is_new)
     draft.move(
         WorkerEvent.LEASE,
@@ -113,7 +102,7 @@ def lease_work(draft: Draft, command: commands.LeaseWork) -> FleetDecision:
 
 
 def cancel(draft: Draft, command: commands.CancelLease) -> FleetDecision:
-    """The worker is told to stop, and still settles or is given up at the deadline."""
+    """Cancel a lease. The worker still settles it, or the deadline ends it."""
     lease = _known(draft)
     if lease.state is not LeaseState.CANCELLING:
         reason = command.reason[:MAX_REASON_CHARS]
@@ -124,7 +113,6 @@ def cancel(draft: Draft, command: commands.CancelLease) -> FleetDecision:
 
 
 def decline(draft: Draft, command: commands.DeclineLease) -> FleetDecision:
-    """The worker has not begun and will not."""
     lease = _own(draft, command.worker_id, command.session)
     if isinstance(lease, FleetDecision):
         return lease
@@ -148,7 +136,7 @@ def settle(draft: Draft, command: commands.SettleLease) -> FleetDecision:
     if statement.fence != lease.fence:
         return _refuse(draft, lease, StaleFence("that is not the fencing number of the lease"))
     if lease.disclaimed_ms:
-        return _distrust(draft, lease, CleanupContradicted("the worker said that it never began this lease"))
+        return _distrust(draft, lease, CleanupContradicted("the worker stated that it never began this lease"))
     if not lease.is_open:
         return _too_late(draft, lease, statement, command.digest)
     draft.worker.require_attested(draft.policy, draft.now_ms)
@@ -178,25 +166,25 @@ def settle(draft: Draft, command: commands.SettleLease) -> FleetDecision:
     try:
         require_clean(statement.cleanup)
     except CleanupIncomplete as failure:
-        # What the call did, it did: the result counts. The worker does not go on.
+        # The result counts, because the call has run. The worker gets no further lease.
         draft.quarantine(f"{failure.code}: {failure.message}")
     return draft.done()
 
 
 def note_taken(draft: Draft, command: commands.NoteTaken) -> FleetDecision:
-    """Who has a lease can no longer say that it never began it; who said so has lied."""
+    """Record that the worker has the lease. A worker that disclaimed it has lied."""
     lease = _known(draft)
     if lease.worker_id != command.worker_id:
         return draft.done()
     if not lease.disclaimed_ms:
         _take(draft, lease)
     elif draft.worker.state is not WorkerLifecycleState.QUARANTINED:
-        return _distrust(draft, lease, CleanupContradicted("the worker said that it never began this lease"))
+        return _distrust(draft, lease, CleanupContradicted("the worker stated that it never began this lease"))
     return draft.done()
 
 
 def disclaim(draft: Draft, command: commands.DisclaimLease) -> FleetDecision:
-    """The lease stays lost: its call may have been given up or tried again long ago. Only what is owed of it ends."""
+    """End the worker's duty to prove the cleanup. The lease stays lost: its call may have run again elsewhere."""
     lease = _own(draft, command.worker_id, command.session)
     if isinstance(lease, FleetDecision):
         return lease
@@ -207,7 +195,7 @@ def disclaim(draft: Draft, command: commands.DisclaimLease) -> FleetDecision:
     if lease.lease_id not in draft.worker.owes:
         return _refuse(draft, lease, NotOwed("nothing is owed of this lease", lease_id=lease.lease_id))
     try:
-        require_said_now(statement, draft.worker)
+        require_current(statement, draft.worker)
         require_authentic(statement.cleanup, lease, draft.now_ms)
         if lease.taken_ms:
             raise CleanupContradicted("the worker showed before that it has this lease", lease_id=lease.lease_id)
@@ -216,7 +204,7 @@ def disclaim(draft: Draft, command: commands.DisclaimLease) -> FleetDecision:
     try:
         require_clean(statement.cleanup)
     except CleanupIncomplete as failure:
-        # Honest, and all the same nobody knows where the traces come from.
+        # An honest statement, but the traces have no explanation.
         return _distrust(draft, lease, failure)
     draft.pay(lease.lease_id)
     disclaimed = msgspec.structs.replace(lease, disclaimed_ms=draft.now_ms)
@@ -226,7 +214,7 @@ def disclaim(draft: Draft, command: commands.DisclaimLease) -> FleetDecision:
 
 
 def expire(draft: Draft, _command: commands.ExpireLease) -> FleetDecision:
-    """Nothing happens if somebody else ended it first, or if it is not due."""
+    """End an overdue lease. Do nothing if it has ended or is not due."""
     lease = _known(draft)
     if lease.is_open and draft.now_ms >= lease.due_ms(draft.policy):
         _expire(draft, lease)
@@ -262,7 +250,7 @@ def _known(draft: Draft) -> WorkerLease:
 
 
 def _own(draft: Draft, worker_id: str, session: int) -> WorkerLease | FleetDecision:
-    """The lease of which this worker speaks on its present connection, or the decision about its misuse."""
+    """Return the worker's own lease, or the decision on a worker that names another's."""
     draft.worker.require_session(session)
     lease = _known(draft)
     if lease.worker_id != worker_id:
@@ -284,7 +272,7 @@ def _refuse(draft: Draft, lease: WorkerLease, refusal: PalyraError) -> FleetDeci
 
 
 def _distrust(draft: Draft, lease: WorkerLease, refusal: PalyraError) -> FleetDecision:
-    """No honest worker says this: nothing that it says about its leases counts any more."""
+    """Refuse a statement that no honest worker makes, and quarantine the worker."""
     draft.note_lease("lease.result_refused", lease, sender=lease.worker_id, code=refusal.code)
     draft.quarantine(refusal.code)
     return draft.done(refusal)
@@ -293,8 +281,8 @@ def _distrust(draft: Draft, lease: WorkerLease, refusal: PalyraError) -> FleetDe
 def _too_late(
     draft: Draft, lease: WorkerLease, statement: LeaseSettlement, digest: str, refusal: PalyraError | None = None
 ) -> FleetDecision:
-    """The result does not count; the cleanup that the worker owed does."""
-    draft.reported(lease.lease_id)
+    """Refuse the result, but take the cleanup proof that the worker owes."""
+    draft.note_end_reported(lease.lease_id)
     if refusal is None:
         refusal = _ended_refusal(lease)
         if isinstance(refusal, DuplicateResult) and digest == lease.settlement_digest:
@@ -323,7 +311,7 @@ def _ended_refusal(lease: WorkerLease) -> PalyraError:
 
 
 def _expire(draft: Draft, lease: WorkerLease) -> None:
-    """A worker that did not report in time has not shown that it cleaned up either, and owes that."""
+    """End a lease without a report. The worker owes its cleanup proof."""
     draft.end_lease(lease, LeaseEvent.EXPIRE, "lease.expired", reason="deadline")
     draft.owe(lease.lease_id)
     if draft.worker.open_leases:
@@ -335,7 +323,7 @@ def _expire(draft: Draft, lease: WorkerLease) -> None:
 
 
 def _rest(draft: Draft) -> None:
-    """After its last lease a worker is available again, unless its attestation became too old meanwhile."""
+    """Make the worker available after its last lease, unless its attestation is too old."""
     if draft.worker.open_leases:
         return
     draft.move(WorkerEvent.IDLE)
@@ -343,15 +331,6 @@ def _rest(draft: Draft) -> None:
         draft.move(WorkerEvent.LAPSE, attested=None)
 
 
-def _note_grant(draft: Draft, kind: str, grant: WorkerApprovalGrant, actor: str) -> None:
-    payload = {"grant_id": grant.grant_id, "tool": grant.tool, "argument_digest": grant.argument_digest}
-    draft.note(
-        NewEvent(
-            kind=kind,
-            actor=actor,
-            principal=grant.principal,
-            run=grant.run_id,
-            call=grant.call_id,
-            payload={**payload, "approval_id": grant.approval_id, "expires_ms": grant.expires_ms},
-        )
-    )
+def _note_grant(draft: Draft, grant: WorkerApprovalGrant) -> None:
+    names = ("grant_id", "tool", "argument_digest", "approval_id", "expires_ms")
+    draft.note_call("lease.authorised", grant, **{name: getattr(grant, name) for name in names})

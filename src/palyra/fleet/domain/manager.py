@@ -1,7 +1,7 @@
 """The fleet manager: one command and the part of the ledger it is about go in, one decision comes out.
 
-Nothing is done here. A ledger loads, lets decide and applies, all in one transaction, so several daemons may share one.
-A refusal may change the ledger (a worker whose attestation fails is quarantined) and is returned after that is decided.
+Pure. A ledger loads, asks for the decision and applies it in one transaction, so several daemons may share a ledger.
+A refusal may change the ledger too: a worker whose attestation fails is quarantined.
 """
 
 from collections.abc import Callable, Iterable
@@ -47,7 +47,7 @@ class WorkerFleetManager:
         self.policy = policy
 
     def decide(self, command: commands.FleetCommand, situation: Situation, now_ms: int) -> FleetDecision:
-        """Never raises a refusal: a refused command is a decision too."""
+        """Decide a command. A refusal is in the decision and not raised."""
         draft = Draft(self.policy, situation, command.actor, now_ms)
         try:
             return _decide(draft, command)
@@ -86,9 +86,9 @@ def _decide(draft: Draft, command: commands.FleetCommand) -> FleetDecision:
             draft.change(slots=_slots(command.slots))
         case commands.ReportWorkspaces():
             draft.worker.require_session(command.session)
-            told = draft.worker.state is WorkerLifecycleState.QUARANTINED
-            if not told and command.count > draft.worker.workspaces_expected:
-                # One that is in quarantine stays there, with the reason that put it there, however often it says so.
+            # A worker in quarantine keeps the reason that put it there.
+            quarantined = draft.worker.state is WorkerLifecycleState.QUARANTINED
+            if not quarantined and command.count > draft.worker.workspaces_expected:
                 draft.quarantine(CleanupContradicted.code)
         case commands.EndSession():
             draft.worker.require_session(command.session)
@@ -135,7 +135,7 @@ def _open_session(draft: Draft, command: commands.OpenSession) -> None:
         return
     same_life = command.boot_id == known.boot_id
     crashed = not same_life and bool(known.open_leases or known.owes)
-    # A life begins with no workspace, and within one a worker names every lease that it has one of.
+    # A new life has no workspace. Within a life a worker names every lease that has one.
     written_off = tuple(one for one in known.written_off if same_life and one in command.named)
     draft.move(WorkerEvent.CONNECT, session=known.session + 1, attested=None, written_off=written_off, **changes)
     draft.note_worker("worker.connected", session=draft.worker.session, slots=slots)
@@ -194,7 +194,7 @@ def _attest(draft: Draft, command: commands.PresentAttestation) -> FleetDecision
 
 
 def _declare_lost(draft: Draft) -> None:
-    """Nothing happens if it spoke meanwhile. Its leases are void from now on, whatever it still does with them."""
+    """Void the leases of a silent worker. Do nothing if it sent something meanwhile."""
     if not draft.worker.silent_at(draft.policy, draft.now_ms):
         return
     fenced = draft.fence_open("worker.orphaned", owed=True)
@@ -215,7 +215,7 @@ def _claim_cleanup(draft: Draft) -> None:
     if worker.owes:
         draft.quarantine("worker_cleanup.missing")
     elif worker.attested is not None:
-        # Of what was written off nothing has to be shown; a workspace that is still there now speaks against it.
+        # A written-off lease needs no proof, but from now on its workspace counts as a contradiction.
         draft.change(written_off=())
 
 
@@ -231,7 +231,7 @@ def _violation(draft: Draft, command: commands.ReportViolation) -> FleetDecision
 
 
 def _operate(draft: Draft, command: commands.FleetCommand) -> None:
-    """What a person decides about a worker."""
+    """Apply a person's decision about a worker."""
     match command:
         case commands.DrainWorker():
             draft.move(WorkerEvent.DRAIN, reason=command.reason[:MAX_REASON_CHARS])
@@ -245,7 +245,7 @@ def _operate(draft: Draft, command: commands.FleetCommand) -> None:
         case commands.QuarantineWorker():
             draft.quarantine(command.reason)
         case commands.ReleaseWorker():
-            # A challenge from before the release is none: the attestation has to be newer than the person's word.
+            # The open challenge ends, so that the attestation is newer than the release.
             drained = draft.worker.drained
             event = WorkerEvent.RELEASE if drained is None else WorkerEvent.RELEASE_DRAINED
             draft.move(event, nonce="", reason=drained or "", drained=None)
@@ -261,21 +261,19 @@ def _operate(draft: Draft, command: commands.FleetCommand) -> None:
             raise TypeError(f"the manager does not know {type(command).__name__}")
 
 
-def _slots(said: int) -> int:
-    return max(0, min(said, MAX_SLOTS))
+def _slots(offered: int) -> int:
+    return max(0, min(offered, MAX_SLOTS))
 
 
-# What is due because time has passed: silence, lapsed attestations, deadlines, cleanups that did not come.
-#
-# Pure: a ledger gives the candidates, this says which commands to decide on, and the commands look again inside their
-# transaction. So two daemons may reap the same ledger, and a heartbeat in between wins.
+# The reaper: commands that are due because time has passed. Each command checks again inside its transaction, so two
+# daemons may reap the same ledger, and a heartbeat in between wins.
 
 ACTOR: Final = "palyrad"
 NEVER_MS: Final = 2**62
 
 
 class Candidates(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that might be due; more does no harm."""
+    """The records that may be due. Extra ones do no harm."""
 
     workers: tuple[WorkerRecord, ...] = ()
     leases: tuple[WorkerLease, ...] = ()
@@ -299,7 +297,6 @@ def _due_of(
     worker: WorkerRecord, policy: WorkerFleetPolicy, now_ms: int, new_nonce: Callable[[], str]
 ) -> Iterable[FleetCommand]:
     if worker.silent_at(policy, now_ms):
-        # Nothing else matters for a worker that is gone.
         return [DeclareLost(actor=ACTOR, worker_id=worker.worker_id)]
     found: list[FleetCommand] = []
     if now_ms >= _lapses_ms(worker, policy):
@@ -312,7 +309,7 @@ def _due_of(
 
 
 def look_again_ms(worker: WorkerRecord, policy: WorkerFleetPolicy) -> int:
-    """When something other than its silence may next be due for a worker; a ledger keeps and searches by this."""
+    """Return when something but silence may next be due for a worker. Ledgers index their records by it."""
     return min(_lapses_ms(worker, policy), _challenge_ms(worker, policy), _cleanup_ms(worker, policy))
 
 

@@ -1,7 +1,7 @@
-"""Which worker gets the next lease: one that can, by load, and among equals the one that waited longest.
+"""Placement: the choice of a worker for the next lease, by capabilities, then load, then the longest wait.
 
-An index over the workers connected to this daemon, kept from the records that the ledger returns. It is a hint: the
-ledger checks the choice again. Choosing looks at a few workers, not at all of them, unless capabilities are rare.
+The index has the workers connected to this daemon, from the records that the ledger returns. The ledger checks each
+choice again. A choice looks at a few workers only, unless capabilities are rare.
 """
 
 from collections import OrderedDict, deque
@@ -19,7 +19,7 @@ _LOAD_STEPS: Final = 1_000
 
 class NoWorker(Unavailable):
     code = "fleet.no_worker"
-    hint = "`palyra worker list` shows what the workers can do and how busy they are"
+    hint = "`palyra worker list` shows the workers' capabilities and load"
 
 
 class _Candidate:
@@ -30,7 +30,7 @@ class _Candidate:
         self.capabilities: frozenset[str] = frozenset()
         self.room = 0
         self.open = 0
-        # Chosen, and not yet answered by the ledger.
+        # Chosen, and not yet decided by the ledger.
         self.pending = 0
         self.until_ms = 0
         self.load = -1
@@ -41,16 +41,16 @@ class PlacementIndex:
     def __init__(self, policy: WorkerFleetPolicy) -> None:
         self._policy = policy
         self._known: dict[str, _Candidate] = {}
-        # By load; in each, the one that got a lease longest ago comes first.
+        # By load. The worker that got a lease longest ago comes first.
         self._by_load: dict[int, dict[str, _Candidate]] = {}
-        # Places that nobody has, of all workers together: where there are none nobody need be looked at.
+        # The free places of all workers. At 0 no worker needs a look.
         self.free = 0
 
     def __len__(self) -> int:
         return len(self._known)
 
     def put(self, worker: WorkerRecord) -> None:
-        """The record as the ledger has it now. Workers that can get nothing are left out."""
+        """Update the index from the ledger's record. Leave workers out that cannot get a lease."""
         usable = worker.state in LEASABLE and worker.connected and not worker.owes and worker.attested is not None
         candidate = self._known.get(worker.worker_id)
         if not usable or worker.attested is None:
@@ -72,7 +72,7 @@ class PlacementIndex:
             self._take_out(candidate)
 
     def choose(self, needs: frozenset[str], now_ms: int) -> str:
-        """A worker for one lease, on which a place is now held until ``answered``; raises NoWorker."""
+        """Choose a worker for one lease and hold a place until ``release``. Raise NoWorker."""
         for candidate in self._in_order():
             fits = candidate.room > candidate.pending and now_ms < candidate.until_ms
             if fits and needs <= candidate.capabilities:
@@ -81,15 +81,15 @@ class PlacementIndex:
                 return candidate.worker_id
         raise NoWorker("no connected worker that can do this has a free place")
 
-    def answered(self, worker_id: str) -> None:
-        """The ledger has decided about a chosen worker, either way."""
+    def release(self, worker_id: str) -> None:
+        """Release the place held on a chosen worker, after the ledger has decided."""
         candidate = self._known.get(worker_id)
         if candidate is not None and candidate.pending:
             candidate.pending -= 1
             self._sort_in(candidate)
 
     def can_ever(self, needs: frozenset[str]) -> bool:
-        """Whether waiting makes sense: some worker here has these capabilities, busy or not."""
+        """Tell whether some worker here has these capabilities, busy or not."""
         return any(needs <= candidate.capabilities for candidate in self._known.values())
 
     def _in_order(self) -> Iterator[_Candidate]:
@@ -116,8 +116,6 @@ class PlacementIndex:
                 del self._by_load[candidate.load]
 
 
-# Calls that wait for a worker, taken in turns by run: a run with a thousand calls does not keep others from theirs.
-
 T = TypeVar("T")
 
 
@@ -127,10 +125,12 @@ class TooManyWaiting(LimitExceeded):
 
 
 class WaitingLine(Generic[T]):
+    """Calls that wait for a worker. Runs take turns, so that one with a thousand calls does not block the others."""
+
     def __init__(self, limit: int = MAX_WAITING) -> None:
         self._limit = limit
         self._count = 0
-        # Whose turn it is next stands first.
+        # The owner of the next turn comes first.
         self._by_owner: OrderedDict[str, deque[T]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -143,7 +143,7 @@ class WaitingLine(Generic[T]):
         self._count += 1
 
     def take(self, fits: Callable[[T], bool]) -> T | None:
-        """The next item that fits, or None. Only the oldest of each owner is looked at: an owner's order is kept."""
+        """Return the next item that fits, or None. Only each owner's oldest item counts, which keeps its order."""
         for owner, items in self._by_owner.items():
             if fits(items[0]):
                 item = items.popleft()
@@ -156,7 +156,7 @@ class WaitingLine(Generic[T]):
         return None
 
     def discard(self, owner: str, item: T) -> None:
-        """The one who waited gave up; nothing happens if it was taken meanwhile."""
+        """Remove an item. Do nothing if it was taken meanwhile."""
         items = self._by_owner.get(owner)
         if items is not None and item in items:
             items.remove(item)

@@ -1,4 +1,4 @@
-"""The settings of a worker: the section `worker` of the machine's own settings file."""
+"""The settings of a worker, and the policy and settings of the fleet in the daemon."""
 
 import re
 from enum import StrEnum
@@ -17,9 +17,7 @@ def _says(description: str) -> Meta:
 
 
 class WorkerAgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: Annotated[
-        str, Meta(max_length=MAX_NAME_CHARS), _says("What this worker calls itself; empty means its host name.")
-    ] = ""
+    name: Annotated[str, Meta(max_length=MAX_NAME_CHARS), _says("Name of this worker; empty means its host name.")] = ""
     slots: Annotated[
         int, Meta(ge=1, le=MAX_SLOTS), _says("Leases this worker runs at once; the daemon may give it fewer.")
     ] = DEFAULT_SLOTS
@@ -34,8 +32,6 @@ class WorkerAgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     ] = ""
 
 
-# What an operator demands of the fleet. A value that makes no sense is refused when the policy is made.
-
 # The versions of the lease protocol and of the plugin interface that this daemon speaks.
 SDK_PROTOCOL_VERSION: Final = 1
 WIT_ABI_VERSION: Final = "palyra:plugins@0.1.0"
@@ -43,7 +39,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class PlacementRule(StrEnum):
-    """``spread`` takes the least loaded worker, ``pack`` the fullest that still has room."""
+    """``spread`` takes the least loaded worker, ``pack`` the fullest one with a free slot."""
 
     SPREAD = "spread"
     PACK = "pack"
@@ -98,14 +94,12 @@ class WorkerFleetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         for name in ("image_digests", "build_digests", "artifact_digests", "egress_policy_digests"):
             for digest in getattr(self, name) or ():
                 if not _SHA256.fullmatch(digest):
-                    raise InvalidFleetPolicy(f"{name} has {digest[:80]!r}, which is no SHA-256 in hex", name=name)
+                    raise InvalidFleetPolicy(f"{name} has {digest[:80]!r}, not a SHA-256 in hex", name=name)
 
     def challenge_after_ms(self) -> int:
-        """How old an attestation gets before the next is asked for: two tries fit before it lapses."""
+        """Return the age at which the next attestation is requested: two tries fit before it lapses."""
         return self.attestation_interval_ms * 2 // 3
 
-
-# The settings of the fleet: the section `workers` of the daemon's settings file.
 
 _MS: int = 1_000
 _DEFAULT = WorkerFleetPolicy()
@@ -134,7 +128,7 @@ class WorkerFleetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     heartbeat_seconds: Annotated[
         float,
         Meta(ge=limits.MIN_HEARTBEAT_MS / _MS, le=limits.MAX_HEARTBEAT_TIMEOUT_MS / _MS),
-        _says("How often a worker says that it is there."),
+        _says("Time between two heartbeats of a worker."),
     ] = _DEFAULT.heartbeat_interval_ms / _MS
     heartbeat_timeout_seconds: Annotated[
         float,
@@ -144,7 +138,7 @@ class WorkerFleetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     attestation_seconds: Annotated[
         float,
         Meta(gt=0, le=limits.MAX_ATTESTATION_LIFE_MS / _MS),
-        _says("How old a worker's attestation may get; it is asked for anew before that."),
+        _says("How old a worker's attestation may get; a new one is requested before that."),
     ] = _DEFAULT.attestation_interval_ms / _MS
     image_digests: Annotated[
         tuple[Digest, ...], _says("SHA-256 of the images that workers may run; empty takes any.")
@@ -176,7 +170,7 @@ class WorkerFleetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     )
 
     def policy(self) -> WorkerFleetPolicy:
-        """Raises InvalidFleetPolicy for values that make no sense together."""
+        """Make the policy. Raise InvalidFleetPolicy for values that contradict each other."""
         return WorkerFleetPolicy(
             max_workers=self.max_workers,
             max_leases_per_worker=self.max_leases_per_worker,

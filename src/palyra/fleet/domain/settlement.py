@@ -1,29 +1,24 @@
-"""How a lease ended, in the worker's own signed words: result, enforcement and cleanup in one statement."""
+"""The end of a lease as its worker signed it: result, enforcement and cleanup in one statement.
+
+After the cleanup the worker counts what is left and signs the counts. A worker can still lie. Where the lie shows, as
+in heartbeats with more workspaces than leases, or traffic of an ended lease at the egress proxy, it is quarantined.
+"""
 
 import hashlib
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from palyra.canonical import NotCanonical, canonical_json
 from palyra.errors import Denied, Failed, LimitExceeded, PalyraError
 from palyra.fleet.domain.lease import LeaseOutcome, WorkerLease
-from palyra.fleet.domain.signed_statement import DeviceSigner, DeviceVerifier, SignedStatement
-from palyra.fleet.domain.signed_statement import open_statement as _open
-from palyra.fleet.domain.signed_statement import sign_statement as _sign
+from palyra.fleet.domain.signed_statement import SignedStatement, Statement, open_statement
 from palyra.fleet.domain.worker import WorkerRecord
 from palyra.fleet.domain.workspace_scope import ArtifactRef
 from palyra.fleet.limits import MAX_CLOCK_SKEW_MS
-from palyra.signing.dsse import parse_envelope
+from palyra.signing.dsse import Verifier, parse_envelope
 from palyra.signing.tool_attestation import ToolAttestation, verify_parsed
 from palyra.strict_json import NotStrictJson, parse_strict
-
-# What a worker states about the traces of a lease, and what is held against it.
-#
-# The worker looks again after it removed everything and counts what is left. The statement is bound to the lease, its
-# fencing number and its nonce, and is part of the signed settlement. A worker can still lie; where the lie shows
-# (more workspaces than leases in a heartbeat, traffic of an ended lease at the egress proxy) the worker is
-# quarantined.
 
 
 class CleanupForAnother(Denied):
@@ -33,7 +28,7 @@ class CleanupForAnother(Denied):
 
 class CleanupOutOfTime(Denied):
     code = "worker_cleanup.out_of_time"
-    hint = "the worker has to look after the call has ended, and not in the future"
+    hint = "the worker has to check its cleanup after the end of the call, and not in the future"
 
 
 class CleanupIncomplete(Failed):
@@ -43,11 +38,11 @@ class CleanupIncomplete(Failed):
 
 class CleanupContradicted(Denied):
     code = "worker_cleanup.contradicted"
-    hint = "what the worker said of a lease's traces is not what it showed: look at it before it is released"
+    hint = "the worker's statement about a lease contradicts its behaviour: inspect it before it is released"
 
 
 class CleanupProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``workspace`` names the scratch folder (device and inode), so that two leases cannot share one look."""
+    """The counts after a cleanup. ``workspace`` is the scratch folder's device and inode, so each check counts once."""
 
     lease_id: str
     fence: int
@@ -61,18 +56,18 @@ class CleanupProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def require_authentic(proof: CleanupProof, lease: WorkerLease, now_ms: int) -> None:
-    """Raises for what no honest worker states."""
+    """Raise for a proof that no honest worker makes."""
     if (proof.lease_id, proof.fence, proof.nonce) != (lease.lease_id, lease.fence, lease.nonce):
         raise CleanupForAnother("the cleanup statement is not about this lease", lease_id=lease.lease_id)
     earliest, latest = lease.granted_ms - MAX_CLOCK_SKEW_MS, now_ms + MAX_CLOCK_SKEW_MS
     if not earliest <= proof.ended_ms <= proof.checked_ms <= latest:
-        raise CleanupOutOfTime("the cleanup was not looked at between the end and now", lease_id=lease.lease_id)
+        raise CleanupOutOfTime("the cleanup was not checked between the end and now", lease_id=lease.lease_id)
     if min(proof.entries_left, proof.processes_left, proof.mounts_left) < 0:
         raise CleanupForAnother("the cleanup statement counts below zero", lease_id=lease.lease_id)
 
 
 def require_clean(proof: CleanupProof) -> None:
-    """Raises for what an honest worker could not clean up."""
+    """Raise if the worker could not remove everything."""
     left = {
         "files": proof.entries_left,
         "processes": proof.processes_left,
@@ -83,18 +78,14 @@ def require_clean(proof: CleanupProof) -> None:
         raise CleanupIncomplete(f"after the lease the worker still had {words}", lease_id=proof.lease_id, left=left)
 
 
-# A worker's signed word that it never began a lease which ended while it was away.
-#
-# An offer may be lost with the connection that carried it. The worker is then asked, and looks for traces of a lease
-# that it does not know. The word counts for one connection of one life of its process, and only where nothing showed
-# that the lease was there: see ``WorkerLease.taken_ms``.
+class LeaseDisclaimer(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A worker's statement that it never began a lease, whose offer may be lost with a connection.
 
-DISCLAIMER_STATEMENT_TYPE: Final = "application/vnd.palyra.lease-disclaimer.v1+json"
+    It counts for one connection of one life of the process, and only if nothing showed that the worker has the lease:
+    see ``WorkerLease.taken_ms``. ``cleanup`` names no workspace, and the moment of the check as the end.
+    """
 
-
-class LeaseDisclaimer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``cleanup`` is of nothing: it names no workspace, and no end but the moment of the look."""
-
+    statement_type = "application/vnd.palyra.lease-disclaimer.v1+json"
     format: Literal["palyra.lease.disclaimer.v1"] = "palyra.lease.disclaimer.v1"
     worker_id: str
     boot_id: str
@@ -102,25 +93,13 @@ class LeaseDisclaimer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     cleanup: CleanupProof
 
 
-def sign_disclaimer(disclaimer: LeaseDisclaimer, signer: DeviceSigner) -> SignedStatement:
-    return _sign(DISCLAIMER_STATEMENT_TYPE, disclaimer, signer)
-
-
-def open_disclaimer(signed: SignedStatement, key: DeviceVerifier) -> LeaseDisclaimer:
-    """What the worker's key signed; raises BadSignature or MalformedStatement."""
-    return _open(DISCLAIMER_STATEMENT_TYPE, LeaseDisclaimer, signed, key)
-
-
-def require_said_now(disclaimer: LeaseDisclaimer, worker: WorkerRecord) -> None:
-    """Raises unless this worker says it, in the life and on the connection that it has now, and of no workspace."""
-    said = (disclaimer.worker_id, disclaimer.boot_id, disclaimer.session)
-    if said != (worker.worker_id, worker.boot_id, worker.session):
-        raise CleanupForAnother("the word is another worker's, or of another life or connection of it")
+def require_current(disclaimer: LeaseDisclaimer, worker: WorkerRecord) -> None:
+    """Raise unless this worker made it on its present connection, and without a workspace."""
+    stated = (disclaimer.worker_id, disclaimer.boot_id, disclaimer.session)
+    if stated != (worker.worker_id, worker.boot_id, worker.session):
+        raise CleanupForAnother("the disclaimer is another worker's, or of another life or connection of it")
     if disclaimer.cleanup.workspace:
         raise CleanupForAnother("a lease that was never begun has no workspace")
-
-
-SETTLEMENT_STATEMENT_TYPE: Final = "application/vnd.palyra.lease-settlement.v1+json"
 
 
 class SettlementDisagrees(Denied):
@@ -133,9 +112,10 @@ class ResultTooLarge(LimitExceeded):
     hint = "report the call as failed, or return less and the rest as artifacts"
 
 
-class LeaseSettlement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LeaseSettlement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``execution_sha256`` is the digest of the worker's tool attestation; ``output_digest`` of the call's result."""
 
+    statement_type = "application/vnd.palyra.lease-settlement.v1+json"
     format: Literal["palyra.lease.settlement.v1"] = "palyra.lease.settlement.v1"
     worker_id: str
     lease_id: str
@@ -151,27 +131,14 @@ class LeaseSettlement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     cleanup: CleanupProof
 
 
-def sign_settlement(settlement: LeaseSettlement, signer: DeviceSigner) -> SignedStatement:
-    return _sign(SETTLEMENT_STATEMENT_TYPE, settlement, signer)
-
-
-def open_settlement(signed: SignedStatement, key: DeviceVerifier) -> LeaseSettlement:
-    """What the worker's key signed; raises BadSignature or MalformedStatement."""
-    return _open(SETTLEMENT_STATEMENT_TYPE, LeaseSettlement, signed, key)
-
-
 def settlement_digest(signed: SignedStatement) -> str:
-    """Tells a repeated message from a second opinion."""
+    """Return the digest that tells a repeated settlement from a different one."""
     return hashlib.sha256(signed.payload).hexdigest()
 
 
-# A settlement as it came over the wire: opened, and compared with itself and its lease, before the ledger hears it.
-#
-# What the worker signed, the result beside it and its attestation of the call have to agree to the byte. No honest
-# worker sends anything else, so whoever does is not believed in anything.
-
-
 class SettledResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A settlement with its result and attestation, which agree to the byte."""
+
     statement: LeaseSettlement
     attestation: ToolAttestation
     envelope: dict[str, Any]
@@ -180,10 +147,10 @@ class SettledResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_settlement(
-    signed: SignedStatement, result_json: bytes, attestation_json: bytes, error_json: bytes, key: DeviceVerifier
+    signed: SignedStatement, result_json: bytes, attestation_json: bytes, error_json: bytes, key: Verifier
 ) -> SettledResult:
-    """Raises for what the key did not sign, and SettlementDisagrees where parts of it contradict each other."""
-    statement = open_settlement(signed, key)
+    """Open a settlement. Raise unless the key signed it, and SettlementDisagrees if its parts contradict each other."""
+    statement = open_statement(LeaseSettlement, signed, key)
     if hashlib.sha256(result_json).hexdigest() != statement.output_digest or statement.output_bytes != len(result_json):
         raise SettlementDisagrees("the result is not the one that was signed")
     try:
@@ -199,8 +166,8 @@ def read_settlement(
         raise
     except PalyraError as failure:
         raise SettlementDisagrees(f"the worker's attestation does not verify: {failure.code}") from failure
-    said = (execution, attestation.output_digest, attestation.outcome)
-    if said != (statement.execution_sha256, statement.output_digest, statement.outcome.value):
+    attested = (execution, attestation.output_digest, attestation.outcome)
+    if attested != (statement.execution_sha256, statement.output_digest, statement.outcome.value):
         raise SettlementDisagrees("the worker's attestation is about another execution than its settlement")
     if str((error or {}).get("code", "")) != statement.error_code:
         raise SettlementDisagrees("the error is not the one that was signed")
@@ -210,7 +177,7 @@ def read_settlement(
 
 
 def require_of_lease(settled: SettledResult, lease: WorkerLease) -> None:
-    """The attestation names the call that was leased, and no other."""
+    """Raise unless the attestation names the call that was leased."""
     for name in ("call_id", "run_id", "principal", "tool", "argument_digest"):
         if getattr(settled.attestation, name) != getattr(lease, name):
             raise SettlementDisagrees(f"the worker's attestation names another {name}", lease_id=lease.lease_id)

@@ -1,38 +1,33 @@
 """A document that a device signed: canonical JSON, and a signature over it and its type.
 
-The type is part of what is signed, so a statement of one kind never passes for another. A reader refuses any other
-spelling of the same document: what was signed is what was read.
+The signature covers the type, so a statement of one kind never passes for another. A reader refuses every spelling of
+the document but the canonical one.
 """
 
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
 from palyra.canonical import NotCanonical, canonical_json
 from palyra.errors import Tampered
 from palyra.fleet.limits import MAX_STATEMENT_BYTES
-from palyra.signing.dsse import pae
-
-T = TypeVar("T", bound=msgspec.Struct)
+from palyra.signing.dsse import Verifier, pae
 
 
 class MalformedStatement(Tampered):
     code = "worker_statement.malformed"
-    hint = "the worker sent what is not a statement of this version: update the worker or the daemon"
+    hint = "the worker sent no statement of this version: update the worker or the daemon"
 
 
 class DeviceSigner(Protocol):
     def sign(self, message: bytes) -> bytes: ...
 
 
-class DeviceVerifier(Protocol):
-    """The public key that a device's certificate carries."""
+class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    statement_type: ClassVar[str]
 
-    @property
-    def key_id(self) -> str: ...
 
-    def verify(self, message: bytes, signature: bytes) -> None:
-        """Raises BadSignature unless this key signed exactly this message."""
+T = TypeVar("T", bound=Statement)
 
 
 class SignedStatement(msgspec.Struct, frozen=True):
@@ -40,19 +35,19 @@ class SignedStatement(msgspec.Struct, frozen=True):
     signature: bytes
 
 
-def sign_statement(statement_type: str, statement: msgspec.Struct, signer: DeviceSigner) -> SignedStatement:
+def sign_statement(statement: Statement, signer: DeviceSigner) -> SignedStatement:
     payload = canonical_json(msgspec.to_builtins(statement))
-    return SignedStatement(payload, signer.sign(pae(statement_type, payload)))
+    return SignedStatement(payload, signer.sign(pae(statement.statement_type, payload)))
 
 
-def open_statement(statement_type: str, kind: type[T], signed: SignedStatement, key: DeviceVerifier) -> T:
-    """What the key signed; raises BadSignature or MalformedStatement. Nothing is read before it is verified."""
+def open_statement(kind: type[T], signed: SignedStatement, key: Verifier) -> T:
+    """Verify a statement, then read it. Raise BadSignature or MalformedStatement."""
     if len(signed.payload) > MAX_STATEMENT_BYTES:
         raise MalformedStatement(f"a statement has at most {MAX_STATEMENT_BYTES} bytes")
-    key.verify(pae(statement_type, signed.payload), signed.signature)
+    key.verify(pae(kind.statement_type, signed.payload), signed.signature)
     try:
         statement = msgspec.json.decode(signed.payload, type=kind)
-        # Has one reading: two values for a key, or a second spelling of one, would not come out the same.
+        # A repeated key or another spelling of a value does not survive the comparison.
         if canonical_json(msgspec.to_builtins(statement)) != signed.payload:
             raise MalformedStatement("the statement is not in its canonical spelling")
     except (NotCanonical, msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,9 +1,8 @@
-"""The life of one worker. One table holds every transition; what is not in it is refused.
+"""The life of one worker. One table holds every transition; any other is refused.
 
-``busy`` has at least one lease open, ``available`` none. Only those two get leases, and only while connected and
-freshly attested. ``draining`` and ``quarantined`` outlast connections: what an operator or an alarm decided is not
-undone by a cable. Both lead back through ``registered``, and so through a new attestation; a worker that was drained
-when it came into quarantine is drained again when it is let out.
+``busy`` has at least one open lease, ``available`` has none. Only these two get leases, and only while connected and
+freshly attested. ``draining`` and ``quarantined`` outlast connections. Both lead back through ``registered``, and so
+through a new attestation. A worker that was draining before its quarantine is draining after its release.
 """
 
 from enum import StrEnum
@@ -28,7 +27,7 @@ class WorkerLifecycleState(StrEnum):
 
 
 class WorkerEvent(StrEnum):
-    """``lapse`` is an attestation that became too old; ``lose`` is silence; ``idle`` the end of the last open lease."""
+    """``lapse``: the attestation became too old. ``lose``: silence. ``idle``: the last open lease ended."""
 
     CONNECT = "connect"
     ATTEST = "attest"
@@ -105,15 +104,15 @@ TRANSITIONS: Final[dict[tuple[WorkerLifecycleState, WorkerEvent], WorkerLifecycl
     (_S.ORPHANED, _E.QUARANTINE): _S.QUARANTINED,
     (_S.ORPHANED, _E.REMOVE): _S.REMOVED,
 }
-# Those that may be given work, if nothing else speaks against it.
+# Workers in these states may get leases.
 LEASABLE: Final = frozenset((_S.AVAILABLE, _S.BUSY))
-# Silence of a worker in these states changes its state even when its connection is already gone.
+# Silence in these states changes the state even after the connection has ended.
 EXPECTED_TO_SPEAK: Final = frozenset((_S.REGISTERED, _S.AVAILABLE, _S.BUSY))
 
 
 class WrongWorkerState(InvalidInput):
     code = "worker.wrong_state"
-    hint = "`palyra worker show WORKER` tells the worker's state and how it came there"
+    hint = "`palyra worker show WORKER` shows the worker's state and history"
     http_status = 409
 
 
@@ -125,28 +124,25 @@ def after(state: WorkerLifecycleState, event: WorkerEvent) -> WorkerLifecycleSta
         raise WrongWorkerState(f"a worker that is {state.value} cannot {words}", state=state.value) from None
 
 
-# What the ledger knows of one worker, and whether it may be given work now.
-
-
 class UnknownWorker(InvalidInput):
     code = "worker.unknown"
-    hint = "`palyra worker list` shows the workers there are"
+    hint = "`palyra worker list` shows all workers"
     http_status = 404
 
 
 class StaleSession(Denied):
     code = "worker.stale_session"
-    hint = "another connection of this worker took over, or it was given up: connect again"
+    hint = "another connection of this worker took over, or the daemon gave it up: connect again"
 
 
 class NotAttested(Denied):
     code = "worker.not_attested"
-    hint = "after every connection a worker attests before it says anything else"
+    hint = "on every connection a worker attests itself before anything else"
 
 
 class WorkerNotReady(Unavailable):
     code = "worker.not_ready"
-    hint = "`palyra worker show WORKER` tells why it gets no leases"
+    hint = "`palyra worker show WORKER` shows why it gets no leases"
 
 
 class WorkerFull(LimitExceeded):
@@ -155,11 +151,12 @@ class WorkerFull(LimitExceeded):
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """``session`` numbers the worker's connections: what an older one says no longer counts. ``boot_id`` is one life of
-    its process. ``owes`` are leases that ended without the worker, whose traces it has yet to show removed;
-    ``written_off`` those that a quarantine took from it, which it may still be cleaning up after. ``egress_id`` is the
-    proxy it was bound to last. ``drained`` is why it was drained when it came into quarantine, and None if it was not.
-    A ledger keeps ``heard_ms`` apart: heartbeats change nothing else.
+    """The ledger's record of a worker. ``session`` numbers its connections; messages of an older one do not count.
+
+    ``boot_id`` is one life of its process. ``owes`` are leases that ended without the worker and whose cleanup it must
+    prove. ``written_off`` are those that a quarantine took away and that it may still clean up. ``egress_id`` is its
+    last proxy. ``drained`` is the reason of a drain before the quarantine, or None. A ledger stores ``heard_ms``, the
+    time of the last heartbeat, in a column of its own: heartbeats change nothing else.
     """
 
     worker_id: str
@@ -188,26 +185,26 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live_session(self) -> int:
-        """The session that may speak; 0 if there is none."""
+        """The number of the present session; 0 if disconnected."""
         return self.session if self.connected else 0
 
     @property
     def workspaces_expected(self) -> int:
-        """How many leases it may have a workspace of. One more contradicts what it said of its cleanups."""
+        """The most workspaces that it may have. More contradict its cleanup proofs."""
         return len(self.open_leases) + len(self.owes) + len(self.written_off)
 
     def room(self, policy: WorkerFleetPolicy) -> int:
         return max(0, min(self.slots, policy.max_leases_per_worker) - len(self.open_leases))
 
     def attested_until_ms(self, policy: WorkerFleetPolicy) -> int:
-        """When its attestation stops counting; 0 if there is none for the present session."""
+        """Return when its attestation expires; 0 if the present session has none."""
         if self.attested is None or self.attested.session != self.session or not self.connected:
             return 0
         return min(self.attested.expires_ms, self.attested.attested_ms + policy.attestation_interval_ms)
 
     @property
     def awaited(self) -> bool:
-        """Whether its silence means something: it is connected, should be, or holds a lease."""
+        """Whether it is connected, should be, or holds a lease, so that its silence counts."""
         return self.connected or self.state in EXPECTED_TO_SPEAK or bool(self.open_leases)
 
     def silent_at(self, policy: WorkerFleetPolicy, now_ms: int) -> bool:
@@ -222,7 +219,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
             raise NotAttested("the worker has not attested itself on this connection", worker_id=self.worker_id)
 
     def require_ready(self, policy: WorkerFleetPolicy, now_ms: int) -> None:
-        """Raises unless it may be given one more lease now."""
+        """Raise unless it may get one more lease now."""
         if self.state not in LEASABLE or not self.connected or self.silent_at(policy, now_ms):
             raise WorkerNotReady(f"the worker is {self.state.value} or silent", worker_id=self.worker_id)
         if now_ms >= self.attested_until_ms(policy):

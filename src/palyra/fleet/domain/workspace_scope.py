@@ -1,4 +1,4 @@
-"""What part of a workspace a leased call gets, and the files it is made of: data, to be built anew on the worker."""
+"""The part of a workspace that a leased call gets, and its files, which the worker builds again on its own disk."""
 
 import re
 from typing import Final, Self
@@ -38,8 +38,10 @@ class ArtifactsTooLarge(LimitExceeded):
 
 
 class WorkerWorkspaceScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``allowed_paths`` are relative to ``root`` and cover what is beneath them; ``.`` is everything. ``folders`` are
-    there although no artifact lies in them: one to be written to, or an empty one."""
+    """``allowed_paths`` are relative to ``root`` and include everything below them; ``.`` is the whole workspace.
+
+    ``folders`` exist without an artifact in them, because the call writes there or because they are empty.
+    """
 
     root: str
     allowed_paths: tuple[str, ...] = (".",)
@@ -55,7 +57,7 @@ class WorkerWorkspaceScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         read_only: bool = True,
         folders: tuple[str, ...] = (),
     ) -> Self:
-        """Paths in their one spelling; raises for what could mean something else on another machine."""
+        """Normalize the paths. Raise for a path that could have another meaning on another machine."""
         if not root.startswith("/") or len(root) > limits.MAX_SCOPE_ROOT_CHARS or "\0" in root:
             raise BadScope("the root of a scope is an absolute path")
         names = root.split("/")
@@ -68,7 +70,7 @@ class WorkerWorkspaceScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         return scope if not folders else scope.with_folders(folders)
 
     def with_folders(self, folders: tuple[str, ...]) -> Self:
-        """Raises for folders that are neither in the scope nor on the way to it."""
+        """Add folders. Raise for one that is neither in the scope nor above it."""
         if len(folders) > limits.MAX_ARTIFACTS:
             raise ScopeTooLarge(f"the scope has {len(folders)} folders without files")
         tops = [WorkspacePath.parse(one).names for one in self.allowed_paths]
@@ -80,7 +82,7 @@ class WorkerWorkspaceScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         return msgspec.structs.replace(self, folders=spelled)
 
     def require(self, path: str, *, write: bool) -> None:
-        """Raises unless the call may read, or write, this path."""
+        """Raise unless the call may read, or write, this path."""
         names = WorkspacePath.parse(path).names
         if write and self.read_only:
             raise OutsideScope("the lease may only read", path=path[:200])
@@ -89,7 +91,7 @@ class WorkerWorkspaceScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 
 class ArtifactRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file, named by its content. It travels apart from the lease, and only if the other side lacks it."""
+    """A file, named by its digest. It is sent apart from the lease, and only if the receiver lacks it."""
 
     path: str
     digest_sha256: str
@@ -98,14 +100,14 @@ class ArtifactRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def require_artifacts(artifacts: tuple[ArtifactRef, ...], scope: WorkerWorkspaceScope, *, written: bool) -> None:
-    """Raises unless these may be laid out in the scope, or (``written``) may have been written in it."""
+    """Raise unless the scope allows these inputs, or these ``written`` results."""
     if len(artifacts) > limits.MAX_ARTIFACTS:
         raise ArtifactsTooLarge(f"a lease has at most {limits.MAX_ARTIFACTS} artifacts")
     seen: set[tuple[str, ...]] = set()
     for artifact in artifacts:
         names = WorkspacePath.parse(artifact.path).names
         if not _SHA256.fullmatch(artifact.digest_sha256) or artifact.size < 0 or not names or names in seen:
-            raise BadArtifact(f"{artifact.path[:200]!r} is not an artifact, or is there twice")
+            raise BadArtifact(f"{artifact.path[:200]!r} is not an artifact, or is repeated")
         if artifact.size > limits.MAX_ARTIFACT_BYTES:
             raise ArtifactsTooLarge(f"an artifact has at most {limits.MAX_ARTIFACT_BYTES} bytes")
         scope.require(artifact.path, write=written)

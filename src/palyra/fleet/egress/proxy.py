@@ -22,8 +22,8 @@ from palyra.egress.proxy.dial import Upstream
 from palyra.egress.proxy.server import CallListener, EgressProxy, ListeningSocket
 from palyra.errors import PalyraError
 from palyra.fleet import limits
-from palyra.fleet.domain.attestation import EgressBinding, sign_binding
-from palyra.fleet.domain.signed_statement import DeviceSigner
+from palyra.fleet.domain.attestation import EgressBinding
+from palyra.fleet.domain.signed_statement import DeviceSigner, sign_statement
 from palyra.fleet.egress.handover_protocol import BindingReply, GrantReply, Kind, UsageReply
 from palyra.fleet.egress.leases import LeaseAccess, LeaseOver, LeaseRef, LeaseRegistry, Orders, OtherWorker
 from palyra.fleet.egress.policy import WorkerEgressPolicy
@@ -115,7 +115,7 @@ class WorkerEgress:
             issued_ms=now,
             expires_ms=now + limits.BINDING_LIFE_MS,
         )
-        signed = sign_binding(binding, self._signer)
+        signed = sign_statement(binding, self._signer)
         return BindingReply(
             egress_id=self.egress_id,
             policy_digest_sha256=digest,

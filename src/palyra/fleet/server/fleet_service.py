@@ -1,10 +1,11 @@
-"""The workers that are connected here: their sessions, what they say put to the ledger, what it decides carried out.
+"""The sessions of the workers connected to this daemon, and the index of workers for placement.
 
-The ledger decides; this knows who is at the other end of which stream, and keeps the index of who can be given work.
+Commands go to the ledger, and its decisions are carried out here.
 """
 
 import secrets
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import msgspec
@@ -21,10 +22,11 @@ from palyra.fleet.domain.signed_statement import SignedStatement
 from palyra.fleet.domain.worker import TRANSITIONS, StaleSession, WorkerEvent, WorkerLifecycleState, WorkerRecord
 from palyra.fleet.limits import BEATS_GATHER_SHARE, NONCE_HEX_CHARS
 from palyra.fleet.server import messages
-from palyra.fleet.server.messages import CommandStream, DeviceKeyOf, DeviceKeys
+from palyra.fleet.server.messages import CommandStream, DeviceKeys
 from palyra.fleet.store.batching import CommandBatcher
 from palyra.fleet.store.port import Beat, BeatAnswer, FleetLedger
 from palyra.identity.device import DeviceKind, actor_of
+from palyra.signing.p256 import P256Verifier
 
 
 class WorkerQuarantined(Denied):
@@ -40,7 +42,7 @@ _WHY_CUT: Final = {
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says first."""
+    """The first message of a worker."""
 
     name: str
     boot_id: str
@@ -48,47 +50,25 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     open_lease_ids: frozenset[str] = frozenset()
 
 
+@dataclass(slots=True, eq=False)
 class Session:
-    """One connection of one worker, which counts until the ledger has a later one or none."""
+    """One connection of one worker. It counts until the ledger has a later one or none."""
 
-    __slots__ = (
-        "caught_up",
-        "confirmed",
-        "key",
-        "named",
-        "number",
-        "refused",
-        "sent",
-        "slots",
-        "stream",
-        "worker_id",
-        "worker_name",
-    )
-
-    def __init__(
-        self,
-        worker_id: str,
-        worker_name: str,
-        number: int,
-        stream: CommandStream,
-        key: DeviceKeyOf,
-        named: frozenset[str],
-    ) -> None:
-        self.worker_id = worker_id
-        self.worker_name = worker_name
-        self.number = number
-        self.stream = stream
-        self.key = key
-        # The leases that the worker had when it connected.
-        self.named = named
-        # What it did not have then was offered again or taken back.
-        self.caught_up = False
-        # The open leases that it has shown to have since.
-        self.confirmed: frozenset[str] = frozenset()
-        self.slots = -1
-        self.refused = 0
-        # What had been sent at its last heartbeat: more than that tells it as well that somebody is here.
-        self.sent = 0
+    worker_id: str
+    worker_name: str
+    number: int
+    stream: CommandStream
+    key: P256Verifier
+    # The leases that the worker named in its hello.
+    named: frozenset[str]
+    # Set when the other leases were offered again or taken back.
+    caught_up: bool = False
+    # The open leases that the worker has shown to have since.
+    confirmed: frozenset[str] = frozenset()
+    slots: int = -1
+    refused: int = 0
+    # The stream's count of sent messages at the last heartbeat: a higher one is an answer too.
+    sent: int = 0
 
     @property
     def actor(self) -> str:
@@ -100,18 +80,18 @@ class _Presented(msgspec.Struct, frozen=True):
 
 
 class LeaseObserver(Protocol):
-    """Who waits for leases, and for places."""
+    """The calls that wait for leases and for free places."""
 
     def on_granted(self, lease: WorkerLease, egress_id: str) -> None:
-        """``egress_id`` is the proxy of its worker, if that has one."""
+        """Handle a new lease. ``egress_id`` is the proxy of its worker, or empty."""
 
     def on_ended(self, lease: WorkerLease) -> None: ...
 
     def on_connected(self, session: Session, leases: Iterable[WorkerLease]) -> None:
-        """The worker has attested itself on this connection and has these leases open."""
+        """Handle a worker that has attested itself on this connection and has these open leases."""
 
     def dispatch_waiting(self) -> None:
-        """There may be a free place now."""
+        """Give free places to waiting calls."""
 
 
 class FleetSessions:
@@ -148,9 +128,9 @@ class FleetSessions:
         return self._sessions.get(worker_id)
 
     async def open(
-        self, worker_id: str, hello: Hello, stream: CommandStream, key: DeviceKeyOf
+        self, worker_id: str, hello: Hello, stream: CommandStream, key: P256Verifier
     ) -> tuple[Session, WorkerRecord]:
-        """Raises what the ledger refuses, and for a worker that has just gone into quarantine."""
+        """Open a session. Raise the ledger's refusal, or WorkerQuarantined if the hello caused a quarantine."""
         decision = await self.batcher.decide(
             commands.OpenSession(
                 actor=actor_of(DeviceKind.WORKER, worker_id),
@@ -199,7 +179,7 @@ class FleetSessions:
         )
 
     def follow_attestation(self, session: Session, decision: FleetDecision) -> None:
-        """After the worker was told so: it takes, declines and disclaims leases only from then on."""
+        """Send leases and questions, after the answer to the attestation: the worker takes them only from then on."""
         if decision.refusal is not None or decision.worker is None:
             return
         if not session.caught_up and self.watch:
@@ -210,17 +190,17 @@ class FleetSessions:
             self._ask_for_cleanup(session, lease_id)
 
     def _ask_for_cleanup(self, session: Session, lease_id: str) -> None:
-        """What nothing shows that the worker has may never have reached it: only the worker can say."""
+        """Ask about a lease that nothing shows the worker to have: its offer may have been lost."""
         try:
             lease = self.ledger.lease(lease_id)
         except UnknownLease:
-            # It ended too long ago for anybody to know its nonce.
+            # The lease ended long ago and its nonce was deleted.
             return
         if not lease.taken_ms:
             session.stream.send(messages.ask_cleanup(lease))
 
     def confirm_lease(self, worker_id: str, lease: WorkerLease) -> None:
-        """The worker shows by what it does that it has this lease. It is noted once, and held against a disclaimer."""
+        """Record once that the worker has this lease. It contradicts a later disclaimer."""
         session = self._sessions.get(worker_id)
         if lease.taken_ms or (session is not None and lease.lease_id in session.confirmed):
             return
@@ -232,14 +212,14 @@ class FleetSessions:
         actor = actor_of(DeviceKind.WORKER, worker_id)
         self.batcher.submit(commands.NoteTaken(actor=actor, worker_id=worker_id, lease_id=lease_id))
 
-    def _egress_keys(self, signed: SignedStatement) -> dict[str, DeviceKeyOf]:
-        """The key of the proxy that is named; whether the statement may be believed is not asked here."""
+    def _egress_keys(self, signed: SignedStatement) -> dict[str, P256Verifier]:
+        """Return the key of the proxy that the statement names. The statement is verified later."""
         try:
             egress_id = msgspec.json.decode(signed.payload, type=_Presented).egress_id
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return {}
         key = self._keys().of_device(egress_id, DeviceKind.EGRESS) if egress_id else None
-        return {} if key is None else {egress_id: key}  # type: ignore[dict-item]
+        return {} if key is None else {egress_id: key}
 
     def beat(self, session: Session, workspaces: int, slots: int) -> None:
         self.batcher.beat(Beat(worker_id=session.worker_id, session=session.number, workspaces=workspaces))
@@ -252,18 +232,18 @@ class FleetSessions:
             )
 
     def reset_workspace_count(self, session: Session) -> None:
-        """The worker reports the end of a lease: workspaces that it counted before that may be gone since."""
+        """Forget the worker's count of workspaces, because it reports the end of a lease."""
         self.batcher.reset_workspace_count(session.worker_id)
 
     async def decide(self, command: commands.FleetCommand) -> FleetDecision:
-        """The decision; raises its refusal."""
+        """Decide a command. Raise its refusal."""
         decision = await self.batcher.decide(command)
         if decision.refusal is not None:
             raise decision.refusal
         return decision
 
     def end_session(self, worker_id: str, code: str) -> None:
-        """The worker's identity is not good any more, or the daemon stops."""
+        """End a worker's session, as its identity is not valid any more."""
         session = self._sessions.get(worker_id)
         if session is not None:
             session.stream.end(code, "")
@@ -277,7 +257,7 @@ class FleetSessions:
             session.stream.send(messages.announce_certificates(ca_bundle_pem))
 
     async def reap(self) -> int:
-        """One round: everything that is due because time passed. How many commands that were."""
+        """Decide everything that is due because time passed. Return the number of commands."""
         now_ms = self._clock.now_ms()
         await self.batcher.note_beats()
         found = due(self.ledger.candidates(now_ms), self.policy, now_ms, new_nonce)
@@ -315,7 +295,7 @@ class FleetSessions:
             session.confirmed -= {lease.lease_id}
 
     def _follow_record(self, command: commands.FleetCommand, record: WorkerRecord) -> None:
-        """The record as the ledger has it now: the index, the stream and an open challenge follow it."""
+        """Update the index, the stream and the challenge from the ledger's record."""
         session = self._sessions.get(record.worker_id)
         if session is None:
             return

@@ -1,7 +1,7 @@
-"""The daemon's side: what each egress proxy is told about the leases of its worker.
+"""The daemon's grants to egress proxies, and the queue of orders for each connected proxy.
 
-Pure. Nothing here is kept over a restart: a proxy that comes back is told which leases the ledger has open, and goes on
-with the grants that it holds for those. A lease whose grant was lost on the way reaches nothing.
+Pure, and not stored. After a restart a proxy gets the list of the leases that the ledger has open, and keeps its grants
+for those. A lease whose grant was lost reaches nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,13 +12,13 @@ from palyra.fleet.egress.leases import LeaseGrant, LeaseRef, Orders
 
 
 class OrderQueue:
-    """What one connected proxy has not been told yet. One that does not read is given up, not waited for.
+    """The orders that one connected proxy has not received yet. A proxy that does not read is disconnected.
 
-    ``changed`` is called when there is something new, or somebody else follows in its place.
+    ``changed`` is called for a new order, and when a newer connection takes over.
     """
 
     def __init__(self) -> None:
-        self.changed: Callable[[], None] = _nobody
+        self.changed: Callable[[], None] = lambda: None
         self._granted: list[LeaseGrant] = []
         self._ended: list[LeaseRef] = []
         self.overrun = False
@@ -42,15 +42,14 @@ class OrderQueue:
 
 
 class LeaseGrants:
-    """Grants in force, by proxy. Who follows has a queue; the newest follower of an identity is the one."""
+    """The grants in force, by proxy. Only the newest connection of a proxy has a queue."""
 
     def __init__(self) -> None:
         self._grants: dict[str, tuple[str, LeaseGrant]] = {}
         self._queues: dict[str, OrderQueue] = {}
 
     def grant(self, egress_id: str, grant: LeaseGrant) -> bool:
-        """Before the lease is offered to its worker. False where the proxy is not connected now: it is told as soon as
-        it is."""
+        """Grant a lease before its offer to the worker. Return False if the proxy gets it at its next connection."""
         parse_rules(grant.hosts)
         self._grants[grant.lease_id] = (egress_id, grant)
         queue = self._queues.get(egress_id)
@@ -59,7 +58,7 @@ class LeaseGrants:
         return queue is not None
 
     def end(self, lease_id: str) -> None:
-        """However the lease ended; one that has no grant is none of ours."""
+        """End a grant, if the lease has one."""
         egress_id, grant = self._grants.pop(lease_id, ("", None))
         queue = self._queues.get(egress_id)
         if grant is not None and queue is not None:
@@ -69,7 +68,7 @@ class LeaseGrants:
         return len(self._grants)
 
     def attach(self, egress_id: str, still_open: Iterable[LeaseRef]) -> tuple[Orders, OrderQueue]:
-        """The whole list for a proxy that begins to follow, and where what changes from now on gathers."""
+        """Return the whole list for a connecting proxy, and the queue of later orders."""
         older = self._queues.get(egress_id)
         queue = self._queues[egress_id] = OrderQueue()
         if older is not None:
@@ -85,7 +84,3 @@ class LeaseGrants:
     def detach(self, egress_id: str, queue: OrderQueue) -> None:
         if self.is_followed_by(egress_id, queue):
             del self._queues[egress_id]
-
-
-def _nobody() -> None:
-    return

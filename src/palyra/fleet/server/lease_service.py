@@ -1,9 +1,8 @@
-"""The end of what calls print on workers while they run: for people who watch. Nothing is decided by it."""
+"""Calls that workers run for the pipeline: a grant, a worker, a lease, its offer, its end, and a safe retry."""
 
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
 
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import Denied, LimitExceeded, Unavailable
@@ -27,7 +26,9 @@ from palyra.fleet.limits import (
 )
 from palyra.fleet.server import messages
 from palyra.fleet.server.fleet_service import FleetSessions, Session, new_nonce
-from palyra.fleet.server.messages import DeviceKeyOf, FleetMetrics
+from palyra.fleet.server.lease_grants import LeaseGrants
+from palyra.fleet.server.messages import FleetMetrics
+from palyra.signing.p256 import P256Verifier
 
 # Standard output and standard error.
 STREAMS = frozenset((1, 2))
@@ -40,6 +41,8 @@ class _Tail:
 
 
 class OutputTails:
+    """The end of each running call's output, for people who watch."""
+
     def __init__(self) -> None:
         self._tails: dict[str, dict[int, _Tail]] = {}
 
@@ -47,7 +50,7 @@ class OutputTails:
         return len(self._tails)
 
     def add(self, lease_id: str, stream: int, offset: int, data: bytes) -> None:
-        """What was seen already is dropped; a gap is left as it is."""
+        """Append output. Repeated bytes are dropped; a gap stays."""
         if stream not in STREAMS or len(data) > MAX_OUTPUT_CHUNK_BYTES:
             return
         tail = self._tails.setdefault(lease_id, {}).setdefault(stream, _Tail())
@@ -64,11 +67,8 @@ class OutputTails:
         self._tails.pop(lease_id, None)
 
 
-# How quickly things end, by the second: the one that runs, and the one before it.
-
-
 class Pace:
-    """``now`` is in seconds and never goes back."""
+    """Counts events in the present and the last second. ``now`` is monotonic, in seconds."""
 
     __slots__ = ("_before", "_now", "_second")
 
@@ -92,27 +92,17 @@ class Pace:
             self._second, self._now = second, 0
 
 
-# Calls that workers run for the pipeline: a grant, a place, a lease, its offer, its end; again where that is safe.
-
-# The worker's fault and nobody else's: another one is tried.
+# Refusals because of the worker: another one is tried.
 _TRY_ANOTHER = (WorkerNotReady, WorkerFull, UnknownWorker, CapabilityLacking)
 
 
-class LeaseGrants(Protocol):
-    """What the proxies of workers are told about leases."""
-
-    def grant(self, egress_id: str, grant: LeaseGrant) -> bool: ...
-
-    def end(self, lease_id: str) -> None: ...
-
-
 class PendingLease:
-    """A lease that somebody here waits for."""
+    """A lease that a caller in this daemon waits for."""
 
-    def __init__(self, ask: LeaseRequest) -> None:
-        self.ask = ask
+    def __init__(self, request: LeaseRequest) -> None:
+        self.request = request
         self.lease: WorkerLease | None = None
-        self.key: DeviceKeyOf | None = None
+        self.key: P256Verifier | None = None
         self.worker_name = ""
         self.abandoned = False
         self.end: asyncio.Future[tuple[WorkerLease, SettledResult | None]] = asyncio.get_running_loop().create_future()
@@ -151,39 +141,39 @@ class LeaseService:
 
     @property
     def in_flight(self) -> int:
-        """Leases that calls here wait for."""
+        """The number of leases that callers in this daemon wait for."""
         return len(self._pending)
 
     @property
     def busy(self) -> bool:
-        """Leases end here so quickly that messages which nobody waits for are worth saving."""
+        """Whether so many leases end that a message which nothing waits for should travel with another."""
         return self._ends.per_second(self._clock.monotonic()) >= BUSY_LEASES_A_SECOND
 
     def lease_of(self, lease_id: str) -> WorkerLease:
-        """As it was granted, for what is bound to it; raises UnknownLease."""
+        """Return the lease as it was granted. Raise UnknownLease."""
         pending = self._pending.get(lease_id)
         if pending is not None and pending.lease is not None and not pending.end.done():
             return pending.lease
         return self._sessions.ledger.lease(lease_id)
 
-    async def run(self, ask: LeaseRequest) -> LeaseReport:
-        """What a worker did. Raises where none could be had, or where the one that was had is lost."""
-        deadline = self._clock.monotonic() + ask.timeout_ms / MS_PER_SECOND
+    async def run(self, request: LeaseRequest) -> LeaseReport:
+        """Run a call on a worker. Raise if no worker takes it, or if its lease is lost."""
+        deadline = self._clock.monotonic() + request.timeout_ms / MS_PER_SECOND
         now_ms = self._clock.now_ms()
         grant_id = str(GrantId.new())
         grant: WorkerApprovalGrant | None = WorkerApprovalGrant(
             grant_id=grant_id,
-            run_id=ask.run_id,
-            call_id=ask.call_id,
-            principal=ask.principal,
-            tool=ask.tool,
-            argument_digest=ask.argument_digest,
+            run_id=request.run_id,
+            call_id=request.call_id,
+            principal=request.principal,
+            tool=request.tool,
+            argument_digest=request.argument_digest,
             issued_ms=now_ms,
             expires_ms=now_ms + GRANT_VALID_MS,
-            approval_id=ask.approval_id,
+            approval_id=request.approval_id,
         )
         while True:
-            pending = await self._acquire_lease(ask, grant_id, grant, deadline)
+            pending = await self._acquire_lease(request, grant_id, grant, deadline)
             lease, settled = await self._wait_for_end(pending)
             if settled is not None and pending.key is not None:
                 return LeaseReport(
@@ -196,13 +186,13 @@ class LeaseService:
             grant_id, grant = await self._grant_retry(lease), None
 
     async def _acquire_lease(
-        self, ask: LeaseRequest, grant_id: str, grant: WorkerApprovalGrant | None, deadline: float
+        self, request: LeaseRequest, grant_id: str, grant: WorkerApprovalGrant | None, deadline: float
     ) -> PendingLease:
         refusal: Exception = NoWorker("no worker took the call")
         for _ in range(MAX_PLACEMENTS):
-            worker_id = await self._choose_worker(ask, deadline)
+            worker_id = await self._choose_worker(request, deadline)
             lease_id = str(LeaseId.new())
-            pending = self._pending[lease_id] = PendingLease(ask)
+            pending = self._pending[lease_id] = PendingLease(request)
             left_ms = max(1, round((deadline - self._clock.monotonic()) * MS_PER_SECOND))
             deciding = self._sessions.batcher.submit(
                 commands.LeaseWork(
@@ -210,18 +200,18 @@ class LeaseService:
                     worker_id=worker_id,
                     lease_id=lease_id,
                     grant_id=grant_id,
-                    run_id=ask.run_id,
-                    call_id=ask.call_id,
-                    principal=ask.principal,
-                    tool=ask.tool,
-                    argument_digest=ask.argument_digest,
-                    needs=ask.needs,
-                    scope=ask.scope,
-                    inputs=ask.inputs,
+                    run_id=request.run_id,
+                    call_id=request.call_id,
+                    principal=request.principal,
+                    tool=request.tool,
+                    argument_digest=request.argument_digest,
+                    needs=request.needs,
+                    scope=request.scope,
+                    inputs=request.inputs,
                     nonce=new_nonce(),
-                    idempotent=ask.idempotent,
+                    idempotent=request.idempotent,
                     timeout_ms=left_ms,
-                    max_output_bytes=ask.max_output_bytes,
+                    max_output_bytes=request.max_output_bytes,
                     grant=grant,
                 )
             )
@@ -229,7 +219,7 @@ class LeaseService:
             try:
                 decision = await asyncio.shield(deciding)
             except asyncio.CancelledError:
-                # Should it be granted all the same, its worker is told to stop at once.
+                # If the lease is granted all the same, it is cancelled at once.
                 pending.abandoned = True
                 raise
             if decision.refusal is None:
@@ -242,21 +232,20 @@ class LeaseService:
         raise refusal
 
     def _release_place(self, worker_id: str, lease_id: str, decided: "asyncio.Future[FleetDecision]") -> None:
-        self._sessions.index.answered(worker_id)
+        self._sessions.index.release(worker_id)
         if decided.cancelled() or decided.exception() is not None or decided.result().refusal is not None:
-            # Nobody waits for it any more, whether or not its caller still does.
             self._pending.pop(lease_id, None)
 
-    async def _choose_worker(self, ask: LeaseRequest, deadline: float) -> str:
+    async def _choose_worker(self, request: LeaseRequest, deadline: float) -> str:
         index = self._sessions.index
         if not self._line:
             try:
-                return index.choose(ask.needs, self._clock.now_ms())
+                return index.choose(request.needs, self._clock.now_ms())
             except NoWorker:
-                if not index.can_ever(ask.needs):
+                if not index.can_ever(request.needs):
                     raise
-        place = _WaitingCall(ask.needs)
-        self._line.add(ask.run_id, place)
+        place = _WaitingCall(request.needs)
+        self._line.add(request.run_id, place)
         self.dispatch_waiting()
         taken = False
         try:
@@ -267,19 +256,19 @@ class LeaseService:
         except TimeoutError:
             raise NoWorker("no worker had a free place until the call's deadline") from None
         finally:
-            self._line.discard(ask.run_id, place)
+            self._line.discard(request.run_id, place)
             if not place.worker.done():
                 place.worker.cancel()
             elif not taken:
-                # Given to whom it could not reach any more: the next one gets it.
-                index.answered(place.worker.result())
+                # The caller gave up meanwhile: the next call gets the place.
+                index.release(place.worker.result())
                 self.dispatch_waiting()
 
     def dispatch_waiting(self) -> None:
-        """Whoever waits longest and fits gets the free place."""
+        """Give free places to the waiting calls, in their order."""
         index, now_ms = self._sessions.index, self._clock.now_ms()
         chosen = ""
-        # Whole lines wait for the same: what nobody can be given is looked for once.
+        # Many calls have the same needs: a choice that failed is not tried again.
         in_vain: set[frozenset[str]] = set()
 
         def fits(place: _WaitingCall) -> bool:
@@ -295,7 +284,7 @@ class LeaseService:
 
         while self._line and index.free and (place := self._line.take(fits)) is not None:
             if place.worker.done():
-                index.answered(chosen)
+                index.release(chosen)
             else:
                 place.worker.set_result(chosen)
 
@@ -318,7 +307,7 @@ class LeaseService:
         await asyncio.wait([pending.end], timeout=CANCEL_SECONDS)
 
     async def _grant_retry(self, lease: WorkerLease) -> str:
-        """A grant for another try, where that can do no harm; raises how the call ended where not."""
+        """Return a grant for a retry. If a retry could do harm, raise the call's end."""
         grant_id = str(GrantId.new())
         decision = await self._sessions.batcher.decide(
             commands.RetryLease(actor=ACTOR, lease_id=lease.lease_id, grant_id=grant_id, valid_ms=GRANT_VALID_MS)
@@ -335,7 +324,7 @@ class LeaseService:
         raise LeaseLost(f"the worker did not report: {how}; {refusal.message}", **facts)
 
     def stage_result(self, lease_id: str, settled: SettledResult) -> None:
-        """What a worker reports, before the ledger has said whether it counts."""
+        """Keep a worker's result until the ledger has decided whether it counts."""
         if lease_id in self._pending:
             self._results[lease_id] = settled
 
@@ -343,7 +332,7 @@ class LeaseService:
         self._results.pop(lease_id, None)
 
     def on_granted(self, lease: WorkerLease, egress_id: str) -> None:
-        """The lease is on disk: first its worker's proxy is told of it, then the worker."""
+        """Send a granted lease to the worker's proxy, then to the worker."""
         pending = self._pending.get(lease.lease_id)
         session = self._sessions.session(lease.worker_id)
         if pending is None:
@@ -359,7 +348,7 @@ class LeaseService:
             )
 
     def _offer(self, session: Session, lease: WorkerLease, pending: PendingLease, egress_id: str) -> None:
-        ask, now_ms = pending.ask, self._clock.now_ms()
+        request, now_ms = pending.request, self._clock.now_ms()
         if egress_id:
             self._egress.grant(
                 egress_id,
@@ -371,13 +360,13 @@ class LeaseService:
                     call_id=lease.call_id,
                     principal=lease.principal,
                     tool=lease.tool,
-                    hosts=ask.hosts,
-                    max_bytes=ask.egress_bytes,
-                    max_tunnels=ask.egress_tunnels,
+                    hosts=request.hosts,
+                    max_bytes=request.egress_bytes,
+                    max_tunnels=request.egress_tunnels,
                     timeout_ms=max(1, lease.deadline_ms - now_ms),
                 ),
             )
-        session.stream.send(messages.offer(lease, ask, now_ms))
+        session.stream.send(messages.offer(lease, request, now_ms))
 
     def on_ended(self, lease: WorkerLease) -> None:
         self._ends.count(self._clock.monotonic())
@@ -385,17 +374,19 @@ class LeaseService:
         self._forget_output(lease.lease_id)
         seconds = max(0, lease.ended_ms - lease.granted_ms) / MS_PER_SECOND
         self._metrics.lease_ended(lease.state.value, seconds)
-        brought = self._results.pop(lease.lease_id, None)
-        # What was brought counts only if the ledger says so: it may have fenced the lease because of it.
-        settled = brought if lease.state is LeaseState.SETTLED else None
+        staged = self._results.pop(lease.lease_id, None)
+        # The result counts only if the ledger settled the lease: it may have fenced the lease because of it.
+        settled = staged if lease.state is LeaseState.SETTLED else None
         pending = self._pending.get(lease.lease_id)
         if pending is not None and not pending.end.done():
             pending.lease = pending.lease or lease
             pending.end.set_result((lease, settled))
 
     def on_connected(self, session: Session, leases: Iterable[WorkerLease]) -> None:
-        """A worker is back. What it does not know of never reached it: that is offered again, or taken back. Only where
-        it showed before that it has the lease, nobody knows what it did: that ends by its deadline."""
+        """Offer again, or take back, the leases that never reached a reconnected worker.
+
+        A lease that the worker had before and does not name now may have run: its deadline ends it.
+        """
         for lease in leases:
             pending = self._pending.get(lease.lease_id)
             if pending is not None:
@@ -420,7 +411,7 @@ class LeaseService:
                 )
 
     def settle_moved_leases(self) -> None:
-        """Leases whose worker went over to another daemon end there: the ledger tells."""
+        """End the leases whose worker moved to another daemon and whose end is in the ledger."""
         for lease_id, pending in list(self._pending.items()):
             if pending.lease is None or self._sessions.session(pending.lease.worker_id) is not None:
                 continue

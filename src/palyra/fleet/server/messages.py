@@ -1,7 +1,7 @@
-"""What the daemon says to a worker, as values. Nothing is decided here, and nothing of the wire is loaded for it."""
+"""The daemon's messages to a worker, and the interfaces of the fleet's services. Loads neither gRPC nor protobuf."""
 
-from collections.abc import Collection, Iterable
-from typing import Any, NoReturn, Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -9,15 +9,14 @@ from palyra.errors import PalyraError, RemoteError
 from palyra.fleet.domain.lease import WorkerLease
 from palyra.fleet.domain.lease_request import LeaseRequest
 from palyra.fleet.domain.policy import WorkerFleetPolicy
-from palyra.fleet.domain.signed_statement import DeviceVerifier
 from palyra.fleet.domain.worker import WorkerRecord
 from palyra.fleet.limits import MAX_BATCH_BYTES, PROTOCOL_VERSION
 from palyra.identity.device import DeviceKind
-from palyra.identity.records import IssuedCertificate, PeerIdentity
+from palyra.signing.p256 import P256Verifier
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """One ``DaemonCommand``: which of its kinds, and the fields of that."""
+    """One ``DaemonCommand``: its kind, and the fields of that kind."""
 
     kind: str
     fields: dict[str, Any]
@@ -52,7 +51,7 @@ def acknowledge_heartbeat(sequence: int) -> Outgoing:
     return Outgoing("heartbeat_ack", {"sequence": sequence})
 
 
-def offer(lease: WorkerLease, ask: LeaseRequest, now_ms: int) -> Outgoing:
+def offer(lease: WorkerLease, request: LeaseRequest, now_ms: int) -> Outgoing:
     return Outgoing(
         "lease",
         {
@@ -62,10 +61,10 @@ def offer(lease: WorkerLease, ask: LeaseRequest, now_ms: int) -> Outgoing:
             "call_id": lease.call_id,
             "principal": lease.principal,
             "tool": lease.tool,
-            "arguments_json": ask.arguments_json,
+            "arguments_json": request.arguments_json,
             "argument_digest": lease.argument_digest,
-            "tier": ask.tier,
-            "obligations_json": ask.obligations_json,
+            "tier": request.tier,
+            "obligations_json": request.obligations_json,
             "scope": msgspec.structs.asdict(lease.scope),
             "inputs": [msgspec.structs.asdict(one) for one in lease.inputs],
             "nonce": lease.nonce,
@@ -95,63 +94,21 @@ def say_goodbye(code: str, message: str) -> Outgoing:
     return Outgoing("goodbye", {"code": code, "message": message})
 
 
-def error_code(error: PalyraError) -> str:
-    return error.remote_code if isinstance(error, RemoteError) else error.code
-
-
 def _answer_fields(refusal: PalyraError | None) -> dict[str, str]:
-    """An empty code accepts."""
-    return {"code": "", "message": ""} if refusal is None else {"code": error_code(refusal), "message": refusal.message}
-
-
-# What the fleet's service needs of the listener's gate, of identities and of metrics, declared by the consumer.
-
-
-class FleetIdentities(Protocol):
-    async def used(self, peer: PeerIdentity) -> None: ...
-
-    async def renew(self, peer: PeerIdentity, csr_der: bytes, generation: int) -> IssuedCertificate: ...
-
-    def ca_bundle_pem(self) -> bytes: ...
-
-
-class Gate(Protocol):
-    """The gate of the listener for devices: the checks on every peer, in their one order."""
-
-    @property
-    def identities(self) -> FleetIdentities: ...
-
-    async def admit(self, context: Any, kinds: Collection[DeviceKind], claimed: str, method: str) -> PeerIdentity: ...
-
-    async def admit_renewal(
-        self, context: Any, kinds: Collection[DeviceKind], claimed: str, method: str
-    ) -> PeerIdentity: ...
-
-    async def fingerprint(self, context: Any, method: str) -> str: ...
-
-    async def admit_message(
-        self, context: Any, fingerprint: str, kinds: Collection[DeviceKind], claimed: str, method: str
-    ) -> PeerIdentity: ...
-
-    def check(self, fingerprint: str, kinds: Collection[DeviceKind], claimed: str) -> PeerIdentity: ...
-
-    async def refuse(self, context: Any, refusal: PalyraError, method: str, fingerprint: str = "") -> NoReturn: ...
-
-    async def note(self, refusal: PalyraError, method: str, fingerprint: str = "") -> None: ...
+    """Return code and message. An empty code accepts."""
+    if refusal is None:
+        return {"code": "", "message": ""}
+    code = refusal.remote_code if isinstance(refusal, RemoteError) else refusal.code
+    return {"code": code, "message": refusal.message}
 
 
 class DeviceKeys(Protocol):
     """The public keys of devices."""
 
-    def of_certificate(self, pem: bytes) -> "DeviceKeyOf": ...
+    def of_certificate(self, pem: bytes) -> P256Verifier: ...
 
-    def of_device(self, device_id: str, kind: DeviceKind) -> DeviceVerifier | None:
-        """The key of a device of this kind that is paired and not revoked."""
-
-
-class DeviceKeyOf(DeviceVerifier, Protocol):
-    def public_der(self) -> bytes:
-        """The SubjectPublicKeyInfo: who holds it can check what the device signed."""
+    def of_device(self, device_id: str, kind: DeviceKind) -> P256Verifier | None:
+        """Return the key of a device of this kind that is paired and not revoked."""
 
 
 class FleetMetrics(Protocol):
@@ -161,16 +118,16 @@ class FleetMetrics(Protocol):
 
 
 class CommandStream(Protocol):
-    """The way down to one connected worker. None of it waits."""
+    """The stream to one connected worker. No method waits."""
 
     @property
     def sent(self) -> int:
-        """How often something was sent."""
+        """The number of calls of ``send``."""
 
-    def send(self, told: Outgoing) -> None: ...
+    def send(self, message: Outgoing) -> None: ...
 
-    def send_along(self, told: Outgoing) -> None:
-        """With whatever is sent next: for what nobody waits for. A message costs more than what is in it."""
+    def send_along(self, message: Outgoing) -> None:
+        """Send with the next message, as nothing waits for it: each message costs more than its content."""
 
     def end(self, code: str, message: str) -> None:
-        """Says goodbye and ends the stream."""
+        """Say goodbye and end the stream."""

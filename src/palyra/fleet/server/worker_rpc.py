@@ -1,4 +1,4 @@
-"""What a connected worker says, event by event: verified, put to the ledger, and answered."""
+"""``WorkerService`` over gRPC: a connected worker's events are verified, decided by the ledger, and answered."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 
+from palyra.devicelink.server.gate import PeerGate, abort_with
 from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError
 from palyra.fleet import limits
 from palyra.fleet.domain import commands
@@ -14,17 +15,16 @@ from palyra.fleet.domain.settlement import (
     LeaseDisclaimer,
     SettledResult,
     SettlementDisagrees,
-    open_disclaimer,
     read_settlement,
     require_of_lease,
     settlement_digest,
 )
-from palyra.fleet.domain.signed_statement import MalformedStatement, SignedStatement
+from palyra.fleet.domain.signed_statement import MalformedStatement, SignedStatement, open_statement
 from palyra.fleet.server import messages
 from palyra.fleet.server.fleet_service import FleetSessions, Hello, Session, is_challengeable
 from palyra.fleet.server.lease_service import LeaseService, OutputTails
-from palyra.fleet.server.messages import DeviceKeys, Gate
-from palyra.fleet.server.stream import CLOSED, Hear, WorkerStream, WorkerStreamEnd, abort_with, turn_away
+from palyra.fleet.server.messages import DeviceKeys
+from palyra.fleet.server.stream import CLOSED, OnBatch, WorkerStream, WorkerStreamEnd, turn_away
 from palyra.fleet.store.artifacts import LeaseArtifacts
 from palyra.identity.device import DeviceKind, actor_of
 from palyra.signing.dsse import BadSignature
@@ -32,13 +32,13 @@ from palyra.wire.worker.v1 import worker_pb2 as wire
 from palyra.wire.worker.v1.worker_pb2_grpc import WorkerServiceServicer
 
 LEFT: Final = "worker.left"
-# What only a worker that cannot be believed sends.
+# Errors that no honest worker causes.
 _LIES: Final = (SettlementDisagrees, BadSignature, MalformedStatement)
 
 
 class TooManyRefusals(LimitExceeded):
     code = "worker.too_many_refusals"
-    hint = "nearly everything that this worker says is refused: look at its own log"
+    hint = "nearly every message of this worker is refused: read its own log"
 
 
 class WorkerEvents:
@@ -50,11 +50,11 @@ class WorkerEvents:
         self._artifacts = artifacts
         self._output = output
 
-    async def on_message(self, session: Session, sequence: int, said: tuple[Any, ...]) -> str | None:
-        """All of one message. What it takes the ledger to answer is asked together, and answered before the next."""
-        asked: list[Coroutine[Any, Any, None]] = []
+    async def on_message(self, session: Session, sequence: int, events: tuple[Any, ...]) -> str | None:
+        """Handle all events of one message. The ledger decides them together, before the next message is read."""
+        deciding: list[Coroutine[Any, Any, None]] = []
         beat: Any = None
-        for event in said:
+        for event in events:
             match event.WhichOneof("event"):
                 case "heartbeat":
                     beat = event.heartbeat
@@ -64,29 +64,28 @@ class WorkerEvents:
                 case "accepted":
                     self._note_accepted(session, event.accepted)
                 case "attestation":
-                    asked.append(self._attest(session, event.attestation))
+                    deciding.append(self._attest(session, event.attestation))
                 case "declined":
-                    asked.append(self._decline(session, event.declined))
+                    deciding.append(self._decline(session, event.declined))
                 case "disclaimer":
-                    asked.append(self._disclaim(session, event.disclaimer))
+                    deciding.append(self._disclaim(session, event.disclaimer))
                 case "settlement":
                     self._sessions.reset_workspace_count(session)
-                    asked.append(self._settle(session, event.settlement))
+                    deciding.append(self._settle(session, event.settlement))
                 case "leaving":
                     return LEFT
-        if beat is not None and not (asked and self._leases.busy):
+        if beat is not None and not (deciding and self._leases.busy):
             self._acknowledge(session, sequence, beat.slots)
-        if len(asked) == 1:
-            await asked[0]
-        elif asked:
-            await asyncio.gather(*asked)
+        await asyncio.gather(*deciding)
         if session.refused > limits.MAX_REFUSED_MESSAGES:
             raise TooManyRefusals(f"{session.refused} messages of this connection were refused")
         return None
 
     def _acknowledge(self, session: Session, sequence: int, slots: int) -> None:
-        """An answer to anything tells a worker that somebody is here. In busy times a heartbeat has one of its own only
-        where nothing else was sent since the last, and for a worker that winds down and waits for what is kept."""
+        """Answer a heartbeat, unless the daemon is busy and another message was sent since the last heartbeat.
+
+        A worker that winds down always gets an answer, because it waits for the messages that are kept back.
+        """
         stream = session.stream
         if stream.sent == session.sent or not slots or not self._leases.busy:
             stream.send(messages.acknowledge_heartbeat(sequence))
@@ -101,7 +100,8 @@ class WorkerEvents:
         self._sessions.follow_attestation(session, decision)
 
     async def _decline(self, session: Session, sent: Any) -> None:
-        decision = await self._sessions.batcher.decide(
+        await self._decide(
+            session,
             commands.DeclineLease(
                 actor=session.actor,
                 worker_id=session.worker_id,
@@ -109,21 +109,20 @@ class WorkerEvents:
                 session=session.number,
                 fence=sent.fence,
                 reason=sent.reason,
-            )
+            ),
         )
-        if decision.refusal is not None:
-            session.refused += 1
 
     async def _disclaim(self, session: Session, sent: Any) -> None:
         statement: LeaseDisclaimer | None = None
         lie: PalyraError | None = None
         try:
             signed = SignedStatement(sent.statement.payload, sent.statement.signature)
-            statement = open_disclaimer(signed, session.key)
+            statement = open_statement(LeaseDisclaimer, signed, session.key)
         except _LIES as error:
             lie = error
         lease_id = sent.lease_id[:64]
-        decision = await self._sessions.batcher.decide(
+        refusal = await self._decide(
+            session,
             commands.DisclaimLease(
                 actor=session.actor,
                 worker_id=session.worker_id,
@@ -131,11 +130,9 @@ class WorkerEvents:
                 session=session.number,
                 statement=statement,
                 refusal=lie,
-            )
+            ),
         )
-        if decision.refusal is not None:
-            session.refused += 1
-        session.stream.send(messages.answer_settlement(lease_id, decision.refusal))
+        session.stream.send(messages.answer_settlement(lease_id, refusal))
 
     async def _settle(self, session: Session, sent: Any) -> None:
         lease_id = sent.lease_id[:64]
@@ -156,12 +153,13 @@ class WorkerEvents:
         except _LIES as lie:
             settled, refusal = None, lie
         except PalyraError as error:
-            # Something is missing; the worker can say it again, or otherwise.
+            # Something is missing: the worker can send it again, or another result.
             session.refused += 1
             session.stream.send(messages.answer_settlement(lease_id, error))
             return
         try:
-            decision = await self._sessions.batcher.decide(
+            refusal = await self._decide(
+                session,
                 commands.SettleLease(
                     actor=session.actor,
                     worker_id=session.worker_id,
@@ -170,24 +168,28 @@ class WorkerEvents:
                     statement=None if settled is None else settled.statement,
                     digest=settlement_digest(signed),
                     refusal=refusal,
-                )
+                ),
             )
         finally:
             self._leases.discard_result(lease_id)
-        answer = messages.answer_settlement(lease_id, decision.refusal)
-        if decision.refusal is not None:
-            session.refused += 1
-        elif self._leases.busy:
-            # The worker only forgets the lease over it, and has been told so with its next lease or heartbeat.
+        answer = messages.answer_settlement(lease_id, refusal)
+        if refusal is None and self._leases.busy:
+            # The worker only forgets the lease after it, which can wait for the next lease or heartbeat.
             session.stream.send_along(answer)
-            return
-        session.stream.send(answer)
+        else:
+            session.stream.send(answer)
+
+    async def _decide(self, session: Session, command: commands.FleetCommand) -> PalyraError | None:
+        """Decide a command. Count and return its refusal."""
+        refusal = (await self._sessions.batcher.decide(command)).refusal
+        session.refused += refusal is not None
+        return refusal
 
     def _require_held(self, session: Session, sent: Any) -> WorkerLease:
-        """The lease of which this worker speaks under its fencing number. Whoever does that has it."""
+        """Return the lease with this fencing number. Naming it shows that the worker has it."""
         lease = self._leases.lease_of(sent.lease_id[:64])
         if lease.worker_id != session.worker_id or lease.fence != sent.fence:
-            raise Denied("a lease that this worker never held")
+            raise Denied("the worker never held this lease")
         self._sessions.confirm_lease(session.worker_id, lease)
         return lease
 
@@ -201,13 +203,11 @@ class WorkerEvents:
         try:
             lease = self._require_held(session, sent)
             if not lease.is_open:
-                raise Denied("output of a lease that is over")
+                raise Denied("the lease is over")
             self._output.add(lease.lease_id, sent.stream, sent.offset, sent.data)
         except PalyraError:
             session.refused += 1
 
-
-# ``WorkerService`` over gRPC: every call and every message through the gate, then to the desk that it concerns.
 
 WORKERS: Final = frozenset((DeviceKind.WORKER,))
 _WORK: Final = "Work"
@@ -242,7 +242,7 @@ class WorkerService(WorkerServiceServicer):
     def __init__(
         self,
         *,
-        gate: Gate,
+        gate: PeerGate,
         sessions: FleetSessions,
         events: WorkerEvents,
         artifacts: LeaseArtifacts,
@@ -275,9 +275,10 @@ class WorkerService(WorkerServiceServicer):
         if ending.cut:
             await turn_away(context, ending.code)
 
-    async def _open_session(self, context: Any, fingerprint: str, stream: WorkerStream) -> tuple[Session, Hear] | None:
-        """The session that the first message opens. Of that message, and of what answers it, a thousand streams that
-        wait for hours keep nothing."""
+    async def _open_session(
+        self, context: Any, fingerprint: str, stream: WorkerStream
+    ) -> tuple[Session, OnBatch] | None:
+        """Open the session with the first message, which is not kept: a thousand streams may wait for hours."""
         first = await _read_first(context)
         if first is None:
             return None
@@ -292,10 +293,8 @@ class WorkerService(WorkerServiceServicer):
             await abort_with(context, error)
         try:
             await self._gate.identities.used(peer)
-            void, bundle = (
-                self._sessions.find_void_leases(record, hello.open_lease_ids),
-                self._gate.identities.ca_bundle_pem(),
-            )
+            void = self._sessions.find_void_leases(record, hello.open_lease_ids)
+            bundle = self._gate.identities.ca_bundle_pem()
             stream.send(messages.welcome(record, self._sessions.policy, void, bundle))
             if is_challengeable(record):
                 stream.send(messages.challenge(record.nonce, self._sessions.policy))
@@ -304,8 +303,8 @@ class WorkerService(WorkerServiceServicer):
             raise
         return session, self._make_handler(session, fingerprint, tuple(first.events[1:]))
 
-    def _make_handler(self, session: Session, fingerprint: str, rest: tuple[Any, ...]) -> Hear:
-        """``rest`` is what came in the same message as the hello: it is heard too."""
+    def _make_handler(self, session: Session, fingerprint: str, rest: tuple[Any, ...]) -> OnBatch:
+        """Make the handler of later messages. ``rest`` are the events that came with the hello."""
         check, events = self._gate.check, self._events
 
         async def on_message(batch: Any) -> str | None:
@@ -313,8 +312,8 @@ class WorkerService(WorkerServiceServicer):
             check(fingerprint, WORKERS, batch.device_id)
             if len(batch.events) > limits.MAX_EVENTS_PER_BATCH:
                 raise TooMuchAtOnce(f"a message has at most {limits.MAX_EVENTS_PER_BATCH} events")
-            said, rest = (*rest, *batch.events), ()
-            return await events.on_message(session, batch.sequence, said)
+            received, rest = (*rest, *batch.events), ()
+            return await events.on_message(session, batch.sequence, received)
 
         return on_message
 
@@ -379,7 +378,7 @@ class WorkerService(WorkerServiceServicer):
         return wire.LeaveFleetResponse()
 
     async def _refuse(self, error: PalyraError, context: Any, method: str, fingerprint: str) -> None:
-        """Who reaches for another's files is recorded."""
+        """Refuse a call. A worker that asks for another's files is recorded."""
         if isinstance(error, WrongWorker | StaleFence):
             await self._gate.note(error, method, fingerprint)
         await abort_with(context, error)
@@ -397,14 +396,14 @@ async def _read_first(context: Any) -> Any:
 def _read_hello(first: Any) -> Hello:
     if not first.events or first.events[0].WhichOneof("event") != "hello":
         raise HelloFirst("the first message has no hello")
-    said = first.events[0].hello
-    if said.protocol_version != limits.PROTOCOL_VERSION:
-        raise UnknownProtocol(f"protocol version {said.protocol_version} is not known here")
-    if len(said.open_lease_ids) > limits.MAX_OPEN_LEASES_NAMED:
+    hello = first.events[0].hello
+    if hello.protocol_version != limits.PROTOCOL_VERSION:
+        raise UnknownProtocol(f"protocol version {hello.protocol_version} is not known here")
+    if len(hello.open_lease_ids) > limits.MAX_OPEN_LEASES_NAMED:
         raise TooMuchAtOnce(f"more than {limits.MAX_OPEN_LEASES_NAMED} open leases were named")
     return Hello(
-        name=said.display_name,
-        boot_id=said.boot_id[:64],
-        slots=said.slots,
-        open_lease_ids=frozenset(said.open_lease_ids),
+        name=hello.display_name,
+        boot_id=hello.boot_id[:64],
+        slots=hello.slots,
+        open_lease_ids=frozenset(hello.open_lease_ids),
     )
