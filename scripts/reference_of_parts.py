@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from palyra.browser.service.metrics import BrowserMetrics
 from palyra.executors.tool_set import builtin_catalog
 from palyra.telemetry import metrics as names
-from palyra.telemetry.prometheus import BrowserMetrics, PrometheusMetrics
+from palyra.telemetry.prometheus import PrometheusMetrics
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = Path(names.__file__).resolve().parents[1]

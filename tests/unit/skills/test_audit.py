@@ -71,8 +71,8 @@ def test_much_asked_wildcards_and_revealed_secrets_are_pointed_out_with_their_li
 
 def test_low_risk_with_reach_and_a_secret_in_the_configuration() -> None:
     more = '[operator.configuration]\nschema = { type = "object", properties = { api_key = { type = "string" } } }\n'
-    told = found(capabilities='channels = ["a"]', more='risk = "low"\n' + more)
-    assert {"risk-understated", "configuration-secret"} <= told.keys()
+    recorded = found(capabilities='channels = ["a"]', more='risk = "low"\n' + more)
+    assert {"risk-understated", "configuration-secret"} <= recorded.keys()
     assert "risk-understated" not in found(more='risk = "low"\n')
 
 

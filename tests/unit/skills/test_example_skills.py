@@ -13,7 +13,7 @@ import pytest
 from fakes.skill_project import Author
 from palyra.skills.build.project import Language
 from palyra.skills.build.project_files import template
-from palyra.skills.build.trial import checked_input, checked_output, chosen_tool, trial_grants
+from palyra.skills.build.trial import check_input, check_output, choose_tool, trial_grants
 from palyra.skills.build.trial_host import LocalHost
 from palyra.skills.package.artifact import SkillArtifact, read_artifact
 
@@ -58,7 +58,7 @@ async def test_json_csv_agrees_with_python_on_odd_tables(tmp_path):
     async with local_runtime() as runtime:
 
         async def ask(tool_id: str, value: object) -> dict:
-            return await _asked(runtime, call, artifact, tool_id, value)
+            return await _requests(runtime, call, artifact, tool_id, value)
 
         for _ in range(40):
             columns = [f"c{index}" for index in range(draw.randrange(1, 4))]
@@ -72,15 +72,15 @@ async def test_json_csv_agrees_with_python_on_odd_tables(tmp_path):
             assert (back["columns"], back["rows"]) == (columns, rows), json.dumps(rows)
 
 
-async def _asked(runtime, call, artifact: SkillArtifact, tool_id: str, value: object) -> dict:
-    tool = chosen_tool(artifact.manifest, tool_id)
+async def _requests(runtime, call, artifact: SkillArtifact, tool_id: str, value: object) -> dict:
+    tool = choose_tool(artifact.manifest, tool_id)
     asked = artifact.manifest.capabilities
     outcome = await call(
         runtime,
         artifact,
         tool,
-        checked_input(artifact.manifest, tool, value),
+        check_input(artifact.manifest, tool, value),
         trial_grants(asked, ()),
         LocalHost(asked),
     )
-    return checked_output(tool, outcome.output)
+    return check_output(tool, outcome.output)

@@ -149,7 +149,7 @@ def test_example_documents_of_a_project_are_read(tmp_path):
 
 @pytest.mark.parametrize("name", ["skill.toml", "src/main.wat", "src", "examples/echo.json", "assets", "assets/deep"])
 def test_a_project_does_not_reach_out_of_itself(tmp_path, name):
-    """Who builds a stranger's project must not sign away files of their own."""
+    """Building a stranger's project must not sign away files of the builder's own."""
     folder = Author(tmp_path).new("hello", "wat")
     (folder / "assets" / "deep").mkdir(parents=True)
     (folder / "assets" / "deep" / "a.txt").write_text("x")

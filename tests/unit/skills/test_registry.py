@@ -78,8 +78,8 @@ async def test_rollback_restores_and_goes_forward_again(harness: SkillHarness) -
     assert (await registry.rollback(SKILL, "1.0.0", actor=ACTOR)).state is SkillState.APPROVED
     assert (await registry.rollback(SKILL, "1.2.0", actor=ACTOR)).version == "1.2.0"
     assert await in_use(registry) == ["1.2.0"]
-    told = harness.events("skill.rolled_back")[0][1]
-    assert (told["version"], told["replaces"], told["reason"]) == ("1.1.0", "1.2.0", "it crashed")
+    recorded = harness.events("skill.rolled_back")[0][1]
+    assert (recorded["version"], recorded["replaces"], recorded["reason"]) == ("1.1.0", "1.2.0", "it crashed")
     with pytest.raises(WrongState):
         await registry.rollback(SKILL, "9.9.9", actor=ACTOR)
 
@@ -287,8 +287,8 @@ async def test_every_refusal_is_on_record(harness: SkillHarness) -> None:
     for raw in (b"", archive()[:-1], archive(signer=key("thief"))):
         with pytest.raises(Exception):  # noqa: B017
             await registry.install(raw, actor=ACTOR)
-    told: list[dict[str, Any]] = [payload for _, payload in harness.events("skill.refused")]
-    assert [one["code"] for one in told] == [
+    recorded: list[dict[str, Any]] = [payload for _, payload in harness.events("skill.refused")]
+    assert [one["code"] for one in recorded] == [
         "skill.malformed_archive",
         "skill.malformed_archive",
         "skill.key_mismatch",

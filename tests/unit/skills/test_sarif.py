@@ -22,7 +22,7 @@ def test_a_file_of_any_name_gives_a_uri() -> None:
     (run,) = to_sarif(report, tool_version="0", file=file)["runs"]
     uri = "javascript%3Aa%20b%E2%80%AE%23%3F%25%0A%FF.skill"
     place = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
-    # In ASCII: a name that is no UTF-8 could not be reported.
+    # In ASCII: a name that is not UTF-8 could not be reported.
     found = [ascii(run["artifacts"][0]["location"]["uri"]), ascii(place["uri"])]
     assert found == [f"'{uri}'", f"'{uri}/sbom.cdx.json'"]
 

@@ -160,9 +160,9 @@ def test_a_row_that_cannot_be_read_is_refused_alone_and_on_record_once(harness: 
     for _ in range(2):
         harness.store.transact_blocking(lambda tx: PublisherTables(tx).fail_unreadable(found, actor="palyrad"))
     assert list_unreadable(harness.store) == []
-    (told,) = [payload for _, payload in harness.events("skill.key_unreadable")]
-    assert (told["publisher"], told["key_id"]) == ("acme", key("a").key_id)
-    assert told["reason"].startswith("skill.record_changed: ")
+    (recorded,) = [payload for _, payload in harness.events("skill.key_unreadable")]
+    assert (recorded["publisher"], recorded["key_id"]) == ("acme", key("a").key_id)
+    assert recorded["reason"].startswith("skill.record_changed: ")
     # It vouches for nobody, and nobody for it; the other key does what it did.
     with pytest.raises(RecordChanged, match=key("a").key_id):
         rotate(harness, rotation("a", "c"))
@@ -184,7 +184,7 @@ def test_a_row_that_was_marked_is_still_refused_and_listed_with_its_cause(harnes
     with pytest.raises(RecordChanged) as refused:
         rotate(harness, rotation("a", "c"))
     assert refused.value.message == found[0].refusal().message
-    # Cleared and broken anew, it is the new cause that is told.
+    # Cleared and broken again, the new cause is reported.
     remove(harness, "a")
     broken(harness, "a", "source = 'another'")
     again = list_unreadable(harness.store)

@@ -1,4 +1,4 @@
-"""What a guest names through a handle with a star. The requests are in test_skill_services_and_skill_calls.py."""
+"""A handle with a star: the host and channel that a guest names."""
 
 import pytest
 

@@ -80,17 +80,17 @@ def test_deleting_twice_is_no_error(tmp_path: Path) -> None:
 async def test_writers_hold_the_folder_together_and_who_deletes_alone(tmp_path: Path) -> None:
     one, other = ArtifactFiles(tmp_path / "s"), ArtifactFiles(tmp_path / "s")
     with pytest.raises(ArtifactsUnusable):
-        async with one.held(alone=True):
+        async with one.lock(alone=True):
             pass
     assert not one.is_there()
-    async with one.held(), other.held():
+    async with one.lock(), other.lock():
         with pytest.raises(ArtifactsUnusable, match="busy"):
-            async with other.held(alone=True, patience=0.02):
+            async with other.lock(alone=True, patience=0.02):
                 pass
-    async with one.held(alone=True):
+    async with one.lock(alone=True):
         for alone in (True, False):
             with pytest.raises(ArtifactsUnusable, match="busy"):
-                async with other.held(alone=alone, patience=0):
+                async with other.lock(alone=alone, patience=0):
                     pass
 
 
@@ -98,16 +98,16 @@ async def test_who_waits_for_the_folder_and_is_cancelled_does_not_keep_it(tmp_pa
     one, other = ArtifactFiles(tmp_path / "s"), ArtifactFiles(tmp_path / "s")
 
     async def wait() -> None:
-        async with other.held(alone=True):
+        async with other.lock(alone=True):
             pass
 
-    async with one.held():
+    async with one.lock():
         waiting = asyncio.create_task(wait())
         await asyncio.sleep(0.02)
         waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    async with one.held(alone=True, patience=0):
+    async with one.lock(alone=True, patience=0):
         pass
 
 

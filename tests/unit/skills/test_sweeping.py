@@ -54,7 +54,7 @@ async def test_what_a_killed_process_left_is_swept_when_the_registry_is_opened(
 
 async def test_what_another_process_is_writing_is_not_swept(harness: SkillHarness) -> None:
     registry, writing = harness.registry(), ArtifactFiles(harness.folder)
-    async with writing.held():
+    async with writing.lock():
         digest = writing.put(archive())
         (harness.folder / ".0123456789abcdef.new").touch()
         await in_use(registry)

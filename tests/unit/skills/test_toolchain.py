@@ -123,7 +123,7 @@ def test_the_archive_tells_of_compiler_and_sources(tmp_path):
 
 
 def test_rust_builds_where_its_target_is_installed(tmp_path):
-    """On a machine without it, the way to get it is said."""
+    """On a machine without it, the hint names the way to get it."""
     author = Author(tmp_path)
     folder = str(author.new("hello", "rust"))
     status, document = author.run("skill", "build", "--dir", folder)

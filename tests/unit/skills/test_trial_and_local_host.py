@@ -9,12 +9,12 @@ from palyra.skills.build.trial import (
     BadTrialInput,
     BadTrialOutput,
     NoSuchTool,
-    NotAskedFor,
-    checked_input,
-    checked_output,
-    chosen_tool,
+    NotRequested,
+    check_input,
+    check_output,
+    choose_tool,
+    describe_grants,
     shortcomings,
-    shown_grants,
     trial_grants,
     trial_limits,
 )
@@ -25,7 +25,7 @@ from palyra.skills.package.manifest import SkillTool, parse_manifest
 from palyra.wasm.domain.grants import Capability
 from palyra.wasm.domain.host_interface import AttachedSecret, GuestRequest, HostRefusal, Status
 
-ASKED = Capabilities(
+REQUESTED = Capabilities(
     http_egress_allowlist=("a.example", "b.example:8443"),
     secrets=("skill:x/key", "global/other"),
     reveal_secrets=("skill:x/key",),
@@ -38,28 +38,28 @@ REQUEST = GuestRequest(method="GET", path="/x", max_response_bytes=100)
 
 
 def test_without_a_word_only_what_stays_here_is_granted():
-    grants = trial_grants(ASKED, ())
+    grants = trial_grants(REQUESTED, ())
     assert (grants.http_hosts, grants.secret_keys) == ((), ())
     assert (grants.storage_prefixes, grants.channels) == (("notes", "old"), ("news",))
-    assert shown_grants(grants)[0] == "storage:notes as handle 30000"
+    assert describe_grants(grants)[0] == "storage:notes as handle 30000"
 
 
 def test_grants_are_by_kind_or_by_name():
-    grants = trial_grants(ASKED, ("http", "secret:key"))
+    grants = trial_grants(REQUESTED, ("http", "secret:key"))
     assert grants.http_hosts == ("a.example", "b.example:8443")
     assert grants.secret_keys == grants.revealable_secrets == ("skill:x/key",)
-    assert trial_grants(ASKED, ("http:a.example",)).http_hosts == ("a.example",)
-    assert trial_grants(ASKED, ("all",)).counts() == (2, 2, 2, 1)
+    assert trial_grants(REQUESTED, ("http:a.example",)).http_hosts == ("a.example",)
+    assert trial_grants(REQUESTED, ("all",)).counts() == (2, 2, 2, 1)
 
 
 @pytest.mark.parametrize("word", ["http:c.example", "files", "storage:", "channel:other"])
 def test_nothing_is_granted_that_the_manifest_does_not_ask_for(word):
-    with pytest.raises(NotAskedFor):
-        trial_grants(ASKED, (word,))
+    with pytest.raises(NotRequested):
+        trial_grants(REQUESTED, (word,))
 
 
 def test_limits_are_the_quotas():
-    limits, timeout_ms = trial_limits(ASKED)
+    limits, timeout_ms = trial_limits(REQUESTED)
     assert (limits.fuel_budget, timeout_ms) == (77, 5)
 
 
@@ -71,29 +71,29 @@ def tool(**options):
 def test_the_configuration_comes_beside_the_input_as_it_does_once_installed():
     schema = """'{"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": false}'"""
     configured = parse_manifest(manifest(more=f"[operator.configuration]\nschema = {schema}\ndefaults = {{ n = 1 }}\n"))
-    assert checked_input(configured, tool(), {"a": 1}) == b'{"a":1,"_config":{"n":1}}'
-    assert checked_input(configured, tool(), {"_config": "mine"}, {"n": 2}) == b'{"_config":{"n":2}}'
+    assert check_input(configured, tool(), {"a": 1}) == b'{"a":1,"_config":{"n":1}}'
+    assert check_input(configured, tool(), {"_config": "mine"}, {"n": 2}) == b'{"_config":{"n":2}}'
     with pytest.raises(ConfigurationGiven):
-        checked_input(MANIFEST, tool(), {"a": 1, "_config": "mine"})
+        check_input(MANIFEST, tool(), {"a": 1, "_config": "mine"})
     with pytest.raises(ConfigurationRefused):
-        checked_input(configured, tool(), {}, {"m": 2})
+        check_input(configured, tool(), {}, {"m": 2})
     with pytest.raises(ConfigurationRefused):
-        checked_input(MANIFEST, tool(), {}, {"n": 2})
+        check_input(MANIFEST, tool(), {}, {"n": 2})
     with pytest.raises(BadTrialInput):
-        checked_input(configured, tool(), {}, [2])
+        check_input(configured, tool(), {}, [2])
 
 
 def test_input_and_output_are_held_to_their_schemas():
     strict = {"type": "object", "required": ["a"]}
-    assert checked_input(MANIFEST, tool(input_schema=strict), {"a": 1}) == b'{"a":1}'
+    assert check_input(MANIFEST, tool(input_schema=strict), {"a": 1}) == b'{"a":1}'
     for value in ({}, [1]):
         with pytest.raises(BadTrialInput):
-            checked_input(MANIFEST, tool(input_schema=strict), value)
-    assert checked_output(tool(), b'{"x": 1}') == {"x": 1}
-    assert checked_output(tool(), 3) == 3
+            check_input(MANIFEST, tool(input_schema=strict), value)
+    assert check_output(tool(), b'{"x": 1}') == {"x": 1}
+    assert check_output(tool(), 3) == 3
     for raw in (b"{", b"[]", b'{"a": 1, "a": 2}'):
         with pytest.raises(BadTrialOutput):
-            checked_output(tool(), raw)
+            check_output(tool(), raw)
 
 
 def test_a_tool_is_chosen_by_id():
@@ -102,10 +102,10 @@ def test_a_tool_is_chosen_by_id():
         text += f'[[entrypoints.tools]]\nid = "{name}"\ndescription = "d"\nmodule = "m.wasm"\n'
         text += 'input_schema = {type = "object"}\noutput_schema = {type = "object"}\n'
     manifest = parse_manifest(text.encode())
-    assert chosen_tool(manifest, "two").id == "two"
+    assert choose_tool(manifest, "two").id == "two"
     for wrong in (None, "three"):
         with pytest.raises(NoSuchTool, match="one, two"):
-            chosen_tool(manifest, wrong)
+            choose_tool(manifest, wrong)
 
 
 def judged(example, **options):
@@ -135,9 +135,9 @@ async def refused(awaitable):
 
 
 async def test_storage_keeps_within_its_roots_and_quota():
-    grants = trial_grants(ASKED, ())
+    grants = trial_grants(REQUESTED, ())
     notes, old = grants.handles(Capability.STORAGE)
-    host = LocalHost(ASKED, stored={"old/a": b"1"})
+    host = LocalHost(REQUESTED, stored={"old/a": b"1"})
     await host.storage_put(notes, "b", b"12345")
     assert host.stored == {"old/a": b"1", "notes/b": b"12345"}
     assert await host.storage_list(notes, "") == ("b",)
@@ -164,21 +164,21 @@ def test_storage_that_came_with_a_project_is_made_of_ordinary_files(tmp_path, ki
             place.touch()
             os.truncate(place, 1 << 40)
     with pytest.raises(BadProject, match=r"ordinary files|holds more than"):
-        LocalHost(ASKED, folder=tmp_path / "s")
+        LocalHost(REQUESTED, folder=tmp_path / "s")
 
 
 async def test_storage_in_a_folder_stays(tmp_path):
-    notes = trial_grants(ASKED, ()).handles(Capability.STORAGE)[0]
-    await LocalHost(ASKED, folder=tmp_path / "s").storage_put(notes, "deep/b", b"x")
-    again = LocalHost(ASKED, folder=tmp_path / "s")
+    notes = trial_grants(REQUESTED, ()).handles(Capability.STORAGE)[0]
+    await LocalHost(REQUESTED, folder=tmp_path / "s").storage_put(notes, "deep/b", b"x")
+    again = LocalHost(REQUESTED, folder=tmp_path / "s")
     assert await again.storage_get(notes, "deep/b") == b"x"
     await again.storage_delete(notes, "deep/b")
-    assert LocalHost(ASKED, folder=tmp_path / "s").stored == {}
+    assert LocalHost(REQUESTED, folder=tmp_path / "s").stored == {}
 
 
 async def test_requests_are_answered_from_the_example_once():
-    host_grant = trial_grants(ASKED, ("http",)).handles(Capability.HTTP)[0]
-    host = LocalHost(ASKED, exchanges=(Exchange(host="a.example", path="/x", status=201, body="hi"),))
+    host_grant = trial_grants(REQUESTED, ("http",)).handles(Capability.HTTP)[0]
+    host = LocalHost(REQUESTED, exchanges=(Exchange(host="a.example", path="/x", status=201, body="hi"),))
     answer = await host.http(host_grant, REQUEST)
     assert (answer.status, answer.body) == (201, b"hi")
     assert host.unused_exchanges == ()
@@ -188,7 +188,7 @@ async def test_requests_are_answered_from_the_example_once():
 
 async def test_a_host_that_is_not_there_is_a_status():
     host_grant = trial_grants(Capabilities(http_egress_allowlist=("127.0.0.1:9",)), ("http",)).handles(Capability.HTTP)
-    host = LocalHost(ASKED)
+    host = LocalHost(REQUESTED)
     assert await refused(host.http(host_grant[0], REQUEST)) is Status.UNAVAILABLE
     (why,) = host.failures
     assert why.startswith("GET /x at 127.0.0.1:9: ") and "refused" in why
@@ -220,14 +220,14 @@ async def test_a_trial_attaches_secrets_to_no_other_headers_than_a_daemon(exchan
 
 
 async def test_only_secrets_that_may_be_seen_are_shown():
-    other, key = trial_grants(ASKED, ("secret",)).handles(Capability.SECRET)
-    host = LocalHost(ASKED, secrets={"skill:x/key": "k", "global/other": "o"})
+    other, key = trial_grants(REQUESTED, ("secret",)).handles(Capability.SECRET)
+    host = LocalHost(REQUESTED, secrets={"skill:x/key": "k", "global/other": "o"})
     assert await host.secret_reveal(key) == "k"
     assert await refused(host.secret_reveal(other)) is Status.DENIED
-    assert await refused(LocalHost(ASKED).secret_reveal(key)) is Status.NOT_FOUND
+    assert await refused(LocalHost(REQUESTED).secret_reveal(key)) is Status.NOT_FOUND
 
 
 async def test_messages_are_kept():
-    host = LocalHost(ASKED)
-    await host.channel_send(trial_grants(ASKED, ()).handles(Capability.CHANNEL)[0], "hi")
+    host = LocalHost(REQUESTED)
+    await host.channel_send(trial_grants(REQUESTED, ()).handles(Capability.CHANNEL)[0], "hi")
     assert host.messages == [("news", "hi")]

@@ -17,7 +17,7 @@ from palyra.pipeline.domain.call import ExecutionPlan
 from palyra.pipeline.domain.spec import AccessedResources, SkillOfTool, ToolCapability, ToolMetadata, ToolSpec, ToolTier
 from palyra.pipeline.settings import ToolsSettings
 from palyra.skills.package.capabilities import STAR, Capabilities, WasiGroup
-from palyra.skills.package.configuration import configured_input
+from palyra.skills.package.configuration import configure_input
 from palyra.skills.package.manifest import SkillTool, ToolRisk
 from palyra.skills.registry.records import ResolvedInstalledSkillModule
 from palyra.skills.trust.capability_difference import RUN_LINE, GetsLess, host_line, quota_line
@@ -160,7 +160,7 @@ def call_grants(active: ActiveTool, now_ms: int) -> CapabilityGrantSet:
 
 def guest_input(active: ActiveTool, arguments: Any) -> bytes:
     module = active.module
-    return msgspec.json.encode(configured_input(module.manifest, arguments, module.configuration))
+    return msgspec.json.encode(configure_input(module.manifest, arguments, module.configuration))
 
 
 def gets_less(

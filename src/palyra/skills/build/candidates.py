@@ -1,5 +1,7 @@
-"""Candidates of the builder on disk: a folder for each, with its record and its project. Nothing in them ever runs here
-before a person promotes it."""
+"""Candidates of the builder on disk: a folder for each, with its record and its project.
+
+Nothing in them runs here before a person promotes it.
+"""
 
 import os
 import shutil
@@ -35,7 +37,7 @@ class Candidates:
         self._folder = folder
 
     def add(self, candidate: Candidate, files: Mapping[str, str]) -> Path:
-        """Puts a candidate in place whole, or not at all."""
+        """Put a candidate in place whole, or not at all."""
         place = self._place(candidate.id)
         self._folder.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
         scratch = self._folder / f".{candidate.id}.part"
@@ -63,7 +65,7 @@ class Candidates:
         return tuple(found for found in self._found().values() if isinstance(found, Candidate))
 
     def broken(self) -> dict[str, str]:
-        """What is wrong with each candidate that cannot be read."""
+        """Map each candidate that cannot be read to its problem."""
         return {name: found.message for name, found in self._found().items() if isinstance(found, CandidateBroken)}
 
     def get(self, candidate_id: str) -> Candidate:
@@ -93,7 +95,7 @@ class Candidates:
         return found
 
     def discard(self, candidate_id: str) -> Candidate | None:
-        """Removes its files and keeps its record; of one that cannot be read nothing is kept, and None returned."""
+        """Remove the files and keep the record. A candidate that cannot be read is removed whole: returns None."""
         try:
             candidate = self.get(candidate_id).closed(CandidateState.DISCARDED)
         except CandidateBroken:

@@ -114,7 +114,7 @@ def _feed(stream: IO[bytes] | None, question: bytes) -> None:
 
 
 def _collect(stream: Any, taken: _Taken, field: str, most: int) -> None:
-    """Reads to the end, and keeps one byte more than allowed at most, so that too much is noticed."""
+    """Read to the end, and keep at most one byte more than allowed, which shows that it was too much."""
     kept = bytearray()
     try:
         while chunk := stream.read1(_CHUNK):
@@ -125,7 +125,7 @@ def _collect(stream: Any, taken: _Taken, field: str, most: int) -> None:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends the program and whatever it started and left in its session."""
+    """End the program and everything left in its session."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

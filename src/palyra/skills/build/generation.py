@@ -1,7 +1,9 @@
-"""What recorded calls tell: JSON Schemas that their arguments and results fit, and the capabilities they used.
+"""The skill builder (experimental): from a description or from recorded calls to a project that a person reviews.
 
 Inference generalises as little as it can: a schema admits the recorded values and others of the same shape, a
-capability is one that a call really used. A person reviews both.
+capability is one that a call really used. Generating is a port. The work of a generator is a stranger's: bounded,
+parsed as any project is, held to the capabilities that the recorded calls used, and kept in quarantine until a person
+promotes exactly what was reviewed.
 """
 
 import hashlib
@@ -45,7 +47,7 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a skill that does the same would have to ask for; ``beyond`` are calls that no skill can make."""
+    """The capabilities that a skill with the same effect requests. ``beyond`` are calls that no skill can make."""
 
     hosts: tuple[str, ...] = ()
     read_roots: tuple[str, ...] = ()
@@ -55,13 +57,13 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def infer_object_schema(values: Sequence[Any]) -> dict[str, Any]:
-    """A schema of objects, which is what tools take and return; without examples any object fits."""
+    """Infer a schema of objects, which tools take and return. Without examples any object fits."""
     objects = [value for value in values if isinstance(value, dict)]
     return infer_schema(objects) if objects else {"type": "object"}
 
 
 def infer_schema(values: Sequence[Any], depth: int = 0) -> dict[str, Any]:
-    kinds = {_kind(value) for value in values}
+    kinds = {_KINDS.get(type(value), "object") for value in values}
     if "integer" in kinds and "number" in kinds:
         kinds.discard("integer")
     if not kinds or depth >= _MAX_DEPTH:
@@ -88,26 +90,19 @@ def _object_part(objects: list[dict[str, Any]], depth: int) -> dict[str, Any]:
     return {**part, "required": required} if required else part
 
 
-def _kind(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list() | tuple():
-            return "array"
-        case _:
-            return "object"
+_KINDS: Final = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    tuple: "array",
+}
 
 
 def host_and_path(url: Any) -> tuple[str, str] | None:
-    """The host as a manifest lists it, and the path, of an https URL; None for anything else."""
+    """Split an https URL into the host as a manifest lists it, and the path. Returns None for anything else."""
     if not isinstance(url, str):
         return None
     try:
@@ -150,12 +145,6 @@ def infer_needs(calls: Iterable[RecordedCall]) -> Needs:
         beyond=tuple(beyond),
     )
 
-
-# The skill builder (experimental): from a description or from recorded calls to a project that a person reviews.
-#
-# Generating is a port. Whatever a generator returns is a stranger's work: bounded, parsed as any project is, held to
-# the capabilities that the recorded calls used, and kept in quarantine until a person promotes exactly what was
-# reviewed.
 
 CANDIDATE_VERSION: Final = 1
 MAX_PROMPT_CHARS: Final = 20_000
@@ -210,7 +199,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generated(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Files by path, and what the generator wants a reviewer to know."""
+    """Files by path, and notes of the generator for a reviewer."""
 
     files: dict[str, str]
     notes: tuple[str, ...] = ()
@@ -245,7 +234,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, state=state, artifact_digest=artifact_digest)
 
     def origin(self) -> dict[str, str]:
-        """For the provenance: where this came from, without repeating what people typed."""
+        """Name the source for the provenance, without the texts that people typed."""
         found = {"generator": self.generator, "candidate": self.id}
         if self.prompt:
             found["prompt_sha256"] = hashlib.sha256(self.prompt.encode()).hexdigest()
@@ -265,7 +254,7 @@ def generation_request(
 
 
 def require_generated(generated: Generated, request: GenerationRequest) -> SkillManifest:
-    """Raises unless the files are a project for this request that asks for no more than was recorded."""
+    """Raise unless the files are a project for this request that asks for no more than was recorded."""
     if not 1 <= len(generated.files) <= MAX_FILES:
         raise BadGeneration(f"it has {len(generated.files)} files; between 1 and {MAX_FILES} are allowed")
     if len(generated.notes) > MAX_NOTES or sum(map(len, generated.notes)) > MAX_NOTES_CHARS:
@@ -325,7 +314,7 @@ def _require_within(manifest: SkillManifest, needs: Needs) -> None:
 
 
 def files_digest(files: Mapping[str, bytes]) -> str:
-    """SHA-256 over names and contents, each after its length: what a reviewer names when promoting."""
+    """Compute SHA-256 over names and contents, each after its length. A reviewer names it when promoting."""
     found = hashlib.sha256(b"palyra.skill.candidate.v1")
     for name in sorted(files):
         for part in (name.encode(), files[name]):

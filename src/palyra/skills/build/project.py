@@ -89,7 +89,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def in_build_folder(path: str) -> bool:
-    """Also by the spellings that some file systems take for the same. ``path`` is one of ordinary names."""
+    """Tell whether the path is in ``build/``, also by spellings that some file systems take for the same."""
     return path.partition("/")[0].rstrip(".").lower() == BUILD_FOLDER
 
 
@@ -122,7 +122,7 @@ def parse_build_plan(raw: bytes) -> BuildPlan:
 
 
 def require_modules(plan: BuildPlan, manifest: SkillManifest) -> None:
-    """Every module that a tool runs in is built, and nothing else."""
+    """Raise unless every module that a tool runs in is built, and nothing else."""
     wanted, built = set(manifest.modules()), set(plan.modules)
     for module in sorted(wanted - built):
         raise BadProject(f'{BUILD_NAME} does not say how {module} is built: write [modules."{module}"]')
@@ -142,13 +142,11 @@ def parse_example(name: str, raw: bytes) -> Example:
     return example
 
 
-# From built modules to the archive that is signed: with an SBOM and a provenance that match them.
-
 BUILDER: Final = "urn:palyra:skill-build:cli"
 
 
 class BuiltModules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a toolchain made: modules by name, what went into them, and the arguments that a rebuild needs."""
+    """The results of a toolchain: modules by name, their ingredients, and the arguments that a rebuild needs."""
 
     modules: dict[str, bytes]
     ingredients: tuple[Ingredient, ...]
@@ -164,7 +162,7 @@ def assemble(
     assets: Mapping[str, bytes],
     origin: Mapping[str, str] | None = None,
 ) -> SkillArtifact:
-    """The unsigned archive. The same inputs give the same bytes. ``origin`` tells where a generated skill came from."""
+    """Pack the unsigned archive. The same inputs give the same bytes. ``origin`` is that of a generated skill."""
     parsed = parse_manifest(manifest)
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in built.modules.items()}
     parameters = {
@@ -185,18 +183,18 @@ def assemble(
     )
 
 
-# What a build made of a project, noted outside of the project.
-#
-# An archive that lies in a project's folder may be anybody's, and its provenance says what whoever packed it wants. A
-# note that a build left where only its author writes tells whether the archive is still what was built, and of what.
-
 NOTE_VERSION: Final = 1
 NOTES_FOLDER: Final = "skill-builds"
 MAX_NOTE_BYTES: Final = 1_024
 
 
 class BuildNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``inputs`` is the digest of what was built, ``archive`` that of the unsigned archive it became."""
+    """A build's note about its result, in a folder that only the author writes.
+
+    An archive in a project's folder may be a stranger's, with a provenance of their choice. The note shows whether the
+    archive is still the one that was built. ``inputs`` is the digest of the sources, ``archive`` that of the unsigned
+    archive.
+    """
 
     note_version: int = NOTE_VERSION
     inputs: str
@@ -207,7 +205,7 @@ class BuildNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def parse_note(raw: bytes) -> BuildNote | None:
-    """None for what this version cannot read: without a note a project is built again."""
+    """Read a note, or return None if this version cannot: without a note a project is built again."""
     try:
         note = msgspec.json.decode(raw, type=BuildNote)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -216,7 +214,7 @@ def parse_note(raw: bytes) -> BuildNote | None:
 
 
 def note_name(folder: Path) -> str:
-    """The name of the note about the project in this folder, which must be absolute and without links."""
+    """Name the note about the project in this folder, which must be absolute and without links."""
     return f"{NOTES_FOLDER}/{hashlib.sha256(os.fsencode(folder)).hexdigest()}.json"
 
 
@@ -235,8 +233,6 @@ def inputs_digest(
         }
     )
 
-
-# A new project from a template: the names that go into it, and the text with them filled in.
 
 TEMPLATE_SUFFIX: Final = ".in"
 DEFAULT_PUBLISHER: Final = "local"
@@ -274,7 +270,7 @@ def project_names(skill_id: str, publisher: str = DEFAULT_PUBLISHER) -> ProjectN
 
 
 def fill(template: Mapping[str, str], names: ProjectNames) -> dict[str, str]:
-    """The files of a project. A word that the template does not know is a mistake in the template."""
+    """Fill the names into a template. A word that it does not know is a mistake in the template."""
     words = {"ID": names.skill_id, "PUBLISHER": names.publisher, "MODULE": names.module, "NAME": names.name}
     filled = {}
     for path, text in template.items():

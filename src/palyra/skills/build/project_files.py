@@ -47,7 +47,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def template(language: Language) -> dict[str, str]:
-    """The files of a template by their path."""
+    """Read the files of a template by their path."""
     found: dict[str, str] = {}
     _collect(_templates() / language.value, "", found)
     if not found:
@@ -70,7 +70,7 @@ def _collect(folder: Traversable, prefix: str, found: dict[str, str]) -> None:
 
 
 def write_project(folder: Path, files: Mapping[str, str]) -> None:
-    """Writes a new project; nothing that exists is touched."""
+    """Write a new project. No existing file is changed."""
     if folder.exists() and any(folder.iterdir()):
         raise ProjectExists(f"{folder} exists and is not empty")
     for path, text in files.items():
@@ -81,8 +81,8 @@ def write_project(folder: Path, files: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def copied_project(files: Mapping[str, bytes]) -> Iterator[Path]:
-    """A folder of its own with exactly these files: what is built there is of them and of nothing beside them."""
+def copy_project(files: Mapping[str, bytes]) -> Iterator[Path]:
+    """Make a temporary folder with exactly these files, so that a build uses them and nothing beside them."""
     with tempfile.TemporaryDirectory(prefix="palyra-project-") as folder:
         for path, data in files.items():
             place = Path(folder, path)
@@ -92,7 +92,7 @@ def copied_project(files: Mapping[str, bytes]) -> Iterator[Path]:
 
 
 def require_plain(folder: Path, path: Path) -> Path:
-    """Raises where a link stands on the way from the project to the path: a project reads and writes its own files."""
+    """Raise if a link stands on the way from the project to the path: a project reads and writes its own files."""
     place = folder
     for part in path.relative_to(folder).parts:
         place /= part
@@ -122,7 +122,7 @@ def read_project(folder: Path) -> Project:
 
 
 def _example_names(place: Path) -> list[str]:
-    """Of a folder that is not there, none. One that cannot be read must not look like one without tests."""
+    """List the examples. A folder that cannot be read must not look like one without tests."""
     try:
         return sorted(name for name in os.listdir(place) if name.endswith(".json"))
     except OSError as error:

@@ -1,4 +1,9 @@
-"""The built-in generator: templates and inference. It invents nothing: what it cannot take over stays unwritten."""
+"""The built-in generator: templates and inference. It invents nothing.
+
+It writes tools for what a skill can do by itself: fetch from a named host, read and write its own storage, return its
+input. For every other call the tool is declared and tested, and the author writes its body. The tests fail until then,
+and a candidate whose tests fail is not promoted.
+"""
 
 import json
 import re
@@ -19,12 +24,6 @@ from palyra.skills.build.generation import (
 )
 from palyra.skills.build.project import Language, fill
 from palyra.skills.limits import MAX_DESCRIPTION_CHARS, MAX_SUMMARY_CHARS, MAX_TOOL_ID_CHARS
-
-# The built-in generator's plan: which tool each kind of recorded call becomes, with its schemas and its tests.
-#
-# What a skill can do by itself is taken over: fetching from a named host, reading and writing its own storage, giving
-# back its input. For every other call the tool is declared and tested, and its body is the author's to write: the
-# tests fail until then, and a candidate whose tests fail is not promoted.
 
 _MAX_EXAMPLES: Final = 20
 _NOT_IN_AN_ID: Final = re.compile(r"[^a-z0-9_-]+")
@@ -53,26 +52,26 @@ class RecordedTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_tools(calls: Iterable[RecordedCall], hosts: tuple[str, ...]) -> tuple[RecordedTool, ...]:
-    """One tool for each recorded tool, in the order of their first calls."""
+    """Plan one tool for each recorded tool, in the order of their first calls."""
     grouped: dict[str, list[RecordedCall]] = {}
     for call in calls:
         grouped.setdefault(call.tool, []).append(call)
     tools: list[RecordedTool] = []
     taken: set[str] = set()
     for name, members in grouped.items():
-        tool = _planned(_tool_id(name, taken), name, members, hosts)
+        tool = _plan_tool(_tool_id(name, taken), name, members, hosts)
         taken.add(tool.id)
         tools.append(tool)
     return tuple(tools)
 
 
 def in_one_line(text: str) -> str:
-    """Text of a stranger for a manifest: what is not visible becomes a space."""
+    """Make a stranger's text fit for a manifest: characters that are not visible become spaces."""
     return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
-def described_tool(prompt: str) -> RecordedTool:
-    """For a description alone: one tool whose body and schemas the author has to make precise."""
+def plan_described_tool(prompt: str) -> RecordedTool:
+    """Plan one tool for a description alone. The author has to make its body and schemas precise."""
     return RecordedTool(
         id="run",
         source="prompt",
@@ -91,17 +90,34 @@ def _tool_id(name: str, taken: set[str]) -> str:
     return found
 
 
-def _planned(tool_id: str, name: str, calls: list[RecordedCall], hosts: tuple[str, ...]) -> RecordedTool:
+def _plan_tool(tool_id: str, name: str, calls: list[RecordedCall], hosts: tuple[str, ...]) -> RecordedTool:
     if name == "http.fetch":
         fetched = [(call, host_and_path(call.arguments.get("url"))) for call in calls]
         plain = [(call, place) for call, place in fetched if place and call.arguments.get("method", "GET") == "GET"]
         if plain:
             examples = [_fetch_example(tool_id, call, *place) for call, place in plain]
-            return _fetch_tool(tool_id, hosts, _distinct(examples))
-    if name == "fs.read":
-        return _read_tool(tool_id, _distinct(_read_example(tool_id, call) for call in calls))
-    if name == "fs.write":
-        return _write_tool(tool_id, _distinct(_write_example(tool_id, call) for call in calls))
+            return RecordedTool(
+                id=tool_id,
+                source=name,
+                behaviour=Behaviour.FETCH,
+                description=f"Fetches a path of {' or '.join(hosts)} and returns the status and the body.",
+                input_schema=_object(
+                    {"host": {"enum": list(hosts)}, "path": {"type": "string", "pattern": "^/[!-~]*$"}}
+                ),
+                output_schema=_object({"status": {"type": "integer"}, "body": _TEXT}),
+                examples=_distinct(examples),
+            )
+    if name in _STORAGE_TOOLS:
+        behaviour, description, input_schema, output_schema, example = _STORAGE_TOOLS[name]
+        return RecordedTool(
+            id=tool_id,
+            source=name,
+            behaviour=behaviour,
+            description=description,
+            input_schema=input_schema,
+            output_schema=output_schema,
+            examples=_distinct(example(tool_id, call) for call in calls),
+        )
     answered = [call for call in calls if isinstance(call.result, dict)]
     echoes = bool(answered) and all(call.result == call.arguments for call in answered)
     examples = [{"tool": tool_id, "input": call.arguments, "output": call.result} for call in answered]
@@ -113,18 +129,6 @@ def _planned(tool_id: str, name: str, calls: list[RecordedCall], hosts: tuple[st
         input_schema=infer_object_schema([call.arguments for call in calls]),
         output_schema=infer_object_schema([call.result for call in answered]),
         examples=_distinct(examples),
-    )
-
-
-def _fetch_tool(tool_id: str, hosts: tuple[str, ...], examples: tuple[dict[str, Any], ...]) -> RecordedTool:
-    return RecordedTool(
-        id=tool_id,
-        source="http.fetch",
-        behaviour=Behaviour.FETCH,
-        description=f"Fetches a path of {' or '.join(hosts)} and returns the status and the body.",
-        input_schema=_object({"host": {"enum": list(hosts)}, "path": {"type": "string", "pattern": "^/[!-~]*$"}}),
-        output_schema=_object({"status": {"type": "integer"}, "body": _TEXT}),
-        examples=examples,
     )
 
 
@@ -141,18 +145,6 @@ def _fetch_example(tool_id: str, call: RecordedCall, host: str, path: str) -> di
     }
 
 
-def _read_tool(tool_id: str, examples: tuple[dict[str, Any], ...]) -> RecordedTool:
-    return RecordedTool(
-        id=tool_id,
-        source="fs.read",
-        behaviour=Behaviour.READ,
-        description="Reads a text of the skill's own storage.",
-        input_schema=_object({"path": _STORAGE_PATH}),
-        output_schema=_object({"content": _TEXT}),
-        examples=examples,
-    )
-
-
 def _read_example(tool_id: str, call: RecordedCall) -> dict[str, Any] | None:
     path, result = call.arguments.get("path"), call.result
     content = result.get("content") if isinstance(result, dict) else None
@@ -164,18 +156,6 @@ def _read_example(tool_id: str, call: RecordedCall) -> dict[str, Any] | None:
         "storage": {f"{STORAGE_ROOT}/{path}": content},
         "output": {"content": content},
     }
-
-
-def _write_tool(tool_id: str, examples: tuple[dict[str, Any], ...]) -> RecordedTool:
-    return RecordedTool(
-        id=tool_id,
-        source="fs.write",
-        behaviour=Behaviour.WRITE,
-        description="Writes a text into the skill's own storage.",
-        input_schema=_object({"path": _STORAGE_PATH, "content": _TEXT}),
-        output_schema=_object({"bytes": {"type": "integer"}}),
-        examples=examples,
-    )
 
 
 def _write_example(tool_id: str, call: RecordedCall) -> dict[str, Any] | None:
@@ -191,7 +171,7 @@ def _write_example(tool_id: str, call: RecordedCall) -> dict[str, Any] | None:
 
 
 def _plain_path(path: str) -> bool:
-    """Whether it can be a key of storage as it is."""
+    """Tell whether the path can be a key of storage unchanged."""
     return path.isprintable() and all(name not in ("", ".", "..") for name in path.split("/")) and "\\" not in path
 
 
@@ -202,6 +182,24 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
         "required": list(properties),
         "additionalProperties": False,
     }
+
+
+_STORAGE_TOOLS: Final = {
+    "fs.read": (
+        Behaviour.READ,
+        "Reads a text of the skill's own storage.",
+        _object({"path": _STORAGE_PATH}),
+        _object({"content": _TEXT}),
+        _read_example,
+    ),
+    "fs.write": (
+        Behaviour.WRITE,
+        "Writes a text into the skill's own storage.",
+        _object({"path": _STORAGE_PATH, "content": _TEXT}),
+        _object({"bytes": {"type": "integer"}}),
+        _write_example,
+    ),
+}
 
 
 def _distinct(examples: Iterable[dict[str, Any] | None]) -> tuple[dict[str, Any], ...]:
@@ -235,7 +233,9 @@ class TemplateGenerator:
                 f"the built-in generator does not write {request.language}",
                 hint=f"it writes {', '.join(LANGUAGES)}; skills.builder_command can name another generator",
             )
-        tools = plan_tools(request.calls, request.needs.hosts) if request.calls else (described_tool(request.prompt),)
+        tools = (
+            plan_tools(request.calls, request.needs.hosts) if request.calls else (plan_described_tool(request.prompt),)
+        )
         kept = {path: text for path, text in self._templates[request.language].items() if path in _KEPT}
         files = {path: text for path, text in fill(kept, request.names).items() if not path.startswith(".")}
         files["skill.toml"] = _manifest(request, tools)
@@ -296,12 +296,12 @@ def _compact(value: Any) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Strings and lists of strings: TOML's basic strings take JSON's escapes, but for the delete character."""
+    """Write strings and lists of strings: TOML's basic strings take JSON's escapes, but for the delete character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _comment(text: str) -> str:
-    """A line that cannot end its comment."""
+    """Make a line that cannot end its comment."""
     return in_one_line(text).replace("*/", "* /").rstrip("\\")
 
 

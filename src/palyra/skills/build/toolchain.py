@@ -73,36 +73,18 @@ _C_FLAGS: Final = (
     *("-Wl,--no-entry", "-Wl,--strip-all", f"-Wl,-z,stack-size={_STACK_BYTES}", f"-Wl,--max-memory={_MEMORY_BYTES}"),
 )
 _ASC_FLAGS: Final = (
-    "-O2",
-    "--runtime",
-    "stub",
-    "--use",
-    "abort=",
-    "--exportStart",
-    "_initialize",
-    "--maximumMemory",
-    str(_MEMORY_PAGES),
+    *("-O2", "--runtime", "stub", "--use", "abort=", "--exportStart", "_initialize"),
+    *("--maximumMemory", str(_MEMORY_PAGES)),
 )
 _RUST_TARGET: Final = "wasm32-unknown-unknown"
 _RUST_FLAGS: Final = (
-    *(
-        "--edition",
-        "2021",
-        "--crate-type",
-        "cdylib",
-        "--target",
-        _RUST_TARGET,
-        "-C",
-        "opt-level=s",
-        "-C",
-        "panic=abort",
-    ),
-    *("-C", "lto=yes", "-C", "strip=symbols", "-C", f"link-arg=--max-memory={_MEMORY_BYTES}"),
+    *("--edition", "2021", "--crate-type", "cdylib", "--target", _RUST_TARGET, "-C", "opt-level=s"),
+    *("-C", "panic=abort", "-C", "lto=yes", "-C", "strip=symbols", "-C", f"link-arg=--max-memory={_MEMORY_BYTES}"),
 )
 
 
 def default_cache(environ: Mapping[str, str]) -> Path:
-    """``PALYRA_TOOLCHAINS`` names another folder, for machines that share one."""
+    """Return the cache's folder. ``PALYRA_TOOLCHAINS`` names another one, for machines that share it."""
     from platformdirs import user_cache_path
 
     named = environ.get(CACHE_VARIABLE)
@@ -110,7 +92,7 @@ def default_cache(environ: Mapping[str, str]) -> Path:
 
 
 class Toolchains:
-    """``say`` tells a person what is going on: the first build of a language takes a while."""
+    """``say`` prints progress for a person: the first build of a language takes a while."""
 
     def __init__(self, cache: Path, *, wit: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
         self._cache = cache
@@ -122,10 +104,10 @@ class Toolchains:
         built: dict[str, bytes] = {}
         arguments: dict[str, tuple[str, ...]] = {}
         for name, module in modules.items():
-            built[name], arguments[name] = self._compiled(folder, language, module.sources)
+            built[name], arguments[name] = self._compile(folder, language, module.sources)
         return BuiltModules(modules=built, ingredients=self._ingredients(language), arguments=arguments)
 
-    def _compiled(self, folder: Path, language: Language, sources: tuple[str, ...]) -> tuple[bytes, tuple[str, ...]]:
+    def _compile(self, folder: Path, language: Language, sources: tuple[str, ...]) -> tuple[bytes, tuple[str, ...]]:
         main = sources[0]
         with tempfile.TemporaryDirectory(prefix="palyra-build-") as scratch:
             output = Path(scratch, "module.wasm")
@@ -137,16 +119,16 @@ class Toolchains:
                     shown = ("zig", "cc", *_C_FLAGS, *compiled)
                     command = [sys.executable, "-m", "ziglang", *shown[1:], "-o", str(output)]
                     more = {
-                        "PYTHONPATH": str(self._installed(ZIG)),
+                        "PYTHONPATH": str(self._install(ZIG)),
                         "ZIG_GLOBAL_CACHE_DIR": str(self._cache / "zig-cache"),
                         "ZIG_LOCAL_CACHE_DIR": str(self._cache / "zig-cache"),
                     }
                 case Language.ASSEMBLYSCRIPT:
                     shown = ("asc", main, *_ASC_FLAGS)
-                    asc = self._installed(ASSEMBLYSCRIPT) / "node_modules" / "assemblyscript" / "bin" / "asc.js"
+                    asc = self._install(ASSEMBLYSCRIPT) / "node_modules" / "assemblyscript" / "bin" / "asc.js"
                     command, more = [self._program("node"), str(asc), *shown[1:], "--outFile", str(output)], {}
                 case Language.PYTHON:
-                    home = self._installed(COMPONENTIZE_PY)
+                    home = self._install(COMPONENTIZE_PY)
                     path = Path(main)
                     app = ("componentize", "-p", str(path.parent), path.stem)
                     shown = ("componentize-py", "-w", "skill", *app)
@@ -171,19 +153,19 @@ class Toolchains:
             return (Ingredient(name="rustc", version=version[1] if len(version) > 1 else "", kind="application"),)
         return ()
 
-    def _installed(self, package: Package) -> Path:
-        """The folder of a package, fetched if it is not there. A folder is put in place whole or not at all."""
+    def _install(self, package: Package) -> Path:
+        """Return the folder of a package, which is fetched if it is missing, and put in place whole or not at all."""
         place = self._cache / package.folder
         if place.is_dir():
             return place
-        with self._fetching(package):
+        with self._lock_package(package):
             if not place.is_dir():
                 self._fetch(package, place)
         return place
 
     @contextmanager
-    def _fetching(self, package: Package) -> Iterator[None]:
-        """One fetch of a package at a time: other builds wait, and find it done."""
+    def _lock_package(self, package: Package) -> Iterator[None]:
+        """Allow one fetch of a package at a time: other builds wait, and find it done."""
         try:
             self._cache.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = open(self._cache / f".{package.folder}.lock", "wb")  # noqa: SIM115 - closed below

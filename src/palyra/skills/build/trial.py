@@ -1,4 +1,4 @@
-"""Trying a skill before anybody installs it: what a trial grants, and whether an example went as it says."""
+"""A trial of a skill before it is installed: its grants, and the comparison of an example with its result."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from palyra.json_schema import SchemaCheck, SchemaMismatch
 from palyra.limits import DEFAULT_CALL_TIMEOUT_MS
 from palyra.skills.build.project import Example
 from palyra.skills.package.capabilities import Capabilities
-from palyra.skills.package.configuration import configured_input, effective_configuration
+from palyra.skills.package.configuration import configure_input, effective_configuration
 from palyra.skills.package.manifest import SkillManifest, SkillTool
 from palyra.strict_json import NotStrictJson, parse_strict
 from palyra.wasm.domain.grants import Capability, CapabilityGrantSet
@@ -22,7 +22,7 @@ ALL: Final = "all"
 HARMLESS: Final = (Capability.STORAGE, Capability.CHANNEL)
 
 
-class NotAskedFor(InvalidInput):
+class NotRequested(InvalidInput):
     code = "skill.not_asked_for"
     hint = "grants are KIND or KIND:NAME of http, secret, storage, channel, or all; skill.toml has to ask for each"
 
@@ -47,7 +47,7 @@ class ExamplesFailed(Failed):
     hint = "`palyra skill test` in the project's folder shows what went wrong"
 
 
-def asked_names(asked: Capabilities) -> dict[Capability, tuple[str, ...]]:
+def requested_names(asked: Capabilities) -> dict[Capability, tuple[str, ...]]:
     roots = dict.fromkeys((*asked.filesystem.read_roots, *asked.filesystem.write_roots))
     return {
         Capability.HTTP: asked.http_egress_allowlist,
@@ -58,8 +58,8 @@ def asked_names(asked: Capabilities) -> dict[Capability, tuple[str, ...]]:
 
 
 def trial_grants(asked: Capabilities, words: Sequence[str]) -> CapabilityGrantSet:
-    """What a trial may use. No more than the manifest asks for: what works here has to work once it is installed."""
-    names = asked_names(asked)
+    """Grant no more than the manifest asks for: what works in a trial has to work once it is installed."""
+    names = requested_names(asked)
     granted: dict[Capability, list[str]] = {kind: [] for kind in Capability}
     for word in words or HARMLESS:
         kind_word, colon, name = str(word).partition(":")
@@ -68,11 +68,11 @@ def trial_grants(asked: Capabilities, words: Sequence[str]) -> CapabilityGrantSe
                 granted[kind] += names[kind]
             continue
         if kind_word not in set(Capability):
-            raise NotAskedFor(f"there is no kind of grant {kind_word[:80]!r}")
+            raise NotRequested(f"there is no kind of grant {kind_word[:80]!r}")
         kind = Capability(kind_word)
         matching = [one for one in names[kind] if not colon or name in (one, one.rpartition("/")[2])]
         if colon and not matching:
-            raise NotAskedFor(f"skill.toml does not ask for {word[:200]!r}")
+            raise NotRequested(f"skill.toml does not ask for {word[:200]!r}")
         granted[kind] += matching
     return CapabilityGrantSet(
         http_hosts=tuple(granted[Capability.HTTP]),
@@ -85,12 +85,12 @@ def trial_grants(asked: Capabilities, words: Sequence[str]) -> CapabilityGrantSe
     )
 
 
-def shown_grants(grants: CapabilityGrantSet) -> list[str]:
+def describe_grants(grants: CapabilityGrantSet) -> list[str]:
     return [f"{kind}:{grant.name} as handle {grant.handle}" for kind in Capability for grant in grants.handles(kind)]
 
 
 def trial_limits(asked: Capabilities) -> tuple[RuntimeLimits, int]:
-    """The limits that the quotas of the manifest give, and the deadline in milliseconds."""
+    """Convert the quotas of the manifest to limits, and the deadline in milliseconds."""
     quotas = asked.quotas
     usual = RuntimeLimits()
     limits = msgspec.structs.replace(
@@ -101,7 +101,7 @@ def trial_limits(asked: Capabilities) -> tuple[RuntimeLimits, int]:
     return limits, quotas.timeout_ms or DEFAULT_CALL_TIMEOUT_MS
 
 
-def chosen_tool(manifest: SkillManifest, tool_id: str | None) -> SkillTool:
+def choose_tool(manifest: SkillManifest, tool_id: str | None) -> SkillTool:
     ids = [tool.id for tool in manifest.tools]
     if tool_id is None and len(ids) == 1:
         return manifest.tools[0]
@@ -112,8 +112,8 @@ def chosen_tool(manifest: SkillManifest, tool_id: str | None) -> SkillTool:
     raise NoSuchTool(f"{asked} skill.toml has {', '.join(ids)}")
 
 
-def checked_input(manifest: SkillManifest, tool: SkillTool, value: Any, configured: Any = None) -> bytes:
-    """As the daemon gives it to the guest: with the configuration beside it, where the manifest has one."""
+def check_input(manifest: SkillManifest, tool: SkillTool, value: Any, configured: Any = None) -> bytes:
+    """Encode the input as the daemon does: with the configuration beside it, if the manifest has one."""
     if not isinstance(value, dict):
         raise BadTrialInput("the input is JSON, but not an object")
     try:
@@ -123,11 +123,11 @@ def checked_input(manifest: SkillManifest, tool: SkillTool, value: Any, configur
     if not isinstance(configured or {}, dict):
         raise BadTrialInput("the configuration is JSON, but not an object")
     configuration = effective_configuration(manifest, configured or {})
-    return msgspec.json.encode(configured_input(manifest, value, configuration))
+    return msgspec.json.encode(configure_input(manifest, value, configuration))
 
 
-def checked_output(tool: SkillTool, output: bytes | int) -> Any:
-    """The output as a value. A number is the exit code of the minimal form, which has no schema to fit."""
+def check_output(tool: SkillTool, output: bytes | int) -> Any:
+    """Read the output as a value. A number is the exit code of the minimal form, which has no schema to fit."""
     if isinstance(output, int):
         return output
     try:
@@ -150,7 +150,7 @@ def shortcomings(
     messages: Sequence[tuple[str, str]],
     unused: int,
 ) -> list[str]:
-    """Why the example did not go as it says; empty if it did."""
+    """List the differences between the example and the result."""
     found = []
     if example.error is not None:
         if error is None:

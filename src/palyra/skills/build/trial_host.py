@@ -1,5 +1,7 @@
-"""What a skill reaches while its author tries it: storage in a folder or in memory, and requests that are answered from
-an example or, when the author grants the host, really sent."""
+"""The host of a trial: storage in a folder or in memory, and requests.
+
+Requests are answered from an example or, when the author grants the host, really sent.
+"""
 
 import http.client
 import os
@@ -35,7 +37,7 @@ class LocalHost:
         exchanges: Sequence[Exchange] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> None:
-        self._asked = asked
+        self._requests = asked
         self._folder = folder
         self.stored = dict(stored or {}) if folder is None else _read_folder(folder)
         self._exchanges = None if exchanges is None else list(exchanges)
@@ -51,7 +53,7 @@ class LocalHost:
 
     async def http(self, grant: Grant, request: GuestRequest) -> GuestResponse:
         for attached in request.secrets:
-            if not self._asked.may_carry_secrets(attached.header):
+            if not self._requests.may_carry_secrets(attached.header):
                 self._note(grant.name, request, f"secret_headers of skill.toml does not name {attached.header}")
                 raise HostRefusal(Status.DENIED)
         self.requests.append((grant.name, request.method, request.path))
@@ -98,7 +100,7 @@ class LocalHost:
         self.failures.append(f"{request.method} {request.path} at {granted}: {why}")
 
     async def secret_reveal(self, grant: Grant) -> str:
-        if grant.name not in self._asked.reveal_secrets:
+        if grant.name not in self._requests.reveal_secrets:
             raise HostRefusal(Status.DENIED)
         if grant.name not in self._secrets:
             raise HostRefusal(Status.NOT_FOUND)
@@ -112,7 +114,7 @@ class LocalHost:
 
     async def storage_put(self, grant: Grant, key: str, value: bytes) -> None:
         self._require_writable(grant)
-        quota = self._asked.quotas.storage_bytes
+        quota = self._requests.quotas.storage_bytes
         path = f"{grant.name}/{key}"
         others = sum(len(data) for name, data in self.stored.items() if name != path)
         if others + len(value) > (MAX_STORAGE_BYTES if quota is None else quota):
@@ -139,7 +141,7 @@ class LocalHost:
         return tuple(sorted(name for name in inside if name.startswith(prefix)))
 
     def _require_writable(self, grant: Grant) -> None:
-        if grant.name not in self._asked.filesystem.write_roots:
+        if grant.name not in self._requests.filesystem.write_roots:
             raise HostRefusal(Status.DENIED)
 
     async def channel_send(self, grant: Grant, text: str) -> None:
@@ -150,8 +152,11 @@ class LocalHost:
 
 
 def _read_folder(folder: Path) -> dict[str, bytes]:
-    """What is stored. The folder came with the project: a link in it could lead a skill that is only being tried out of
-    its storage, and what is no file may never end or never begin."""
+    """Read what is stored.
+
+    The folder came with the project: a link in it could lead a skill under trial out of its storage, and a device or
+    pipe may never end or never begin.
+    """
     found = {}
     left = MAX_STORAGE_BYTES
     there = (folder, *sorted(folder.rglob("*"))) if os.path.lexists(folder) else ()

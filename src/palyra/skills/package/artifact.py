@@ -60,7 +60,7 @@ class ArchiveTooLarge(LimitExceeded):
 
 
 def write_archive(entries: Mapping[str, bytes]) -> bytes:
-    """The archive of these entries. Names must be ASCII; whether they make sense is the caller's to judge."""
+    """Write an archive of these entries. Names must be ASCII; the caller judges whether they make sense."""
     body, directory = bytearray(), bytearray()
     for name in sorted(entries):
         data = entries[name]
@@ -74,7 +74,7 @@ def write_archive(entries: Mapping[str, bytes]) -> bytes:
 
 
 def read_archive(raw: bytes) -> dict[str, bytes]:
-    """The entries of an archive that is byte for byte the one ``write_archive`` makes of them."""
+    """Read the entries of an archive that is byte for byte the one ``write_archive`` makes of them."""
     if len(raw) > MAX_ARTIFACT_BYTES:
         raise ArchiveTooLarge(f"the archive has {len(raw)} bytes; at most {MAX_ARTIFACT_BYTES} are allowed")
     entries: dict[str, bytes] = {}
@@ -120,7 +120,7 @@ def _entry(raw: bytes, at: int) -> tuple[str, bytes, int]:
 
 
 def _why_not_the_one(raw: bytes, directory_at: int) -> str:
-    """The commonest reasons in words; the comparison itself needs none."""
+    """Name the commonest reasons. The comparison itself needs no reason."""
     if raw[directory_at : directory_at + 4] != _CENTRAL_MARK:
         return "something stands between the entries and their directory"
     end = raw.rfind(_END_MARK)
@@ -216,12 +216,12 @@ class SkillArtifact:
 
 
 def read_artifact(raw: bytes) -> SkillArtifact:
-    """Raises for everything that is not exactly a skill's archive; the manifest is parsed as well."""
+    """Read an archive and its manifest. Raises for everything that is not exactly a skill's archive."""
     return _checked(raw, read_archive(raw))
 
 
 def pack_artifact(entries: Mapping[str, bytes]) -> SkillArtifact:
-    """The archive of these entries: the same entries always give the same bytes."""
+    """Pack these entries: the same entries always give the same bytes."""
     for name in entries:
         # Before writing, which takes ASCII only.
         _check_name(name)

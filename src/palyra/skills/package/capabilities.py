@@ -1,4 +1,4 @@
-"""What a skill asks for. Everything here is a request; an operator's approval of the version makes it a grant."""
+"""The requests of a skill. An operator's approval of the version makes them grants."""
 
 import re
 from enum import StrEnum
@@ -78,8 +78,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     wildcard_opt_in: tuple[Wildcard, ...] = ()
 
     def may_carry_secrets(self, header: str) -> bool:
-        """A skill that could attach a secret to any header would read it after all: from a server that keeps what a
-        header says, such as a note about an object, and tells it to who asks later."""
+        """Tell whether secrets may be attached to this header.
+
+        With any header a skill could read the secret after all: from a server that keeps a header's value, such as a
+        note about an object, and returns it later.
+        """
         return folded_name(header) in (_USUAL_HEADER, *map(folded_name, self.secret_headers))
 
 
@@ -223,7 +226,7 @@ _AUTHORITY = "//"
 
 
 def host_meant(granted: str, path: str) -> tuple[HostRule, str]:
-    """The one host of a request through the handle of ``granted``, and the path there."""
+    """Return the one host of a request through the handle of ``granted``, and the path there."""
     rule = HostRule.parse(granted)
     if not rule.below:
         return rule, path
@@ -243,14 +246,14 @@ def host_meant(granted: str, path: str) -> tuple[HostRule, str]:
 
 
 def host_named(granted: str, path: str) -> str:
-    """The host of a request as the manifest writes it, or, where that has a star, as the guest did: to be shown."""
+    """Return the host of a request as the manifest writes it, or, if that has a star, as the guest did: for display."""
     if not HostRule.parse(granted).below or not path.startswith(_AUTHORITY):
         return granted
     return path.removeprefix(_AUTHORITY).partition("/")[0]
 
 
 def channel_meant(granted: str, text: str) -> tuple[str, str]:
-    """The channel of a message through the handle of ``granted``, and the message itself."""
+    """Return the channel of a message through the handle of ``granted``, and the message itself."""
     if granted != STAR:
         return granted, text
     channel, _, message = text.partition("\n")

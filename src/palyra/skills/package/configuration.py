@@ -48,11 +48,14 @@ def effective_configuration(manifest: SkillManifest, chosen: dict[str, Any]) -> 
     return whole
 
 
-def configured_input(
+def configure_input(
     manifest: SkillManifest, arguments: dict[str, Any], configuration: dict[str, Any]
 ) -> dict[str, Any]:
-    """What a guest gets: the arguments, and beside them the configuration where the skill has one. A caller's own is
-    never there: it is replaced, or refused where there is nothing to replace it with."""
+    """Return the arguments, and beside them the configuration if the skill has one.
+
+    A caller's own configuration never reaches the guest: it is replaced, or refused if there is nothing to replace it
+    with.
+    """
     if manifest.operator.configuration_schema is not None:
         return {**arguments, CONFIGURATION_KEY: configuration}
     refuse_configuration(arguments)
@@ -60,8 +63,10 @@ def configured_input(
 
 
 def refuse_configuration(given: Any) -> None:
-    """A module takes what stands under that name for an operator's word. Taken out silently, it would leave the module
-    to answer another question than was asked."""
+    """Refuse a caller's configuration, which a module would take for an operator's.
+
+    Removed silently, it would leave the module to answer another question than was asked.
+    """
     if isinstance(given, dict) and CONFIGURATION_KEY in given:
         raise ConfigurationGiven(f"the input has a member {CONFIGURATION_KEY}, and there is no configuration here")
 

@@ -19,12 +19,9 @@ from palyra.json_schema import InvalidSchema, SchemaCheck, SchemaMismatch
 from palyra.skills import limits as most
 from palyra.skills.package.capabilities import Capabilities, read_capabilities
 from palyra.skills.package.toml_reader import (
-    MAX_SCALAR_CHARS,
     Form,
     MalformedManifest,
     ManifestTable,
-    NestedTooDeeply,
-    ScalarTooLong,
     invisible_in,
     lines_of,
 )
@@ -66,7 +63,7 @@ class Version(msgspec.Struct, frozen=True, eq=True):
         return self._order() < other._order() if isinstance(other, Version) else NotImplemented
 
     def _order(self) -> tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]:
-        """A release comes after its prereleases; numbers before words, and by value."""
+        """Order a release after its prereleases, and numbers before words, and by value."""
         parts = tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in self.prerelease)
         return self.major, self.minor, self.patch, not self.prerelease, parts
 
@@ -91,7 +88,7 @@ _CONTACT: Final = Form(
 
 
 class ToolRisk(StrEnum):
-    """What the author thinks a mistaken call could do; an operator and policy may think otherwise."""
+    """The harm that a mistaken call could do, in the author's view. An operator and policy may disagree."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -152,7 +149,7 @@ class SkillManifest(msgspec.Struct, frozen=True, kw_only=True):
         return ToolName(f"skill.{self.skill_id}.{tool.id}")
 
     def modules(self) -> tuple[str, ...]:
-        """The names of the modules that tools run in, without repetition."""
+        """Name the modules that tools run in, without repetition."""
         return tuple(dict.fromkeys(tool.module for tool in self.tools))
 
 
@@ -167,11 +164,6 @@ def parse_manifest(raw: bytes) -> SkillManifest:
     try:
         lines = lines_of(text)
         tree = tomllib.loads(text)
-    except NestedTooDeeply as error:
-        raise MalformedManifest(f"line {error.line}: nested too deeply", line=error.line) from None
-    except ScalarTooLong as error:
-        message = f"a value without quotes has more than {MAX_SCALAR_CHARS} characters"
-        raise MalformedManifest(f"line {error.line}: {message}", line=error.line) from None
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise _syntax_error(text, error) from error
     return _read(ManifestTable(tree, lines))
@@ -307,7 +299,7 @@ def _one_of(table: ManifestTable, key: str, words: type[StrEnum], default: str) 
 
 
 def _read_schema(table: ManifestTable, key: str, *, required: bool) -> dict[str, Any] | None:
-    """A JSON Schema as a TOML table, or as a string of JSON."""
+    """Read a JSON Schema as a TOML table, or as a string of JSON."""
     value = table.raw(key)
     if value is None:
         if required:

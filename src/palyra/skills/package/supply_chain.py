@@ -50,7 +50,7 @@ def make_provenance(
 
 
 def require_provenance(artifact: SkillArtifact) -> str:
-    """The builder's id, once the statement is about exactly the modules of this archive; raises otherwise."""
+    """Return the builder's id. Raises unless the statement is about exactly the modules of this archive."""
     try:
         document = parse_strict(artifact.provenance, any_number_spelling=True)
     except NotStrictJson as error:
@@ -69,20 +69,20 @@ def require_provenance(artifact: SkillArtifact) -> str:
 
 
 def _require_subjects(subjects: list[Any], expected: Mapping[str, str]) -> None:
-    told: dict[str, str] = {}
+    named: dict[str, str] = {}
     for subject in subjects:
         match subject:
             case {"name": str(name), "digest": {"sha256": str(digest)}} if name.startswith(MODULES):
                 module = name.removeprefix(MODULES)
-                if module in told:
+                if module in named:
                     raise ProvenanceMismatch(f"the provenance tells of {name} twice")
-                told[module] = digest
+                named[module] = digest
             case _:
                 raise ProvenanceMismatch("a subject of the provenance is not a module with its SHA-256")
     for module, digest in expected.items():
-        if told.get(module) != digest:
+        if named.get(module) != digest:
             raise ProvenanceMismatch(f"the provenance is not that of {MODULES}{module}")
-    for module in told:
+    for module in named:
         if module not in expected:
             raise ProvenanceMismatch(f"the provenance tells of {MODULES}{module}, which is not in the archive")
 
@@ -128,7 +128,7 @@ def make_sbom(skill_id: str, version: str, modules: Mapping[str, str], ingredien
 
 
 def require_sbom(artifact: SkillArtifact) -> None:
-    """Raises unless the SBOM is of this skill and version and lists exactly its modules by digest."""
+    """Raise unless the SBOM is of this skill and version and lists exactly its modules by digest."""
     try:
         document = parse_strict(artifact.sbom, any_number_spelling=True)
     except NotStrictJson as error:

@@ -1,9 +1,9 @@
-"""On which line each key and each item of a TOML document stands.
+"""The line of each key and each item of a TOML document, and strict reading of a manifest's tables.
 
-``tomllib`` keeps no positions. This reads a document once and in linear time, and looks only for where things begin:
-what they mean, and whether it is TOML at all, is ``tomllib``'s business. It also refuses nesting and numbers that no
-manifest needs, and is therefore asked first: ``tomllib`` takes a time that grows with the square of a dotted key, and
-does not say where a number of thousands of digits stands.
+``tomllib`` keeps no positions. The scanner reads a document once and in linear time, and looks only for where things
+begin: their meaning is left to ``tomllib``. It runs first and refuses nesting and numbers that no manifest needs:
+``tomllib`` takes a time that grows with the square of a dotted key, and does not report the line of a number of
+thousands of digits.
 """
 
 import difflib
@@ -34,22 +34,17 @@ _STRING: Final = re.compile(
 )
 
 
-class NestedTooDeeply(Exception):
-    def __init__(self, line: int) -> None:
-        super().__init__(line)
-        self.line = line
+class MalformedManifest(InvalidInput):
+    """``line`` is in the details too."""
 
-
-class ScalarTooLong(Exception):
-    def __init__(self, line: int) -> None:
-        super().__init__(line)
-        self.line = line
+    code = "skill.malformed_manifest"
+    hint = "docs/reference/skill-manifest.md lists every key with its type and bounds"
 
 
 def lines_of(text: str) -> dict[Path, int]:
-    """Line numbers, from 1, by path; an item of an array has its index as the last part of its path.
+    """Find line numbers, from 1, by path; an item of an array has its index as the last part of its path.
 
-    Of a text that is not TOML the lines mean nothing. Raises ``NestedTooDeeply`` and ``ScalarTooLong``.
+    Of a text that is not TOML the lines mean nothing. Raises ``MalformedManifest``.
     """
     scanner = _Scanner(text)
     scanner.document()
@@ -57,7 +52,7 @@ def lines_of(text: str) -> dict[Path, int]:
 
 
 def line_at(lines: dict[Path, int], path: Path) -> int:
-    """The line of the path, or of the nearest thing around it that has one."""
+    """Return the line of the path, or of the nearest thing around it that has one."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 1)
@@ -119,7 +114,7 @@ class _Scanner:
             if found is None:
                 return parts
             if len(parts) == MAX_DEPTH:
-                raise NestedTooDeeply(self._here())
+                self._refuse("nested too deeply")
             self._at = found.end()
             word = found.group()
             parts.append(_unquoted(word) if word[0] in "\"'" else word)
@@ -130,7 +125,7 @@ class _Scanner:
 
     def _value(self, path: Path) -> None:
         if len(path) > MAX_DEPTH:
-            raise NestedTooDeeply(self._here())
+            self._refuse("nested too deeply")
         self._skip(_BLANK)
         match self._text[self._at : self._at + 1]:
             case "[":
@@ -145,7 +140,7 @@ class _Scanner:
     def _scalar(self) -> re.Match[str] | None:
         found = _SCALAR.match(self._text, self._at)
         if found and len(found.group().rstrip()) > MAX_SCALAR_CHARS:
-            raise ScalarTooLong(self._here())
+            self._refuse(f"a value without quotes has more than {MAX_SCALAR_CHARS} characters")
         return found
 
     def _array(self, path: Path) -> None:
@@ -180,6 +175,10 @@ class _Scanner:
         if found:
             self._at = found.end()
 
+    def _refuse(self, message: str) -> NoReturn:
+        line = self._here()
+        raise MalformedManifest(f"line {line}: {message}", line=line)
+
     def _here(self) -> int:
         self._line += self._text.count("\n", self._counted_to, self._at)
         self._counted_to = self._at
@@ -194,31 +193,22 @@ def _unquoted(word: str) -> str:
     return text
 
 
-# Reads one table of a manifest key by key. Whatever is wrong is refused with its key and its line.
-
 T = TypeVar("T")
 _LIKENESS: Final = 0.6
 _SHOWN_CHARS: Final = 80
-# Python does not write out whole numbers of thousands of digits, and nobody reads them.
+# Python does not write out whole numbers of thousands of digits, and no person reads them.
 _SHOWN_BITS: Final = 64
 
 
-class MalformedManifest(InvalidInput):
-    """``line`` is in the details too."""
-
-    code = "skill.malformed_manifest"
-    hint = "docs/reference/skill-manifest.md lists every key with its type and bounds"
-
-
 class Form(NamedTuple):
-    """How a text is spelled. ``words`` tell it to somebody who has spelled it otherwise."""
+    """The spelling of a text. ``words`` describe it in the refusal of another spelling."""
 
     pattern: re.Pattern[str]
     words: str
 
 
 class ManifestTable:
-    """One table and what is still unread of it. ``finish`` refuses the rest."""
+    """Reads one table of a manifest key by key. Refusals name the key and the line. ``finish`` refuses the rest."""
 
     def __init__(self, values: Mapping[str, Any], lines: dict[Path, int], path: Path = ()) -> None:
         self._values = values
@@ -238,7 +228,7 @@ class ManifestTable:
         return self._text(value, most, form, key)
 
     def texts(self, key: str, *, most: int, each: int) -> tuple[str, ...]:
-        """A list of different strings; an absent one is empty."""
+        """Read a list of different strings. An absent one is empty."""
         value = self._take(key)
         if value is None:
             return ()
@@ -259,7 +249,7 @@ class ManifestTable:
         if type(value) is not int:
             self.refuse(f"{key} is {_kind(value)}, not a whole number", key)
         if not least <= value <= most:
-            self.refuse(f"{key} is {_shown_number(value)}; it must be between {least} and {most}", key)
+            self.refuse(f"{key} is {_render_number(value)}; it must be between {least} and {most}", key)
         return value
 
     def flag(self, key: str, default: bool) -> bool:
@@ -271,18 +261,18 @@ class ManifestTable:
         return value
 
     def parsed(self, key: str, value: str, parse: Callable[[str], T], *index: int) -> T:
-        """``parse`` of another concept, whose refusal gets this manifest's line and keeps its own hint."""
+        """Call ``parse`` of another package. Its refusal gets this manifest's line and keeps its own hint."""
         try:
             return parse(value)
         except PalyraError as error:
             self.refuse(f"{key}: {error.message}", key, *index, hint=error.hint)
 
     def raw(self, key: str) -> Any:
-        """The value as TOML gave it, or None; for what has a reader of its own."""
+        """Return the value as TOML gave it, or None, for a caller with a reader of its own."""
         return self._take(key)
 
     def table(self, key: str) -> "ManifestTable":
-        """The table under the key; an absent one is empty."""
+        """Return the table under the key. An absent one is empty."""
         value = self._take(key)
         if value is None:
             value = {}
@@ -310,7 +300,7 @@ class ManifestTable:
             near = difflib.get_close_matches(key, self._known, n=1, cutoff=_LIKENESS)
             where = f"[{dotted(self._path)}]" if self._path else "the top level"
             suggestion = f"; did you mean {near[0]}?" if near else f"; it knows {', '.join(sorted(self._known))}"
-            self.refuse(f"{where} has no key {_shown(key)!r}{suggestion}", key)
+            self.refuse(f"{where} has no key {key[:_SHOWN_CHARS]!r}{suggestion}", key)
 
     def _take(self, key: str) -> Any:
         self._known.append(key)
@@ -332,12 +322,12 @@ class ManifestTable:
         if odd:
             self.refuse(f"{key} has the invisible character U+{ord(odd):04X}", key, *index)
         if form is not None and not form.pattern.fullmatch(value):
-            self.refuse(f"{key} may not be {_shown(value)!r}: it is {form.words}", key, *index)
+            self.refuse(f"{key} may not be {value[:_SHOWN_CHARS]!r}: it is {form.words}", key, *index)
         return value
 
 
 def invisible_in(value: Any) -> str:
-    """The first character that a person would not see and a model would read, at any depth; or nothing."""
+    """Return the first character at any depth that a person would not see and a model would read, or nothing."""
     if isinstance(value, str):
         if value.isprintable():
             return ""
@@ -348,18 +338,14 @@ def invisible_in(value: Any) -> str:
 
 
 def dotted(path: Path) -> str:
-    """``entrypoints.tools[0].id``."""
+    """Write a path as ``entrypoints.tools[0].id``."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
 
 
-def _shown(text: str) -> str:
-    return text[:_SHOWN_CHARS]
-
-
-def _shown_number(value: int) -> str:
+def _render_number(value: int) -> str:
     return str(value) if value.bit_length() <= _SHOWN_BITS else f"a number of {value.bit_length()} bits"
 
 

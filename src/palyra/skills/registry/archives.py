@@ -1,7 +1,8 @@
-"""Archives on disk, named by their digest. What is read is hashed before anything believes it.
+"""Archives on disk, named by their digest. An archive is hashed before it is used.
 
-Several processes write and delete here. Who writes holds the folder, with others, until the row is there that needs the
-archive; who deletes holds it alone while looking which archives are needed. A process that dies lets go.
+Several processes write and delete here. A writer holds a shared lock on the folder until the row exists that needs the
+archive. A process that deletes holds an exclusive one while it looks which archives are needed. The kernel releases the
+lock of a process that dies.
 """
 
 import asyncio
@@ -51,11 +52,11 @@ class ArtifactFiles:
         self._folder = folder
 
     def put(self, raw: bytes) -> str:
-        """Writes an archive unless it is there, whole and durable, before it returns. Its digest names it."""
+        """Write an archive unless it exists, whole and durable, before returning. Its digest names it."""
         digest = hashlib.sha256(raw).hexdigest()
         try:
             self._folder.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
-            with self._opened_folder() as folder:
+            with self._hold_folder() as folder:
                 if not _holds(folder, digest, len(raw)):
                     _write(folder, digest + _SUFFIX, raw)
         except OSError as error:
@@ -63,11 +64,11 @@ class ArtifactFiles:
         return digest
 
     def read(self, digest: str) -> SkillArtifact:
-        """The archive with this digest; raises ``ArtifactChanged`` for a file that is another, or is gone."""
+        """Read the archive with this digest. Raises ``ArtifactChanged`` if the file is another one, or missing."""
         if not _DIGEST.fullmatch(digest):
             raise ArtifactChanged("an archive is named by its SHA-256", digest=digest[:80])
         try:
-            with self._opened_folder() as folder:
+            with self._hold_folder() as folder:
                 raw = _read(folder, digest + _SUFFIX)
         except FileNotFoundError:
             raise ArtifactChanged(f"the archive {digest} is gone", digest=digest) from None
@@ -79,8 +80,8 @@ class ArtifactFiles:
         return read_artifact(raw)
 
     @contextlib.asynccontextmanager
-    async def held(self, *, alone: bool = False, patience: float = HELD_SECONDS) -> AsyncIterator[None]:
-        """Raises ``ArtifactsUnusable`` where that cannot be had in time. Only who writes has the folder made."""
+    async def lock(self, *, alone: bool = False, patience: float = HELD_SECONDS) -> AsyncIterator[None]:
+        """Lock the folder. Raises ``ArtifactsUnusable`` if that takes too long. Only a writer makes the folder."""
         try:
             if not alone:
                 self._folder.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
@@ -94,8 +95,8 @@ class ArtifactFiles:
             os.close(folder)
 
     def sweep(self, needed: Collection[str]) -> None:
-        """Deletes other archives and what was half written. For who holds the folder alone."""
-        with self._opened_folder() as folder:
+        """Delete other archives and half-written files. The caller holds the exclusive lock."""
+        with self._hold_folder() as folder:
             names = os.listdir(folder)
             gone = [name for name in names if _HALF_WRITTEN.fullmatch(name)]
             gone += [name for name in names if (found := _ARCHIVE.fullmatch(name)) and found[1] not in needed]
@@ -108,11 +109,11 @@ class ArtifactFiles:
         return self._folder.exists()
 
     def delete(self, digest: str) -> None:
-        with contextlib.suppress(FileNotFoundError), self._opened_folder() as folder:
+        with contextlib.suppress(FileNotFoundError), self._hold_folder() as folder:
             os.unlink(digest + _SUFFIX, dir_fd=folder)
 
     @contextlib.contextmanager
-    def _opened_folder(self) -> Iterator[int]:
+    def _hold_folder(self) -> Iterator[int]:
         folder = self._open_folder()
         try:
             yield folder
@@ -129,7 +130,7 @@ class ArtifactFiles:
 
 
 async def _lock(folder: int, how: int, patience: float) -> None:
-    """Looks again and again, so that no thread is left with the lock when the one who waits is cancelled."""
+    """Poll the lock, so that no thread is left with it when the waiting task is cancelled."""
     until = time.monotonic() + patience
     while True:
         try:
@@ -147,7 +148,7 @@ async def _lock(folder: int, how: int, patience: float) -> None:
 
 
 def _holds(folder: int, digest: str, size: int) -> bool:
-    """Whether the file is there and good: a damaged one is written again."""
+    """Tell whether the file exists and is good: a damaged one is written again."""
     try:
         raw = _read(folder, digest + _SUFFIX)
     except OSError:
@@ -181,46 +182,47 @@ def _write(folder: int, name: str, raw: bytes) -> None:
     os.fsync(folder)
 
 
-# Deletes archives that no version needs, and what killed processes left half written.
-#
-# Others may be putting an archive there whose row comes next. So who sweeps holds the folder alone, from the look at
-# the tables to the last deletion.
-
 _LOG = logging.getLogger("palyra.skills")
 
 
 class Sweeping:
+    """Deletes archives that no version needs, and half-written files of killed processes.
+
+    Another process may be writing an archive whose row comes next. So the lock is exclusive, from the query of the
+    tables to the last deletion.
+    """
+
     def __init__(self, files: ArtifactFiles, index: InstalledSkillsIndex) -> None:
         self._files = files
         self._index = index
         self._swept = False
 
     async def one(self, digest: str) -> None:
-        """Deletes an archive that no version needs (any more)."""
+        """Delete an archive that no version needs (any more)."""
         if not self._files.is_there():
             return
         try:
-            async with self._files.held(alone=True):
+            async with self._files.lock(alone=True):
                 if digest not in await asyncio.to_thread(self._index.digests_kept):
                     await asyncio.to_thread(self._files.delete, digest)
         except ArtifactsUnusable as error:
             # The next process that opens the registry will find it.
-            _LOG.warning("an archive that nobody needs stays: %s", error.message)
+            _LOG.warning("an archive that no version needs stays: %s", error.message)
 
     async def everything(self, patience: float = HELD_SECONDS) -> bool:
-        """Deletes what no version needs and what was half written; False where it could not be looked at in time."""
+        """Delete what no version needs and what was half written. Returns False if the lock was not free in time."""
         if not self._files.is_there():
             return True
         try:
-            async with self._files.held(alone=True, patience=patience):
+            async with self._files.lock(alone=True, patience=patience):
                 needed = await asyncio.to_thread(self._index.digests_known)
                 await asyncio.to_thread(self._files.sweep, needed)
         except (ArtifactsUnusable, OSError) as error:
-            _LOG.info("archives that nobody needs may stay: %s", error)
+            _LOG.info("archives that no version needs may stay: %s", error)
             return False
         return True
 
     async def at_first(self) -> None:
-        """What a process left behind that was killed. Waits for nobody: where others write, the next look does it."""
+        """Delete what a killed process left. If another process writes, the next call does it."""
         if not self._swept:
             self._swept = await self.everything(0)

@@ -77,7 +77,7 @@ KIND_OF: Final = {
 KEPT: Final = frozenset((SkillState.QUARANTINED, SkillState.APPROVED, SkillState.DISABLED, SkillState.SUPERSEDED))
 
 _INTO_USE: Final = frozenset((SkillEvent.APPROVE, SkillEvent.ENABLE, SkillEvent.ROLL_BACK))
-# For who tried another way: the one that there is from each state.
+# The hint for a wrong command: the one that works from each state.
 _WAY_INTO_USE: Final = {
     SkillState.QUARANTINED: "`palyra skill approve SKILL VERSION` puts it in use",
     SkillState.DISABLED: "`palyra skill enable SKILL` lets it run again",
@@ -118,10 +118,6 @@ def in_words(event: SkillEvent) -> str:
     return passive[event]
 
 
-# What the journal alone says about which version of a skill is in use, whatever the tables say.
-#
-# Told event after event, in their order, so that who remembers how far that went never begins again.
-
 KEY_REVOKED: Final = "skill.key_revoked"
 _PUT_IN_USE: Final = frozenset(
     KIND_OF[event] for (_, event), state in TRANSITIONS.items() if state is SkillState.APPROVED
@@ -141,6 +137,8 @@ class PutInUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UseOnRecord:
+    """The versions in use by the journal alone, whatever the tables say. It takes the events one by one, in order."""
+
     def __init__(self) -> None:
         self.seq = 0
         self.revoked: set[str] = set()
@@ -149,14 +147,14 @@ class UseOnRecord:
     def in_use(self, skill_id: str) -> PutInUse | None:
         return self._in_use.get(skill_id)
 
-    def tell(self, seq: int, kind: str, payload: bytes) -> None:
-        """The next event of ``KINDS``. About a version that waits or was replaced, it changes nothing."""
+    def apply(self, seq: int, kind: str, payload: bytes) -> None:
+        """Apply the next event of ``KINDS``. About a version that waits or was replaced, it changes nothing."""
         self.seq = seq
-        told = _fields(payload)
+        fields = {name: value for name, value in read_payload(payload).items() if isinstance(value, str)}
         if kind == KEY_REVOKED:
-            self.revoked.add(told.get("key_id", ""))
+            self.revoked.add(fields.get("key_id", ""))
             return
-        names = {name: told.get(name, "") for name in ("skill_id", "version", "digest", "key_id")}
+        names = {name: fields.get(name, "") for name in ("skill_id", "version", "digest", "key_id")}
         before = self._in_use.get(names["skill_id"])
         if kind in _PUT_IN_USE:
             self._in_use[names["skill_id"]] = PutInUse(seq=seq, **names)
@@ -164,10 +162,10 @@ class UseOnRecord:
             del self._in_use[names["skill_id"]]
 
 
-def _fields(payload: bytes) -> dict[str, Any]:
-    """What of it is text. What somebody has broken says nothing; verifying the journal will name it."""
+def read_payload(payload: Any) -> dict[str, Any]:
+    """Read an event's payload. A broken one is empty here: verifying the journal will name it."""
     try:
-        told = msgspec.json.decode(payload)
-    except (ValueError, RecursionError):
+        fields = msgspec.json.decode(payload)
+    except (ValueError, RecursionError, TypeError):
         return {}
-    return {name: value for name, value in told.items() if isinstance(value, str)} if isinstance(told, dict) else {}
+    return fields if isinstance(fields, dict) else {}

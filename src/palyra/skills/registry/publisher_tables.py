@@ -14,6 +14,7 @@ from palyra.clock import rfc3339
 from palyra.errors import InvalidInput, LimitExceeded
 from palyra.journal.search import RARE
 from palyra.skills.limits import MAX_KEYS_PER_PUBLISHER, MAX_PUBLISHERS
+from palyra.skills.registry.lifecycle import read_payload
 from palyra.skills.registry.records import UnreadableKey
 from palyra.skills.trust.publisher_keys import (
     KeyNotThePublishers,
@@ -27,7 +28,7 @@ from palyra.store.event import NewEvent
 from palyra.store.port import Store, Transaction
 
 _LOG = logging.getLogger("palyra.skills")
-# Texts as they stand there: one that is not UTF-8 must not keep the other rows from being read.
+# Read as bytes: a text that is not UTF-8 must not keep the other rows from being read.
 _TEXTS: Final = ("publisher", "key_id", "source", "state", "replaces", "added_by", "reason")
 _OTHERS: Final = ("public_key", "added_ms", "ended_ms")
 _COLUMNS: Final = ", ".join((*(f"CAST({name} AS BLOB)" for name in _TEXTS), *_OTHERS))
@@ -68,8 +69,9 @@ class PublisherTables:
         return [found for found in map(_read, rows) if isinstance(found, PublisherKey)]
 
     def met_on_record(self, publisher: str) -> bool:
-        """Whether the journal says that this publisher was met, whatever the tables say of it by now."""
-        return any(_said_in(payload).get("publisher") == publisher for (payload,) in self._tx.execute(_MEETINGS, _MET))
+        """Tell whether the journal has a record of this publisher, whatever the tables have."""
+        payloads = self._tx.execute(_MEETINGS, _MET)
+        return any(read_payload(payload).get("publisher") == publisher for (payload,) in payloads)
 
     def unreadable(self, publisher: str) -> list[UnreadableKey]:
         rows = self._tx.execute(
@@ -79,7 +81,7 @@ class PublisherTables:
         return _with_causes((found for found in map(_read, rows) if isinstance(found, UnreadableKey)), self._tx.execute)
 
     def fail_unreadable(self, found: Iterable[UnreadableKey], *, actor: str) -> None:
-        """Marks them, on record, unless somebody did so before. What else stands there stays for who looks into it."""
+        """Mark the rows and record it, unless that was done before. The other columns stay for an investigation."""
         for row in found:
             self._tx.execute(
                 f"UPDATE skill_keys SET state = ? WHERE {_OF_PLACE} AND state <> ?",  # noqa: S608
@@ -97,12 +99,12 @@ class PublisherTables:
                 self._tx.append(NewEvent(kind="skill.key_unreadable", actor=actor, payload=payload))
 
     def revoked(self) -> frozenset[str]:
-        """One that is no text revokes nothing, and must not be in the way of the others."""
+        """List the revoked key ids. One that is not text revokes nothing and must not block the others."""
         rows = self._tx.execute("SELECT CAST(key_id AS BLOB) FROM skill_revoked_keys")
         return frozenset(row[0].decode(errors="backslashreplace") for row in rows)
 
     def add(self, publisher: str, key_id: str, public_key: bytes, source: KeySource, *, actor: str) -> PublisherKey:
-        """Lists a key. One that was pinned on first use becomes an operator's word."""
+        """List a key. One that was pinned on first use becomes an operator's word."""
         if key_id in self.revoked():
             raise KeyRevoked(f"{key_id} was revoked and cannot be trusted again")
         keys = self.keys(publisher)
@@ -128,7 +130,7 @@ class PublisherTables:
         return added
 
     def rotate(self, rotation: VerifiedRotation, *, actor: str) -> PublisherKey:
-        """The new key is worth what the old one was; the old one signs nothing new."""
+        """Replace a key. The new one is worth what the old one was; the old one signs nothing new."""
         if rotation.new_key_id in self.revoked():
             raise KeyRevoked(f"{rotation.new_key_id} was revoked and cannot be trusted again")
         keys = {key.key_id: key for key in self.keys(rotation.publisher)}
@@ -155,7 +157,7 @@ class PublisherTables:
         return new
 
     def remove(self, publisher: str, key_id: str, *, actor: str) -> PublisherKey:
-        """Takes a key off the list; what it signed before stays as it is. A revoked one stays what it is, too."""
+        """Take a key off the list. What it signed before stays, and a revoked key stays revoked."""
         key = next((key for key in self.keys(publisher) if key.key_id == key_id), None)
         broken = None if key is not None else self._unreadable_shown_as(publisher, key_id)
         if broken is not None:
@@ -175,13 +177,13 @@ class PublisherTables:
         return msgspec.structs.replace(key, state=KeyState.REMOVED, ended_ms=self._tx.now_ms, reason="")
 
     def _unreadable_shown_as(self, publisher: str, key_id: str) -> UnreadableKey | None:
-        """Also one whose name is no text: people know it as it is shown to them."""
+        """Find a row by its printed names, also if they are not text."""
         found = map(_read, self._tx.execute(f"SELECT {_COLUMNS} FROM skill_keys"))  # noqa: S608
         rows = (row for row in found if isinstance(row, UnreadableKey))
         return next((row for row in rows if (row.publisher, row.key_id) == (publisher, key_id)), None)
 
     def revoke(self, key_id: str, reason: str, *, actor: str) -> None:
-        """For good, and for every publisher; also a key that nobody has listed yet."""
+        """Revoke a key for good and for every publisher, also one that is not listed yet."""
         self._tx.execute(
             "INSERT INTO skill_revoked_keys VALUES (?, ?, ?, ?) ON CONFLICT (key_id) DO NOTHING",
             (key_id, self._tx.now_ms, actor, reason),
@@ -201,7 +203,7 @@ class PublisherTables:
         self._tx.append(NewEvent(kind="skill.key_revoked", actor=actor, payload=payload))
 
     def _forget_oldest(self, publisher: str) -> None:
-        """One removed key would do to know that the publisher was met; the newest are kept for people to see."""
+        """Keep the newest removed keys for people to see. One would show that the publisher was met."""
         self._tx.execute(
             "DELETE FROM skill_keys WHERE publisher = :publisher AND state = 'removed' AND key_id NOT IN (SELECT key_id"
             " FROM skill_keys WHERE publisher = :publisher AND state = 'removed'"
@@ -244,19 +246,19 @@ def _record(tx: Transaction, kind: str, key: PublisherKey, actor: str) -> None:
 
 
 def list_keys(store: Store) -> list[PublisherKey]:
-    """For lists. What cannot be read is left out, and logged; ``list_all_unreadable`` has it."""
+    """List the keys. Rows that cannot be read are omitted and logged; ``list_all_unreadable`` has them."""
     for key in list_all_unreadable(store):
         _LOG.warning("a publisher's key is left out of the list: %s", key.refusal().message)
     return [key for key in _all(store) if isinstance(key, PublisherKey)]
 
 
 def list_all_unreadable(store: Store) -> list[UnreadableKey]:
-    """What cannot be read, each with its cause, whenever it was found out."""
+    """List all rows that cannot be read, each with its cause."""
     return _with_causes((key for key in _all(store) if isinstance(key, UnreadableKey)), store.read)
 
 
 def list_unreadable(store: Store) -> list[UnreadableKey]:
-    """What cannot be read and was not found out before."""
+    """List the rows that cannot be read and are not marked yet."""
     return [key for key in _all(store) if isinstance(key, UnreadableKey) and key.state != _UNREADABLE]
 
 
@@ -273,30 +275,22 @@ def _all(store: Store) -> list[PublisherKey | UnreadableKey]:
 
 
 def _with_causes(rows: Iterable[UnreadableKey], read: Callable[..., list[tuple[Any, ...]]]) -> list[UnreadableKey]:
-    """Of those that were marked before, the journal says what was wrong with them when they were found."""
+    """Add the causes of rows that were marked before. The journal has them from the time of the mark."""
     found = list(rows)
     if not any(row.state == _UNREADABLE for row in found):
         return found
     causes: dict[tuple[Any, Any], str] = {}
     for (payload,) in read(_FINDINGS):
-        said = _said_in(payload)
+        fields = read_payload(payload)
         # The newest comes first. Records from before there was a field for the cause have it in their reason.
-        causes.setdefault((said.get("publisher"), said.get("key_id")), str(said.get("why") or said.get("reason")))
+        cause = str(fields.get("why") or fields.get("reason"))
+        causes.setdefault((fields.get("publisher"), fields.get("key_id")), cause)
     return [
         row
         if row.state != _UNREADABLE
         else msgspec.structs.replace(row, why=causes.get((row.publisher, row.key_id), _CAUSE_UNKNOWN))
         for row in found
     ]
-
-
-def _said_in(payload: Any) -> dict[str, Any]:
-    """Nothing, of what somebody has broken: verifying the journal will name it."""
-    try:
-        said = msgspec.json.decode(payload)
-    except (ValueError, RecursionError, TypeError):
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 def _read(row: tuple[Any, ...]) -> PublisherKey | UnreadableKey:

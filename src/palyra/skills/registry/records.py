@@ -1,6 +1,6 @@
-"""What the registry remembers of a skill, as values, and what it hands to the runtime."""
+"""The values that the registry keeps of a skill and hands to the runtime."""
 
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
@@ -72,7 +72,7 @@ class SkillVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnreadableVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """A row that holds no version, or another than its columns say: somebody wrote it who is not the registry."""
+    """A row that holds no version, or another than its columns say: another program wrote it."""
 
     skill_id: str
     digest: str
@@ -89,9 +89,9 @@ class UnreadableVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnreadableKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A row that holds no key of a publisher: worth nothing, and still a sign that the publisher was met before.
+    """A row that holds no key of a publisher. It is worth nothing, and still shows that the publisher was met before.
 
-    ``place`` are the two columns that name the row, as they stand there.
+    ``place`` are the two columns that name the row, as raw bytes.
     """
 
     publisher: str
@@ -120,7 +120,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def skill_entity(skill_id: str, *, publisher: str, version: str, trust: TrustLevel, state: SkillState) -> Entity:
-    """A skill as policies speak of it: ``skill.execute`` asks about it, and secrets of its scope are its own."""
+    """Make the entity of a skill for policies: the resource of ``skill.execute`` and owner of secrets in its scope."""
     return Entity(
         uid=EntityRef("Skill", skill_id),
         attrs={"publisher": publisher, "version": version, "trust": trust.value, "status": state.value},
@@ -128,7 +128,7 @@ def skill_entity(skill_id: str, *, publisher: str, version: str, trust: TrustLev
 
 
 class ResolvedInstalledSkillModule(msgspec.Struct, frozen=True, kw_only=True):
-    """One module of an active skill, taken from the archive that was approved and verified on the way out.
+    """One module of an active skill, taken from the archive that was approved, and verified when it was read.
 
     ``module_digest`` is the SHA-256 of ``module_bytes``, ``digest`` that of the archive: what the approval binds.
     """
@@ -156,7 +156,7 @@ class ResolvedInstalledSkillModule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_same(version: SkillVersion, artifact: SkillArtifact) -> None:
-    """Raises where the archive is that of another skill or version than the record says."""
+    """Raise if the archive is of another skill or version than the record says."""
     manifest = artifact.manifest
     if (manifest.skill_id, manifest.version) != (version.skill_id, version.version):
         raise DigestMismatch(f"the archive {version.digest} is {manifest.skill_id} {manifest.version}")
@@ -165,7 +165,7 @@ def require_same(version: SkillVersion, artifact: SkillArtifact) -> None:
 def modules_of(
     version: SkillVersion, artifact: SkillArtifact, configuration: dict[str, Any]
 ) -> list[ResolvedInstalledSkillModule]:
-    """Every module of the archive, with the tools that are in it."""
+    """List every module of the archive with its tools."""
     manifest = artifact.manifest
     return [
         ResolvedInstalledSkillModule(
@@ -185,22 +185,17 @@ def modules_of(
     ]
 
 
-# What the registry needs from the store, declared here by the consumer.
-
-T = TypeVar("T")
-
-
 class StoredValues(msgspec.Struct, frozen=True, kw_only=True):
-    """What a skill keeps between its calls, counted."""
+    """The number and size of the values that a skill keeps between its calls."""
 
     values: int
     bytes: int
 
 
 class SkillData(Protocol):
-    """What skills keep between their calls, each in a place of its own. Blocking."""
+    """The values that skills keep between their calls, each skill in a place of its own. Blocking."""
 
     def stored(self, skill_id: str) -> StoredValues: ...
 
     def erase(self, skill_id: str) -> None:
-        """Leaves nothing of it. Harmless when there is nothing."""
+        """Delete everything. Harmless when there is nothing."""

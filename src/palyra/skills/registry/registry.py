@@ -62,7 +62,7 @@ _NOTHING = StoredValues(values=0, bytes=0)
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be said of an archive before it is installed. ``trust`` is None where the signer is not trusted."""
+    """The judgement on an archive before it is installed. ``trust`` is None if the signer is not trusted."""
 
     manifest: SkillManifest
     digest: str
@@ -102,11 +102,11 @@ class SkillRegistry:
         self._first_use = trust_on_first_use
         self._sweeping = Sweeping(files, self.index)
         self._judging = asyncio.Semaphore(MAX_JUDGED_AT_ONCE)
-        # Told after every change that this process made.
-        self.on_change: Callable[[], None] = _nobody
+        # Called after every change that this process made.
+        self.on_change: Callable[[], None] = lambda: None
 
     async def judge(self, raw: bytes) -> Judgement:
-        """Looks at an archive as an installation would, and keeps nothing."""
+        """Look at an archive as an installation would, and keep nothing."""
         async with self._judging:
             artifact = await asyncio.to_thread(read_artifact, raw)
             key_id, trust, distrust = await self._trust(artifact)
@@ -122,12 +122,12 @@ class SkillRegistry:
         )
 
     async def install(self, raw: bytes, *, actor: str) -> SkillVersion:
-        """Into quarantine, or a refusal that is on record. Nothing of an installed skill runs before it is approved."""
+        """Put an archive into quarantine, or record its refusal. No installed skill runs before it is approved."""
         await self._sweeping.at_first()
         await self._fail_unreadable_keys(actor)
         async with self._judging:
             try:
-                artifact, signature = await asyncio.to_thread(self._opened, raw)
+                artifact, signature = await asyncio.to_thread(self._read_signed, raw)
                 report = await asyncio.to_thread(self._audit, artifact, None)
                 judged = Judged(artifact=artifact, signature=signature, report=report)
                 version = await self._take_in(judged, actor)
@@ -143,12 +143,14 @@ class SkillRegistry:
         return version
 
     async def approve(self, skill_id: str, version: str, digest: str, *, actor: str, reason: str = "") -> SkillVersion:
-        """Puts exactly this (id, version, digest) in use; the version in use before is superseded. What is returned has
-        the archive's own manifest."""
+        """Put exactly this (id, version, digest) in use, and supersede the version in use before.
+
+        The returned version has the archive's own manifest.
+        """
         found = self._one(skill_id, version, digest)
-        # Said before the archive is looked for: one that was replaced or removed has none.
+        # Raised before the archive is read: a version that was replaced or removed has none.
         after(found.state, SkillEvent.APPROVE)
-        artifact = await self._verified(found)
+        artifact = await self._read_verified(found)
         signature = await asyncio.to_thread(verify_signature, artifact, self._verifier_of)
         approved = await self._transact(
             lambda tx: transitions.approve(tx, artifact, signature, self._first_use, actor, reason)
@@ -156,7 +158,7 @@ class SkillRegistry:
         return msgspec.structs.replace(approved, manifest=artifact.manifest)
 
     async def disable(self, skill_id: str, *, actor: str, reason: str = "") -> SkillVersion:
-        """The version in use stops running, and stays at hand."""
+        """Stop the version in use. It stays at hand."""
         return await self._transact(
             lambda tx: transitions.move_one(tx, skill_id, None, SkillEvent.DISABLE, actor, reason)
         )
@@ -164,31 +166,30 @@ class SkillRegistry:
     async def quarantine(
         self, skill_id: str, version: str | None = None, *, actor: str, reason: str = ""
     ) -> SkillVersion:
-        """It does not run, and needs to be approved again."""
+        """Stop a version until it is approved again."""
         return await self._transact(
             lambda tx: transitions.move_one(tx, skill_id, version, SkillEvent.QUARANTINE, actor, reason)
         )
 
     async def enable(self, skill_id: str, *, actor: str, reason: str = "") -> SkillVersion:
-        """The disabled version runs again."""
         return await self._put_back(skill_id, None, SkillEvent.ENABLE, actor, reason)
 
     async def rollback(
         self, skill_id: str, version: str | None = None, *, actor: str, reason: str = ""
     ) -> SkillVersion:
-        """Back to a version that was in use: the one before, or the one named."""
+        """Go back to a version that was in use: the one before, or the one named."""
         return await self._put_back(skill_id, version, SkillEvent.ROLL_BACK, actor, reason)
 
     async def remove(
         self, skill_id: str, version: str | None = None, *, actor: str, reason: str = ""
     ) -> list[SkillVersion]:
-        """One version, or all. The id stays its publisher's."""
+        """Remove one version, or all. The id stays its publisher's."""
         removed = await self._transact(lambda tx: transitions.remove(tx, skill_id, version, actor, reason))
         await self._sweeping.everything()
         return removed
 
     async def purge(self, skill_id: str, *, actor: str) -> StoredValues:
-        """Erases what a removed skill has stored; on record before it begins. Cut off, it can be asked for again."""
+        """Erase the values of a removed skill, on record before it begins. An interrupted call can be repeated."""
         stored = await asyncio.to_thread(self._data.stored, skill_id) if self.index.owner(skill_id) else _NOTHING
         await self._transact(lambda tx: transitions.purge(tx, skill_id, stored, actor))
         await asyncio.to_thread(self._data.erase, skill_id)
@@ -197,16 +198,16 @@ class SkillRegistry:
     async def configure(
         self, skill_id: str, chosen: dict[str, Any], version: str | None = None, *, actor: str
     ) -> dict[str, Any]:
-        """Sets what the version named, the one in use, or else the newest runs with; returns it with the defaults."""
+        """Configure the version named, the one in use, or else the newest. Returns the values with the defaults."""
         found = self._to_configure(skill_id, version)
-        manifest = (await self._verified(found)).manifest
+        manifest = (await self._read_verified(found)).manifest
         refuse_secrets(chosen)
         whole = effective_configuration(manifest, chosen)
         await self._transact(lambda tx: SkillTables(tx).put_configuration(found, chosen, actor=actor))
         return whole
 
     async def details(self, skill_id: str) -> SkillDetails:
-        """The versions with what each asks for beyond the one in use, read from the archives where they are kept."""
+        """Collect the versions with what each asks for beyond the one in use, read from the archives that are kept."""
         versions = await asyncio.to_thread(self.index.versions, skill_id)
         in_use = await self._manifest_in_use(skill_id)
         shown: list[SkillVersion] = []
@@ -216,7 +217,7 @@ class SkillRegistry:
             manifest = version.manifest
             if version.state in KEPT:
                 try:
-                    manifest = (await self._verified(version)).manifest
+                    manifest = (await self._read_verified(version)).manifest
                 except PalyraError as error:
                     problems[version.digest] = error.message
             shown.append(msgspec.structs.replace(version, manifest=manifest))
@@ -236,9 +237,9 @@ class SkillRegistry:
         )
 
     async def active_modules(self, *, actor: str) -> tuple[ResolvedInstalledSkillModule, ...]:
-        """Every module of every skill in use, verified on the way out: for the catalog.
+        """List every module of every skill in use, verified, for the catalog.
 
-        A skill whose archive or record is not what was approved is failed, on record, and left out; the others stay.
+        A skill whose archive or record is not what was approved is failed, on record, and omitted; the others stay.
         """
         await self._sweeping.at_first()
         resolved: list[ResolvedInstalledSkillModule] = []
@@ -247,7 +248,7 @@ class SkillRegistry:
             await self._fail_unreadable(unreadable, actor)
         for version in await asyncio.to_thread(self.index.active):
             try:
-                artifact = await asyncio.to_thread(self._approved_artifact, version)
+                artifact = await asyncio.to_thread(self._read_approved, version)
                 configuration = effective_configuration(
                     artifact.manifest, self.index.configuration(version.skill_id, version.version)
                 )
@@ -260,7 +261,7 @@ class SkillRegistry:
         return tuple(resolved)
 
     def require_runnable(self, skill_id: str, digest: str) -> None:
-        """Raises unless the version with this digest is the one in use: to be asked before each call."""
+        """Raise unless the version with this digest is the one in use. Call it before each call of a skill."""
         self.index.require_active(skill_id, digest)
 
     async def trust_publisher(self, publisher: str, public_key: bytes, *, actor: str) -> PublisherKey:
@@ -277,14 +278,14 @@ class SkillRegistry:
         return await self._transact(lambda tx: PublisherTables(tx).remove(publisher, key_id, actor=actor))
 
     async def revoke_key(self, key_id: str, *, actor: str, reason: str = "") -> list[SkillVersion]:
-        """What was in use under the key is disabled with it; returns those versions."""
+        """Revoke a key and disable the versions in use that it signed. Returns those versions."""
         return await self._transact(lambda tx: transitions.revoke(tx, key_id, actor, reason))
 
     def publishers(self) -> tuple[list[PublisherKey], list[dict[str, Any]]]:
         return list_keys(self._store), list_revoked(self._store)
 
     def unreadable_keys(self) -> list[UnreadableKey]:
-        """They vouch for nobody until a person clears them."""
+        """List the rows that cannot be read. They vouch for no signer until a person clears them."""
         return list_all_unreadable(self._store)
 
     async def _transact(self, work: Callable[[Transaction], T]) -> T:
@@ -293,7 +294,7 @@ class SkillRegistry:
         finally:
             self.on_change()
 
-    def _opened(self, raw: bytes) -> tuple[SkillArtifact, VerifiedSignature]:
+    def _read_signed(self, raw: bytes) -> tuple[SkillArtifact, VerifiedSignature]:
         artifact = read_artifact(raw)
         return artifact, verify_signature(artifact, self._verifier_of)
 
@@ -303,7 +304,7 @@ class SkillRegistry:
         )
 
     async def _trust(self, artifact: SkillArtifact) -> tuple[str, TrustLevel | None, PalyraError | None]:
-        """Key, trust and the reason against it. A signature that does not verify is the audit's own finding."""
+        """Find key, trust and the reason against it. A signature that does not verify is the audit's own finding."""
         try:
             signature = await asyncio.to_thread(verify_signature, artifact, self._verifier_of)
         except PalyraError:
@@ -322,9 +323,9 @@ class SkillRegistry:
     async def _put_back(
         self, skill_id: str, version: str | None, event: SkillEvent, actor: str, reason: str
     ) -> SkillVersion:
-        """A version that was approved before goes into use again, once its archive proves to be the same."""
+        """Put a version in use again that was approved before, once its archive proves to be the same."""
         target = transitions.target_of(self.index.versions(skill_id), skill_id, version, event)
-        artifact = await self._verified(target)
+        artifact = await self._read_verified(target)
         signature = await asyncio.to_thread(verify_signature, artifact, self._verifier_of)
         return await self._transact(lambda tx: transitions.put_back(tx, artifact, signature, event, actor, reason))
 
@@ -343,12 +344,12 @@ class SkillRegistry:
             raise UnknownSkill(f"there is no {skill_id} {version or ''} to configure")
         return kept[0]
 
-    async def _verified(self, version: SkillVersion) -> SkillArtifact:
+    async def _read_verified(self, version: SkillVersion) -> SkillArtifact:
         artifact = await asyncio.to_thread(self._files.read, version.digest)
         require_same(version, artifact)
         return artifact
 
-    def _approved_artifact(self, version: SkillVersion) -> SkillArtifact:
+    def _read_approved(self, version: SkillVersion) -> SkillArtifact:
         self.index.require_record(version)
         artifact = self._files.read(version.digest)
         require_same(version, artifact)
@@ -357,7 +358,7 @@ class SkillRegistry:
     async def _manifest_in_use(self, skill_id: str) -> SkillManifest | None:
         in_use = next((one for one in await asyncio.to_thread(self.index.active) if one.skill_id == skill_id), None)
         try:
-            return None if in_use is None else (await asyncio.to_thread(self._approved_artifact, in_use)).manifest
+            return None if in_use is None else (await asyncio.to_thread(self._read_approved, in_use)).manifest
         except PalyraError:
             # Compared with nothing everything is new, which is the careful way to show it.
             return None
@@ -385,17 +386,13 @@ class SkillRegistry:
         await self._transact(lambda tx: tx.append(event))
 
     async def _take_in(self, judged: Judged, actor: str) -> SkillVersion:
-        """The file is there before the row that needs it, and nobody sweeps in between."""
+        """Write the file before the row that needs it. The lock keeps it from being swept in between."""
 
         def work(tx: Transaction) -> SkillVersion:
             return transitions.install(tx, judged, self._first_use, actor)
 
         if judged.report.failing:
             return await self._transact(work)
-        async with self._files.held():
+        async with self._files.lock():
             await asyncio.to_thread(self._files.put, judged.artifact.raw)
             return await self._transact(work)
-
-
-def _nobody() -> None:
-    """Nobody wants to be told."""

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +25,7 @@ from palyra.skills.trust.publisher_keys import KeyRevoked, SkillOwner
 from palyra.store.event import NewEvent
 from palyra.store.port import Store, Transaction
 
+Query = Callable[[str, tuple[Any, ...]], Sequence[tuple[Any, ...]]]
 # The events after which a version runs.
 _PUT_IN_USE: Final = (SkillEvent.APPROVE, SkillEvent.ENABLE, SkillEvent.ROLL_BACK)
 _SELECT: Final = "SELECT skill_id, digest, version, state, key_id, record FROM skill_versions"
@@ -49,18 +50,18 @@ class SkillTables:
 
     def version(self, skill_id: str, digest: str) -> SkillVersion | None:
         rows = self.tx.execute(f"{_SELECT} WHERE skill_id = ? AND digest = ?", (skill_id, digest))
-        return _believed(rows[0]) if rows else None
+        return _require_readable(rows[0]) if rows else None
 
     def versions(self, skill_id: str) -> list[SkillVersion]:
         rows = self.tx.execute(f"{_SELECT} WHERE skill_id = ? ORDER BY digest", (skill_id,))
-        return [_believed(row) for row in rows]
+        return [_require_readable(row) for row in rows]
 
     def unreadable(self, skill_id: str) -> list[UnreadableVersion]:
         rows = self.tx.execute(f"{_SELECT} WHERE skill_id = ? ORDER BY digest", (skill_id,))
         return [found for found in map(_read, rows) if isinstance(found, UnreadableVersion)]
 
-    def signed_with(self, key_id: str) -> list[SkillVersion]:
-        """Without what cannot be read: it does not run, and must not be in the way of a revocation."""
+    def list_signed_with(self, key_id: str) -> list[SkillVersion]:
+        """List the versions without the unreadable: they do not run, and must not block a revocation."""
         rows = self.tx.execute(f"{_SELECT} WHERE key_id = ? ORDER BY skill_id", (key_id,))
         return [found for found in map(_read, rows) if isinstance(found, SkillVersion)]
 
@@ -69,7 +70,7 @@ class SkillTables:
         return count
 
     def ingest(self, new: SkillVersion, *, actor: str) -> SkillVersion:
-        """A new row, or the one of a version that failed or was removed, begun again."""
+        """Insert a row, or begin that of a version again that failed or was removed."""
         now = self.tx.now_ms
         new = msgspec.structs.replace(
             new, state=SkillState.INGESTED, ingested_ms=now, ingested_by=actor, updated_ms=now
@@ -90,7 +91,7 @@ class SkillTables:
     def move(
         self, version: SkillVersion, event: SkillEvent, *, actor: str, reason: str = "", **facts: Any
     ) -> SkillVersion:
-        """The version after the event, which is in the journal with it; raises where table or rival are against it."""
+        """Move a version and record it in the journal. Raises if the table of transitions or a rival forbids it."""
         state = after(version.state, event)
         changes: dict[str, Any] = {"state": state, "updated_ms": self.tx.now_ms, "reason": reason}
         if event is SkillEvent.APPROVE and version.approved_ms is None:
@@ -117,7 +118,7 @@ class SkillTables:
         return moved
 
     def fail_unreadable(self, row: UnreadableVersion, *, actor: str) -> None:
-        """Takes it out of use, unless it is another by now. What somebody wrote stays, for who looks into it."""
+        """Take a row out of use, unless it changed meanwhile. Its record stays for an investigation."""
         self.tx.execute(
             "UPDATE skill_versions SET state = 'failed'"
             " WHERE skill_id = ? AND digest = ? AND state = 'approved' AND record = ?",
@@ -132,10 +133,7 @@ class SkillTables:
         self._record_unreadable(SkillEvent.REMOVE, row, actor, reason)
 
     def owner(self, skill_id: str) -> SkillOwner | None:
-        rows = self.tx.execute(
-            "SELECT skill_id, publisher, key_id, newest_approved FROM skill_owners WHERE skill_id = ?", (skill_id,)
-        )
-        return _owner(rows[0]) if rows else None
+        return _find_owner(self.tx.execute, skill_id)
 
     def put_owner(self, owner: SkillOwner) -> None:
         self.tx.execute(
@@ -145,10 +143,7 @@ class SkillTables:
         )
 
     def configuration(self, skill_id: str, version: str) -> dict[str, Any] | None:
-        rows = self.tx.execute(
-            "SELECT value FROM skill_configurations WHERE skill_id = ? AND version = ?", (skill_id, version)
-        )
-        return _configuration(rows[0][0]) if rows else None
+        return _find_configuration(self.tx.execute, skill_id, version)
 
     def put_configuration(self, version: SkillVersion, value: dict[str, Any], *, actor: str) -> None:
         self.tx.execute(
@@ -207,15 +202,15 @@ class SkillTables:
 
 
 class InstalledSkillsIndex:
-    """Which skills are installed, in which versions, and which of them run: the tables, read outside a transaction."""
+    """The installed skills, their versions, and those in use: the tables, read outside a transaction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._telling = threading.Lock()
+        self._reading = threading.Lock()
         self._on_record = UseOnRecord()
 
     def revision(self) -> int:
-        """Grows with every change, whichever process made it: the number of the newest entry about a skill."""
+        """Return the number of the newest entry about a skill. It grows with every change of any process."""
         newest: int = self._store.read("SELECT COALESCE(MAX(seq), 0) FROM skill_history")[0][0]
         return newest
 
@@ -224,31 +219,31 @@ class InstalledSkillsIndex:
         return [row[0] for row in rows]
 
     def versions(self, skill_id: str) -> list[SkillVersion]:
-        """The newest first, by when they came."""
-        found = [_believed(row) for row in self._store.read(f"{_SELECT} WHERE skill_id = ?", (skill_id,))]
+        """List the versions of a skill, the newest first, by the time of installation."""
+        found = [_require_readable(row) for row in self._store.read(f"{_SELECT} WHERE skill_id = ?", (skill_id,))]
         if not found:
             raise UnknownSkill(f"there is no skill {skill_id[:80]!r}")
         return sorted(found, key=lambda version: version.ingested_ms, reverse=True)
 
     def listed(self) -> Iterator[tuple[str, list[SkillVersion]]]:
-        """Every skill with its versions, for lists. One whose record cannot be believed is left out, and logged."""
+        """List every skill with its versions. One whose record cannot be trusted is omitted and logged."""
         for skill_id in self.skill_ids():
             try:
                 yield skill_id, self.versions(skill_id)
             except UnknownSkill:
                 continue
             except RecordChanged as refusal:
-                _LOG.warning("a skill is left out of the list: %s", refusal.message)
+                _LOG.warning("a skill is omitted from the list: %s", refusal.message)
 
     def active(self) -> list[SkillVersion]:
         return [found for found in self._in_use() if isinstance(found, SkillVersion)]
 
     def active_unreadable(self) -> list[UnreadableVersion]:
-        """What the tables say is in use, and cannot be."""
+        """List versions that the tables call in use and that cannot be read."""
         return [found for found in self._in_use() if isinstance(found, UnreadableVersion)]
 
     def count_waiting(self) -> int:
-        """Versions that a person has to look at."""
+        """Count the versions that a person has to review."""
         return int(self._store.read("SELECT COUNT(*) FROM skill_versions WHERE state = 'quarantined'")[0][0])
 
     def digests_kept(self) -> set[str]:
@@ -258,11 +253,11 @@ class InstalledSkillsIndex:
         return {row[0] for row in rows}
 
     def digests_known(self) -> set[str]:
-        """Those of versions that failed as well: their archives are for who looks into it."""
+        """List the digests, also of versions that failed: their archives stay for an investigation."""
         return {row[0] for row in self._store.read("SELECT digest FROM skill_versions WHERE state <> 'removed'")}
 
     def require_active(self, skill_id: str, digest: str) -> None:
-        """Raises unless the version with this digest is in use. One read by key: cheap enough for every call."""
+        """Raise unless the version with this digest is in use. One read by key is cheap enough for every call."""
         rows = self._store.read(
             "SELECT 1 FROM skill_versions WHERE skill_id = ? AND digest = ? AND state = 'approved'", (skill_id, digest)
         )
@@ -270,8 +265,10 @@ class InstalledSkillsIndex:
             raise NotRunnable(f"{skill_id} with the digest {digest[:12]} is not in use", skill_id=skill_id)
 
     def require_kept(self, skill_id: str, digest: str) -> None:
-        """Raises unless the version with this digest is in use, or was until another took its place: a call of it that
-        still runs may store what it has to."""
+        """Raise unless the version with this digest is in use, or was until another superseded it.
+
+        A call of a superseded version that still runs may store its values.
+        """
         rows = self._store.read(
             "SELECT 1 FROM skill_versions WHERE skill_id = ? AND digest = ? AND state IN ('approved', 'superseded')",
             (skill_id, digest),
@@ -280,36 +277,30 @@ class InstalledSkillsIndex:
             raise NotRunnable(f"{skill_id} with the digest {digest[:12]} was taken out of use", skill_id=skill_id)
 
     def require_record(self, version: SkillVersion) -> None:
-        """Raises unless the journal, too, says that exactly this version was put in use last, and is in use still."""
-        with self._telling:
+        """Raise unless the journal, too, says that exactly this version was put in use last, and still is."""
+        with self._reading:
             rows = self._store.read(_ROW_AND_JOURNAL, (*KINDS, self._on_record.seq, version.skill_id, version.digest))
             for seq, kind, payload in sorted(row for row in rows if row[1]):
-                self._on_record.tell(seq, kind, payload)
-            told = self._on_record.in_use(version.skill_id)
-            revoked = told is not None and told.key_id in self._on_record.revoked
+                self._on_record.apply(seq, kind, payload)
+            recorded = self._on_record.in_use(version.skill_id)
+            revoked = recorded is not None and recorded.key_id in self._on_record.revoked
         decided = next((row[0] for row in rows if not row[1]), None)
         if decided is None:
             raise ChangedMeanwhile(f"{version.skill_id} {version.version} is not in use any more")
         expected = (decided, version.version, version.digest, version.key_id)
-        if told is None or (told.seq, told.version, told.digest, told.key_id) != expected:
-            raise RecordChanged(f"the journal does not tell that {version.skill_id} {version.version} is in use")
+        if recorded is None or (recorded.seq, recorded.version, recorded.digest, recorded.key_id) != expected:
+            raise RecordChanged(f"the journal has no record that {version.skill_id} {version.version} is in use")
         if revoked:
-            raise KeyRevoked(f"{version.skill_id} {version.version} is signed with {told.key_id}, which was revoked")
+            raise KeyRevoked(f"{version.skill_id} {version.version} is signed with {version.key_id}, which was revoked")
 
     def owner(self, skill_id: str) -> SkillOwner | None:
-        rows = self._store.read(
-            "SELECT skill_id, publisher, key_id, newest_approved FROM skill_owners WHERE skill_id = ?", (skill_id,)
-        )
-        return _owner(rows[0]) if rows else None
+        return _find_owner(self._store.read, skill_id)
 
     def configuration(self, skill_id: str, version: str) -> dict[str, Any]:
-        rows = self._store.read(
-            "SELECT value FROM skill_configurations WHERE skill_id = ? AND version = ?", (skill_id, version)
-        )
-        return _configuration(rows[0][0]) if rows else {}
+        return _find_configuration(self._store.read, skill_id, version) or {}
 
     def history(self, skill_id: str) -> list[HistoryEntry]:
-        """The newest entries, the newest first."""
+        """List the newest entries, the newest first."""
         rows: Iterable[tuple[Any, ...]] = self._store.read(
             "SELECT seq, time_ms, kind, version, digest, actor, reason FROM skill_history WHERE skill_id = ?"
             " ORDER BY seq DESC LIMIT ?",
@@ -335,19 +326,22 @@ def _read(row: tuple[Any, ...]) -> SkillVersion | UnreadableVersion:
     return UnreadableVersion(skill_id=skill_id, digest=digest, version=version, key_id=key_id, record=record, why=why)
 
 
-def _believed(row: tuple[Any, ...]) -> SkillVersion:
+def _require_readable(row: tuple[Any, ...]) -> SkillVersion:
     found = _read(row)
     if isinstance(found, UnreadableVersion):
         raise found.refusal()
     return found
 
 
-def _configuration(value: str) -> dict[str, Any]:
+def _find_configuration(execute: Query, skill_id: str, version: str) -> dict[str, Any] | None:
+    rows = execute("SELECT value FROM skill_configurations WHERE skill_id = ? AND version = ?", (skill_id, version))
     try:
-        return msgspec.json.decode(value, type=dict[str, Any])
+        return msgspec.json.decode(rows[0][0], type=dict[str, Any]) if rows else None
     except _UNREADABLE as error:
         raise ConfigurationRefused(f"what was set cannot be read: {str(error)[:_MAX_WHY_CHARS]}") from error
 
 
-def _owner(row: tuple[Any, ...]) -> SkillOwner:
-    return SkillOwner(skill_id=row[0], publisher=row[1], key_id=row[2], newest_approved=row[3])
+def _find_owner(execute: Query, skill_id: str) -> SkillOwner | None:
+    columns = ("skill_id", "publisher", "key_id", "newest_approved")
+    rows = execute(f"SELECT {', '.join(columns)} FROM skill_owners WHERE skill_id = ?", (skill_id,))  # noqa: S608
+    return SkillOwner(**dict(zip(columns, rows[0], strict=True))) if rows else None

@@ -1,4 +1,4 @@
-"""What happens to a skill's versions, each as one unit of work: decided against the tables as they are inside it."""
+"""The changes of a skill's versions, each as one unit of work, decided against the tables as they are inside it."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -170,7 +170,7 @@ def approve(
 def put_back(
     tx: Transaction, artifact: SkillArtifact, signature: VerifiedSignature, event: SkillEvent, actor: str, reason: str
 ) -> SkillVersion:
-    """A version that a person approved before, in use again: enabled, or rolled back to."""
+    """Enable a version that a person approved before, or roll back to it."""
     tables = SkillTables(tx)
     version = _current(tables, artifact.manifest.skill_id, artifact.digest)
     if signature.key_id in PublisherTables(tx).revoked():
@@ -185,7 +185,7 @@ def put_back(
 def move_one(
     tx: Transaction, skill_id: str, version: str | None, event: SkillEvent, actor: str, reason: str
 ) -> SkillVersion:
-    """The version named, or the one version that this can happen to."""
+    """Move the version named, or the one version that this can happen to."""
     tables = SkillTables(tx)
     found = target_of(tables.versions(skill_id), skill_id, version, event)
     return tables.move(found, event, actor=actor, reason=reason)
@@ -208,7 +208,7 @@ def remove(tx: Transaction, skill_id: str, version: str | None, actor: str, reas
 
 
 def purge(tx: Transaction, skill_id: str, stored: StoredValues, actor: str) -> None:
-    """Puts on record that what a skill has stored is erased. Only of one of which nothing can run any more."""
+    """Record that the values of a skill are erased. Allowed only if no version of it can run any more."""
     tables = SkillTables(tx)
     versions = tables.versions(skill_id)
     if not versions:
@@ -225,13 +225,13 @@ def revoke(tx: Transaction, key_id: str, actor: str, reason: str) -> list[SkillV
     PublisherTables(tx).revoke(key_id, reason, actor=actor)
     return [
         tables.move(one, SkillEvent.DISABLE, actor=actor, reason=f"the key {key_id} was revoked: {reason}".rstrip(": "))
-        for one in tables.signed_with(key_id)
+        for one in tables.list_signed_with(key_id)
         if one.state is SkillState.APPROVED
     ]
 
 
 def give_up(tx: Transaction, version: SkillVersion, event: SkillEvent, actor: str, reason: str) -> None:
-    """Takes a version out of use that is not what was approved. Another daemon may have done it already."""
+    """Take a version out of use that is not what was approved. Another daemon may have done it already."""
     tables = SkillTables(tx)
     now = tables.version(version.skill_id, version.digest)
     if now is not None and now.state is SkillState.APPROVED:
@@ -239,7 +239,7 @@ def give_up(tx: Transaction, version: SkillVersion, event: SkillEvent, actor: st
 
 
 def target_of(versions: Sequence[SkillVersion], skill_id: str, version: str | None, event: SkillEvent) -> SkillVersion:
-    """The version named, or the one that was in use last of those that the event can happen to."""
+    """Find the version named, or of those that the event can happen to the one that was in use last."""
     if not versions:
         raise UnknownSkill(f"there is no skill {skill_id[:80]!r}")
     named = [one for one in versions if version in (None, one.version)]
@@ -268,7 +268,7 @@ def _current(tables: SkillTables, skill_id: str, digest: str) -> SkillVersion:
 
 
 def _supersede(tables: SkillTables, new: SkillVersion, event: SkillEvent, actor: str) -> SkillVersion | None:
-    """Makes way. A version that is enabled again finds nobody there, or is refused: a newer one was approved since."""
+    """Supersede the other versions. Enabling fails if a newer one was approved since."""
     others = [one for one in tables.versions(new.skill_id) if one.state in _IN_THE_WAY and one.digest != new.digest]
     if others and event is SkillEvent.ENABLE:
         raise WrongState(f"{others[0].version} is {others[0].state.value}: use rollback to go back to {new.version}")
@@ -280,7 +280,7 @@ def _supersede(tables: SkillTables, new: SkillVersion, event: SkillEvent, actor:
 def _carry_configuration(
     tables: SkillTables, manifest: SkillManifest, before: SkillVersion | None, actor: str, version: SkillVersion
 ) -> None:
-    """What was set for this version, else for the one before it: whichever it is has to fit."""
+    """Keep the configuration of this version, else that of the one before it. Either has to fit."""
     chosen = tables.configuration(manifest.skill_id, manifest.version)
     carried = chosen is None and before is not None
     if carried and before is not None:

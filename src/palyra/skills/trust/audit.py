@@ -1,4 +1,4 @@
-"""``audit_skill_artifact_security``: everything that can be said about an archive without running it."""
+"""``audit_skill_artifact_security``: finds everything about an archive that shows without running it."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -29,8 +29,6 @@ from palyra.skills.trust.module_audit import ModuleUse, audit_module
 from palyra.skills.trust.signature import VerifierOf, verify_signature
 from palyra.wasm.domain.grants import Capability
 
-# What is written in an archive that should not be: secrets, and names of hosts the skill may not reach.
-
 _SHOWN_HOSTS: Final = 5
 
 
@@ -46,7 +44,7 @@ def _credential(what: str, starts: tuple[bytes, ...], rest: bytes) -> _Credentia
     return _Credential(what, starts, re.compile(rb"(?<![A-Za-z0-9])" + rest))
 
 
-# Credentials that can be told from chance by their form. The value itself is never shown.
+# Credentials whose form distinguishes them from chance. The value itself is never printed.
 _CREDENTIALS: Final = (
     _credential(
         "a private key",
@@ -80,14 +78,14 @@ _NAME: Final = rb"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)"
 # In brackets an IPv6 address, in its longest spelling with the last part written as IPv4; a zone makes it no other.
 _IPV6: Final = rb"\[(?P<ipv6>[0-9A-Fa-f:.]{2,45})(?:%[^\]\"'<>\x00-\x20\x7f-\xff]{0,64})?\]"
 _HOST: Final = rb"(?:" + _NAME + rb"|" + _IPV6 + rb")(?::(?P<port>[0-9]{1,5}))?"
-# Without and with a user before the host. In a text nobody can tell where an address ends, so both are looked at.
+# Without and with a user before the host. In a text the end of an address is not certain, so both are tried.
 _AUTHORITIES: Final = (
     re.compile(rb":(?:\\?/){2}" + _HOST),
     re.compile(rb":(?:\\?/){2}[^/@\"'<>\\?#\x00-\x20\x7f-\xff]{0,128}@" + _HOST),
 )
 # A last part that is a number makes many programs read the whole as an IPv4 address: ``127.1``, ``0x7f000001``.
 _IPV4_TO_SOME: Final = re.compile(r"(?:[0-9a-z_-]{1,63}\.){0,3}(?:[0-9]+|0x[0-9a-f]*)", re.IGNORECASE)
-# Names that nobody can reach: RFC 2606 and the machine itself.
+# Names that lead nowhere: RFC 2606 and the machine itself.
 _EXAMPLES: Final = (".example", ".invalid", ".test", ".localhost", ".example.com", ".example.net", ".example.org")
 
 
@@ -96,7 +94,7 @@ class _TooMany(Exception):
 
 
 class _Places:
-    """Those of one kind in a whole archive. Beyond the limit it is made of them to keep us busy."""
+    """Finds places of one kind in a whole archive. An archive beyond the limit is made to keep the audit busy."""
 
     def __init__(self) -> None:
         self._left = MAX_AUDITED_PLACES
@@ -135,7 +133,7 @@ def _first(data: bytes, credential: _Credential, places: _Places) -> re.Match[by
 
 
 def _hosts(entry: str, data: bytes, allowed: HostRules, places: _Places) -> Iterator[Finding]:
-    """One finding for each entry, however many names: an interpreter's own documentation has dozens."""
+    """Make one finding for each entry, however many names: an interpreter's own documentation has dozens."""
     authorities: dict[tuple[str, bytes | None], None] = {}
     try:
         for at in places.of(data, _SLASHES):
@@ -150,7 +148,7 @@ def _hosts(entry: str, data: bytes, allowed: HostRules, places: _Places) -> Iter
             host = canonical_host(name)
         except PalyraError:
             if _IPV4_TO_SOME.fullmatch(name):
-                # Nobody can ask for it in this spelling, so it is in no list of what was asked for.
+                # A manifest cannot request it in this spelling, so it is in no list of requests.
                 named[name] = None
             continue
         port = int(number) if number else None
@@ -184,7 +182,7 @@ def audit_skill_artifact_security(
     palyra_version: str,
     distrust: PalyraError | None = None,
 ) -> AuditReport:
-    """Every finding, the failing ones first. ``distrust`` is why the signer is not trusted, where that was asked."""
+    """List every finding, the failing ones first. ``distrust`` is the reason not to trust the signer, if known."""
     manifest = artifact.manifest
     lines = lines_of(artifact.manifest_bytes.decode("utf-8"))
     found = [
@@ -261,7 +259,7 @@ def _requests(manifest: SkillManifest, lines: dict[Path, int]) -> Iterator[Findi
 
 
 def _use_of_requests(manifest: SkillManifest, uses: list[ModuleUse], lines: dict[Path, int]) -> Iterator[Finding]:
-    """What is asked for and what modules can use, held against each other."""
+    """Compare the requests with what the modules can use."""
     asked = manifest.capabilities
     declared = {
         Capability.HTTP: bool(asked.http_egress_allowlist),
@@ -287,7 +285,7 @@ def _use_of_requests(manifest: SkillManifest, uses: list[ModuleUse], lines: dict
 
 
 def _bounded(found: list[Finding]) -> Iterator[Finding]:
-    """Sorted by weight; of one rule at most so many that a person still reads them."""
+    """Sort by weight, and keep at most as many of one rule as a person still reads."""
     weight = {"error": 0, "warning": 1, "note": 2}
     ordered = sorted(found, key=lambda one: (weight[one.severity], one.id))
     for rule, group in groupby(ordered, key=lambda one: one.id):

@@ -1,4 +1,4 @@
-"""What a version asks for beyond the one in use, and beyond what the settings give: the heart of a review."""
+"""The requests of a version beyond the one in use, and beyond the settings: the heart of a review."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,13 +9,15 @@ from palyra.canonical import digest_of
 from palyra.skills.package.capabilities import Capabilities
 from palyra.skills.package.manifest import SkillManifest, SkillTool
 
-# What every skill asks for. No line of its request says it.
+# Every skill requests to run. No line of its request says so.
 RUN_LINE: Final = "run"
 
 
 class CapabilityDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """Each line names one thing. ``compared_with`` is the version in use, empty where there is none. A line of
-    ``changed_tools`` says what is another: a model reads each word of a tool."""
+    """Each line names one thing. ``compared_with`` is the version in use, or empty.
+
+    A line of ``changed_tools`` names what changed: a model reads each word of a tool.
+    """
 
     compared_with: str = ""
     added: tuple[str, ...] = ()
@@ -27,8 +29,10 @@ class CapabilityDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GetsLess(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the request, or ``RUN_LINE``, that the settings do not give whole: what there is of it, and the setting
-    that says so."""
+    """A line of the request, or ``RUN_LINE``, that the settings do not grant whole.
+
+    ``gets`` is the part that is granted, ``setting`` the name of the setting.
+    """
 
     asked: str
     gets: str
@@ -56,13 +60,12 @@ def capability_difference(new: SkillManifest, in_use: SkillManifest | None) -> C
 
 
 def _changed(new: SkillTool, old: SkillTool) -> list[str]:
-    """What is said of a tool otherwise than before."""
-    said, before = msgspec.to_builtins(new), msgspec.to_builtins(old)
-    return [name.replace("_", " ") for name, value in said.items() if digest_of(value) != digest_of(before[name])]
+    now, before = msgspec.to_builtins(new), msgspec.to_builtins(old)
+    return [name.replace("_", " ") for name, value in now.items() if digest_of(value) != digest_of(before[name])]
 
 
 def capability_lines(asked: Capabilities) -> Iterator[str]:
-    """The request in words, one line for each thing; equal things have equal lines."""
+    """Write the request in words, one line for each thing. Equal things have equal lines."""
     for host in asked.http_egress_allowlist:
         yield host_line(host)
     for secret in asked.secrets:

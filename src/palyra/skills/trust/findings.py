@@ -1,7 +1,8 @@
-"""What an audit can find. Every rule is in the table: its severity, what it means and what to do about it."""
+"""The rules of an audit: the severity of each, its meaning and the remedy."""
 
 import os
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -13,16 +14,16 @@ from palyra.wasm.domain.outcome import render_text
 
 
 class Severity(StrEnum):
-    """An error keeps a skill out; a warning is for the operator who approves; a note tells."""
+    """An error keeps a skill out; a warning is for the operator who approves; a note informs."""
 
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
+class Rule(msgspec.Struct, frozen=True):
     severity: Severity
+    id: str
     title: str
     remedy: str
 
@@ -66,18 +67,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def _error(id_: str, title: str, remedy: str) -> Rule:
-    return Rule(id=id_, severity=Severity.ERROR, title=title, remedy=remedy)
-
-
-def _warning(id_: str, title: str, remedy: str) -> Rule:
-    return Rule(id=id_, severity=Severity.WARNING, title=title, remedy=remedy)
-
-
-def _note(id_: str, title: str, remedy: str) -> Rule:
-    return Rule(id=id_, severity=Severity.NOTE, title=title, remedy=remedy)
-
-
+_error, _warning, _note = (partial(Rule, severity) for severity in Severity)
 RULES: Final = {
     rule.id: rule
     for rule in (
@@ -117,19 +107,20 @@ RULES: Final = {
 
 def finding(rule_id: str, entry: str, evidence: str, *, line: int | None = None) -> Finding:
     rule = RULES[rule_id]
-    # Names of an archive's author are in it: whatever a rule quotes, a person reads it as it is.
+    # Names of an archive's author are in it, and a person reads them in a terminal.
     readable = render_text(evidence, MAX_EVIDENCE_CHARS)
     return Finding(id=rule.id, severity=rule.severity, entry=entry, evidence=readable, remedy=rule.remedy, line=line)
 
-
-# An audit report as SARIF 2.1.0, which code-scanning pages and editors read.
 
 SARIF_VERSION: Final = "2.1.0"
 SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def to_sarif(report: AuditReport, *, tool_version: str, file: str = "") -> dict[str, Any]:
-    """``file`` is where the archive lies; entries are named beneath it."""
+    """Write a report as SARIF 2.1.0, which code-scanning pages and editors read.
+
+    ``file`` is the path of the archive; entries are named beneath it.
+    """
     order = list(RULES)
     return {
         "$schema": SARIF_SCHEMA,
@@ -169,7 +160,7 @@ def to_sarif(report: AuditReport, *, tool_version: str, file: str = "") -> dict[
 
 
 def _uri(*parts: str) -> str:
-    """A reference by RFC 3986: a file may have any bytes in its name, and a colon there would begin with a scheme."""
+    """Make a reference by RFC 3986: a file's name may have any bytes, and a colon there would begin with a scheme."""
     return quote(os.fsencode("/".join(part for part in parts if part) or "skill"))
 
 

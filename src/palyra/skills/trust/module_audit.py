@@ -1,4 +1,4 @@
-"""What a module's own words say: imports, exports, memories, tables and the form of its entry point."""
+"""Findings on a module from its bytes: imports, exports, memories, tables and the form of its entry point."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -49,7 +49,7 @@ _ABI_TYPES: Final = {
 
 
 class ModuleUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a module can reach for. An opaque one imports the whole interface, so that it says nothing."""
+    """The capabilities that a module can use. An opaque one imports the whole interface, so its imports say nothing."""
 
     module: str
     capabilities: frozenset[Capability] = frozenset()

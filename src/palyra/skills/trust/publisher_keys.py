@@ -1,4 +1,12 @@
-"""A publisher's new key: a statement that the key in force signs. Whoever has only the new key cannot make one."""
+"""Publishers' keys: their trust, and rotation.
+
+A publisher is a name with keys; a skill id belongs to the publisher who first had it approved. An operator lists a
+publisher's key (``allowlisted``). With trust on first use the first approved skill of an unknown publisher pins its key
+(``first_use``) for that skill id. A publisher replaces a key by a statement that the old key signs (``rotated``): the
+holder of only the new key cannot make one. A revoked key is worth nothing from then on, even if an operator lists it. A
+publisher who once had a key here is not met for the first time again, even if none is left: then only an operator can
+trust it.
+"""
 
 import base64
 import binascii
@@ -52,8 +60,8 @@ def make_rotation(publisher: str, old: Signer, new_public_key: bytes) -> bytes:
 
 
 def verify_rotation(raw: bytes, verifier_of: VerifierOf) -> VerifiedRotation:
-    """What the holder of the old key said. Whether that key is in force is for the registry to know."""
-    claimed = _read(_decoded(parse_envelope(raw).payload))
+    """Verify a statement of the old key's holder. The registry knows whether that key is in force."""
+    claimed = _read(_decode_base64(parse_envelope(raw).payload))
     old = verifier_of(_key(claimed.old_public_key))
     payload = open_envelope(raw, PAYLOAD_TYPE, [old])
     if _read(payload) != claimed:
@@ -77,7 +85,7 @@ def _read(payload: bytes) -> Rotation:
     return rotation
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text.encode("ascii"), validate=True)
     except (ValueError, binascii.Error):
@@ -85,18 +93,11 @@ def _decoded(text: str) -> bytes:
 
 
 def _key(text: str) -> bytes:
-    raw = _decoded(text)
+    raw = _decode_base64(text)
     if len(raw) != _KEY_BYTES:
         raise MalformedRotation("a key has 32 bytes")
     return raw
 
-
-# Whose word counts. A publisher is a name with keys; a skill id belongs to the publisher who first had it approved.
-#
-# An operator lists a publisher's key (``allowlisted``); with trust on first use the first approved skill of an
-# unknown publisher pins its key (``first_use``) for that skill id. A publisher replaces a key by a statement that the
-# old key signs (``rotated``). A revoked key is worth nothing from then on, whoever lists it. Who once had a key here
-# is not met for the first time again, even if none is left: then only an operator's word helps.
 
 _MAX_ROTATIONS: Final = 64
 
@@ -140,7 +141,7 @@ class PublisherKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SkillOwner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a skill id belongs to. It stays when every version is removed: an id is not up for grabs."""
+    """The publisher of a skill id. It stays when every version is removed, so that no rival can take the id."""
 
     skill_id: str
     publisher: str
@@ -149,7 +150,7 @@ class SkillOwner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrustLevel(StrEnum):
-    """How the signer of a version is known."""
+    """The way in which the signer of a version is known."""
 
     ALLOWLISTED = "allowlisted"
     PINNED = "pinned"
@@ -197,7 +198,7 @@ class TrustQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_trust(question: TrustQuestion) -> TrustLevel:
-    """How the signer is known; raises where it is not, or where the skill is somebody else's."""
+    """Find how the signer is known. Raises if it is not, or if the skill is another publisher's."""
     manifest, key_id, owner = question.manifest, question.key_id, question.owner
     if key_id in question.revoked:
         raise KeyRevoked(f"{manifest.skill_id} {manifest.version} is signed with {key_id}, which was revoked")
@@ -228,15 +229,15 @@ def _known(question: TrustQuestion, key: PublisherKey) -> TrustLevel:
         raise UntrustedPublisher(
             f"{question.manifest.publisher} wants its key to be listed by an operator", key_id=key.key_id
         )
-    if question.owner is not None and question.owner.key_id not in _lineage(question.keys, key):
+    if question.owner is not None and question.owner.key_id not in _trace_lineage(question.keys, key):
         raise KeyNotThePublishers(
             f"{question.manifest.skill_id} is pinned to {question.owner.key_id}, and this is signed with {key.key_id}"
         )
     return TrustLevel.PINNED
 
 
-def _lineage(keys: Sequence[PublisherKey], key: PublisherKey) -> set[str]:
-    """The key and those it replaced, one after the other, as far as they are on the list."""
+def _trace_lineage(keys: Sequence[PublisherKey], key: PublisherKey) -> set[str]:
+    """Return the key and those it replaced, one after the other, as far as they are on the list."""
     by_id = {one.key_id: one for one in keys if one.state is not KeyState.REMOVED}
     found: set[str] = set()
     step: PublisherKey | None = key
@@ -247,7 +248,7 @@ def _lineage(keys: Sequence[PublisherKey], key: PublisherKey) -> set[str]:
 
 
 def require_no_downgrade(manifest: SkillManifest, owner: SkillOwner | None) -> None:
-    """A version below the newest that was ever approved here may have holes that were since closed."""
+    """Refuse a version below the newest that was ever approved here: it may have holes that were since closed."""
     if owner is None or not owner.newest_approved:
         return
     if Version.parse(manifest.version) < Version.parse(owner.newest_approved):

@@ -1,9 +1,9 @@
-"""Who vouches for an archive: an Ed25519 signature over a listing of every entry, in a DSSE envelope.
+"""The signature of an archive: Ed25519 over a listing of every entry, in a DSSE envelope.
 
 The listing gives each name and each content its length first, so no two archives share one. The signed statement also
 names the skill, its version, its publisher and the key, so that a signature cannot be moved to another skill and a
-person can read what was signed. That a signature verifies says only that the holder of the key made it; ``trust``
-says whose key it is.
+person can read what was signed. A signature that verifies shows only that the holder of the key made it;
+``publisher_keys`` decides whether the key is trusted.
 """
 
 import base64
@@ -40,7 +40,7 @@ class SignatureMismatch(Tampered):
 
 
 class SkillStatement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is signed. ``public_key`` is base64 of the raw 32 bytes."""
+    """The signed statement. ``public_key`` is base64 of the raw 32 bytes."""
 
     format: str
     skill_id: str
@@ -56,7 +56,7 @@ class VerifiedSignature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listing_digest(artifact: SkillArtifact) -> str:
-    """SHA-256 over each entry's name and content digest, every part after its length."""
+    """Compute SHA-256 over each entry's name and content digest, every part after its length."""
     listing = hashlib.sha256()
     entries = list(artifact.signed_entries())
     for part in (_LISTING_FORMAT, struct.pack(">Q", len(entries))):
@@ -69,14 +69,14 @@ def listing_digest(artifact: SkillArtifact) -> str:
 
 
 def sign_artifact(artifact: SkillArtifact, signer: Signer) -> SkillArtifact:
-    """The archive with a signature; one it already had is replaced."""
+    """Sign the archive. A signature that it already had is replaced."""
     statement = _statement(artifact, signer.public_key())
     envelope = sign_envelope(PAYLOAD_TYPE, canonical_json(msgspec.structs.asdict(statement)), [signer])
     return artifact.with_signature(envelope.to_json())
 
 
 def verify_signature(artifact: SkillArtifact, verifier_of: VerifierOf) -> VerifiedSignature:
-    """The key that signed exactly this archive; raises otherwise."""
+    """Return the key that signed exactly this archive, or raise."""
     raw = artifact.signature
     if raw is None:
         raise Unsigned("the archive has no signature.json")

@@ -191,7 +191,7 @@ def promote(invocation: Invocation, candidate_id: str, digest: str, key: Path) -
     from palyra.cli.commands.skills.trial import run_examples
     from palyra.cli.invocation import open_client
     from palyra.skills.build.generation import CandidateState, require_reviewed
-    from palyra.skills.build.project_files import copied_project, read_project
+    from palyra.skills.build.project_files import copy_project, read_project
     from palyra.skills.build.trial import ExamplesFailed
     from palyra.skills.trust.signature import sign_artifact
 
@@ -202,7 +202,7 @@ def promote(invocation: Invocation, candidate_id: str, digest: str, key: Path) -
     require_reviewed(digest, files)
     signer = publishers_signer(key)
     # The candidate's own folder may hold more than was reviewed, and be written to meanwhile.
-    with copied_project(files) as reviewed:
+    with copy_project(files) as reviewed:
         project = read_project(reviewed)
         unsigned = unsigned_artifact(invocation, project, origin=candidate.origin())
         results = asyncio.run(run_examples(project, unsigned))

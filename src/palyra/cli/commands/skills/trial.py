@@ -69,7 +69,7 @@ def run(
     from palyra.cli.terminal import read_text_argument
     from palyra.skills.build.project import BUILD_FOLDER
     from palyra.skills.build.project_files import read_project, require_plain
-    from palyra.skills.build.trial import checked_input, checked_output, chosen_tool, shown_grants, trial_grants
+    from palyra.skills.build.trial import check_input, check_output, choose_tool, describe_grants, trial_grants
     from palyra.skills.build.trial_host import LocalHost
     from palyra.skills.limits import MAX_CONFIGURATION_BYTES
     from palyra.strict_json import parse_strict
@@ -77,13 +77,13 @@ def run(
 
     project = read_project(folder)
     asked = project.manifest.capabilities
-    tool = chosen_tool(project.manifest, tool_id)
+    tool = choose_tool(project.manifest, tool_id)
     configuration = parse_strict(read_text_argument(configured, MAX_CONFIGURATION_BYTES))
     value = parse_strict(read_text_argument(given, MAX_PLUGIN_TOOL_INPUT_BYTES))
-    data = checked_input(project.manifest, tool, value, configuration)
+    data = check_input(project.manifest, tool, value, configuration)
     grants = trial_grants(asked, words)
     artifact = fresh_artifact(invocation, project)
-    invocation.output.note("granted: " + (", ".join(map(shown, shown_grants(grants))) or "nothing"))
+    invocation.output.note("granted: " + (", ".join(map(shown, describe_grants(grants))) or "nothing"))
     storage = require_plain(folder, folder / BUILD_FOLDER / "storage")
     host = LocalHost(asked, folder=storage, secrets=_secrets(project, secrets))
 
@@ -100,13 +100,13 @@ def run(
             error.hint = "the message is the skill's own"
         raise
     _say(invocation, host, outcome.logs)
-    output = checked_output(tool, outcome.output)
+    output = check_output(tool, outcome.output)
     usage = outcome.usage
     invocation.output.note(
         f"fuel {usage.fuel_used:,}, memory {usage.peak_memory_bytes:,} bytes, {usage.duration_us / 1000:.1f} ms, "
         f"{usage.host_calls} host calls"
     )
-    found = {"tool": tool.id, "output": output, "usage": usage, "logs": outcome.logs, "grants": shown_grants(grants)}
+    found = {"tool": tool.id, "output": output, "usage": usage, "logs": outcome.logs, "grants": describe_grants(grants)}
     invocation.output.data(found, lambda _: pretty_json(output))
 
 
@@ -159,7 +159,7 @@ def fresh_artifact(invocation: Invocation, project: "Project") -> "SkillArtifact
 
 async def run_examples(project: "Project", artifact: "SkillArtifact") -> dict[str, list[str]]:
     """Each example with what was wrong about it. Every example has storage of its own."""
-    from palyra.skills.build.trial import ALL, checked_input, checked_output, chosen_tool, shortcomings, trial_grants
+    from palyra.skills.build.trial import ALL, check_input, check_output, choose_tool, shortcomings, trial_grants
     from palyra.skills.build.trial_host import LocalHost
 
     asked = project.manifest.capabilities
@@ -172,9 +172,9 @@ async def run_examples(project: "Project", artifact: "SkillArtifact") -> dict[st
             output, error = None, None
             logs: tuple[LogLine, ...] = ()
             try:
-                tool = chosen_tool(project.manifest, example.tool)
-                data = checked_input(project.manifest, tool, example.input, example.config)
-                output = checked_output(tool, (await call(runtime, artifact, tool, data, grants, host)).output)
+                tool = choose_tool(project.manifest, example.tool)
+                data = check_input(project.manifest, tool, example.input, example.config)
+                output = check_output(tool, (await call(runtime, artifact, tool, data, grants, host)).output)
             except PalyraError as problem:
                 error, logs = problem.message, getattr(problem, "logs", ())
             found = shortcomings(
