@@ -94,7 +94,7 @@ def failures(results: Path, scenario: str) -> list[str]:
 
 
 def settings(home: Path) -> str:
-    asked_for = [f"test.{name}" for name in conformance_mcp_server.NAMES["test"] if name != "elicitation"]
+    requested = [f"test.{name}" for name in conformance_mcp_server.NAMES["test"] if name != "elicitation"]
     servers = "\n".join(
         f"""
 [mcp.servers.{name}]
@@ -110,7 +110,7 @@ offers = {json.dumps(["tools"] if name == "json" else ["tools", "prompts", "reso
     return f"""
 [tools]
 allowed = ["test.*", "json.*"]
-preapproved = {json.dumps([*asked_for, "json.*", "test.prompt.*", "test.resource.*"])}
+preapproved = {json.dumps([*requested, "json.*", "test.prompt.*", "test.resource.*"])}
 [mcp]
 # The check of elicitation is a call that needs approval: the question is put to the client.
 deciders = {{ "agent:conformance" = "user:operator" }}

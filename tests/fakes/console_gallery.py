@@ -182,9 +182,9 @@ class Gallery:
         node = kept.enter_context(node_process(phone, *code_arguments(make_code(home))))
         approve(home, node.comparison_code)
         node.says("connected")
-        asking = WorkerProcess(stranger, "join", *code_arguments(make_code(home, kind="worker")))
-        kept.callback(asking.stop)
-        asking.says("shows the code")
+        joining = WorkerProcess(stranger, "join", *code_arguments(make_code(home, kind="worker")))
+        kept.callback(joining.stop)
+        joining.says("shows the code")
         make_code(home, "qr")
 
 

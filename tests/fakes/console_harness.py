@@ -68,7 +68,7 @@ class ConsoleHarness:
         context.set_default_timeout(PATIENCE_MS)
         self._contexts.append(context)
         page = context.new_page()
-        page.on("console", self._heard)
+        page.on("console", self._note_complaint)
         page.on("pageerror", lambda error: self.complaints.append(f"{page.url}: {error}"))
         return page
 
@@ -114,7 +114,7 @@ class ConsoleHarness:
                 process.kill()
             process.communicate()
 
-    def _heard(self, message: ConsoleMessage) -> None:
+    def _note_complaint(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning") and _EXPECTED not in message.text:
             self.complaints.append(f"{message.location.get('url', '')}: {message.text}")
 

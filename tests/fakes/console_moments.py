@@ -122,8 +122,8 @@ class Moments:
         found: list[str] = []
 
         def runs() -> bool:
-            told = self._harness.palyra("journal", "tail", "-n", "20", "--kind", "call.started")["data"]["events"]
-            found.extend(str(event["call"]) for event in told if event["principal"] == principal)
+            events = self._harness.palyra("journal", "tail", "-n", "20", "--kind", "call.started")["data"]["events"]
+            found.extend(str(event["call"]) for event in events if event["principal"] == principal)
             return bool(found)
 
         eventually_sync(runs, seconds=30)

@@ -11,7 +11,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 COUNT = 0
-ASKED = 0
+LAST_REQUEST = 0
 
 
 def description() -> str:
@@ -83,7 +83,13 @@ def attempt(what: str, where: str) -> str:
         note = {"jsonrpc": "2.0", "method": "notifications/progress", "params": [[]] * 900_000}
         for _ in range(int(where)):
             say(note)
-        say({"jsonrpc": "2.0", "id": ASKED, "result": {"content": [], "structuredContent": {"a": [[]] * 900_000}}})
+        say(
+            {
+                "jsonrpc": "2.0",
+                "id": LAST_REQUEST,
+                "result": {"content": [], "structuredContent": {"a": [[]] * 900_000}},
+            }
+        )
     elif what == "pester":
         # Requests without end, and no ear for the answers.
         while True:
@@ -102,7 +108,7 @@ def say(message: dict) -> None:
 
 
 def main() -> None:
-    global ASKED
+    global LAST_REQUEST
     print("a greeting that is no message", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -110,7 +116,7 @@ def main() -> None:
             continue
         method, params = asked["method"], asked.get("params", {})
         answer = {"jsonrpc": "2.0", "id": asked["id"]}
-        ASKED = asked["id"]
+        LAST_REQUEST = asked["id"]
         if method == "initialize":
             answer["result"] = {
                 "protocolVersion": "2025-06-18",

@@ -1,6 +1,6 @@
 """A fetch with a stage around it: a door that leads to scripts instead of the network, credentials, somebody who notes.
 
-``StageDoor`` judges with the real judge, so what it refuses is what a daemon refuses.
+``ScriptedConnector`` judges with the real judge, so what it refuses is what a daemon refuses.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class ScriptedConnection:
         self.closed = True
 
 
-class StageDoor:
+class ScriptedConnector:
     """``scripts`` by host and port, one for each connection; ``answers`` are what names resolve to, in turn."""
 
     def __init__(
@@ -155,7 +155,7 @@ class FetchHarness:
         max_bytes: int = 64 * 1024 * 1024,
         ca_file: str = "",
     ) -> None:
-        self.stage = StageDoor(scripts or {}, answers)
+        self.stage = ScriptedConnector(scripts or {}, answers)
         self.credentials = StageCredentials(secrets)
         self.noted = Noted()
         self.client = FetchClient(self.noted, ca_file=ca_file)

@@ -133,13 +133,13 @@ async def test_a_server_from_pypi_is_offered_after_review_and_obeys_policy(harne
         harness.palyra("mcp", "approve", "time", "get_current_time")
         tools = {tool.name: tool for tool in (await bot.list_tools()).tools}
         assert "time_get__current__time" in tools and "time_convert__time" not in tools
-        told = await bot.call_tool("time_get__current__time", asked)
-        assert not told.is_error and json.loads(words(told))["timezone"] == "UTC"
-        assert told.structured_content["timezone"] == "UTC"
+        answer = await bot.call_tool("time_get__current__time", asked)
+        assert not answer.is_error and json.loads(words(answer))["timezone"] == "UTC"
+        assert answer.structured_content["timezone"] == "UTC"
         refused = await other.call_tool("time_get__current__time", asked)
         assert meta(refused, "error")["code"] == "call.denied" and "no-time-for-others" in words(refused)
         with harness.daemon.client() as owner:
-            call = owner.call_status(meta(told, "call_id"))
+            call = owner.call_status(meta(answer, "call_id"))
         layers = {line["layer"]: line["held"] for line in call.receipt or []}
         assert layers["network_namespace"] and layers["seccomp"] and layers["minimal_root"]
         assert call.attestation is not None
@@ -195,8 +195,8 @@ async def test_a_server_cannot_reach_what_it_was_not_given(reviewed: Harness) ->
 
 
 async def test_a_secret_is_given_for_a_call_and_nobody_sees_it(reviewed: Harness) -> None:
-    told = words(await curious(reviewed, "variable", "API_KEY"))
-    assert hashlib.sha256(SECRET.encode()).hexdigest() in told and SECRET not in told
+    answer = words(await curious(reviewed, "variable", "API_KEY"))
+    assert hashlib.sha256(SECRET.encode()).hexdigest() in answer and SECRET not in answer
     # Another principal's call does not get it, and does not start the server without it.
     async with reviewed.client("other") as other:
         refused = await other.call_tool("curious_tryout", {"what": "variable", "where": "API_KEY"})

@@ -121,8 +121,11 @@ async def test_changes_of_a_life(tmp_path: Path) -> None:
 async def test_an_audit_keeps_nothing(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         api = await api_in(harness)
-        told = (await api("POST", "/v1/skills/audit", archive(modules={"main.wasm": wat("(module)")}))).data
-        assert told["trust"] is None and [one["id"] for one in told["findings"]] == ["entrypoint-missing", "trust"]
+        audited = (await api("POST", "/v1/skills/audit", archive(modules={"main.wasm": wat("(module)")}))).data
+        assert audited["trust"] is None and [one["id"] for one in audited["findings"]] == [
+            "entrypoint-missing",
+            "trust",
+        ]
         assert (await api("GET", "/v1/skills")).data == {"skills": [], "removed_left_out": 0}
         broken = await api("POST", "/v1/skills/audit", b"PK")
         assert (broken.status, broken.code) == (409, "skill.malformed_archive")

@@ -40,32 +40,32 @@ class Speaker:
     """A client on stdio that says a line and waits for the answer."""
 
     def __init__(self) -> None:
-        self._said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._heard: asyncio.Queue[Any] = asyncio.Queue()
+        self._outgoing: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._incoming: asyncio.Queue[Any] = asyncio.Queue()
 
     async def receive(self) -> dict[str, Any]:
-        return await self._said.get()
+        return await self._outgoing.get()
 
     async def send(self, message: Any) -> None:
         for line in message.get("body", b"").splitlines():
-            self._heard.put_nowait(json.loads(line))
+            self._incoming.put_nowait(json.loads(line))
 
     def say(self, *messages: dict[str, Any] | bytes) -> None:
         lines = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in messages]
-        self._said.put_nowait(
+        self._outgoing.put_nowait(
             {"type": "http.request", "body": b"".join(b"%s\n" % line for line in lines), "more_body": True}
         )
 
-    async def heard(self) -> Any:
+    async def received(self) -> Any:
         async with asyncio.timeout(60):
-            return await self._heard.get()
+            return await self._incoming.get()
 
     async def ask(self, message: dict[str, Any]) -> Any:
         self.say(message)
-        return await self.heard()
+        return await self.received()
 
     def hang_up(self) -> None:
-        self._said.put_nowait({"type": "http.request", "body": b"", "more_body": False})
+        self._outgoing.put_nowait({"type": "http.request", "body": b"", "more_body": False})
 
 
 class Caller:
@@ -136,9 +136,9 @@ async def test_what_is_said_before_the_library_is_loaded_is_answered(tmp_path: P
         transport = harness.gateway.mcp.transport()
         async with talking(transport, await make_token(harness, "agent:bot")) as speaker:
             speaker.say(handshake(), INITIALIZED, request("resources/list", 2), request("tools/list", 3))
-            heard = {message["id"]: message for message in [await speaker.heard() for _ in range(3)]}
-            assert heard.keys() == {1, 2, 3}
-            assert heard[2]["result"]["resources"] and heard[3]["result"]["tools"]
+            received = {message["id"]: message for message in [await speaker.received() for _ in range(3)]}
+            assert received.keys() == {1, 2, 3}
+            assert received[2]["result"]["resources"] and received[3]["result"]["tools"]
 
 
 async def test_a_line_that_is_no_message_is_an_error_and_the_conversation_goes_on(tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ async def test_a_line_that_is_no_message_is_an_error_and_the_conversation_goes_o
         transport = harness.gateway.mcp.transport()
         async with talking(transport, await make_token(harness, "agent:bot")) as speaker:
             speaker.say(handshake(), b"{nonsense", b"x" * (MAX_MESSAGE_BYTES + 1), request("tools/list", 3))
-            heard = [await speaker.heard() for _ in range(4)]
-            assert sorted(each["error"]["code"] for each in heard if "error" in each) == [-32700, -32600]
-            assert {each["id"] for each in heard if "result" in each} == {1, 3}
+            received = [await speaker.received() for _ in range(4)]
+            assert sorted(each["error"]["code"] for each in received if "error" in each) == [-32700, -32600]
+            assert {each["id"] for each in received if "result" in each} == {1, 3}
 
 
 async def test_a_handshake_that_is_nested_too_deep_is_an_error_and_the_client_may_begin_again(tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ async def test_a_handshake_that_is_nested_too_deep_is_an_error_and_the_client_ma
         async with talking(transport, await make_token(harness, "agent:bot")) as speaker:
             deep = json.dumps(handshake(capabilities={"experimental": {"a": {"b": "?"}}})).replace('"?"', DEEP)
             speaker.say(deep.encode(), request("tools/list", 7))
-            assert "error" in await speaker.heard()
-            assert "error" in await speaker.heard()
+            assert "error" in await speaker.received()
+            assert "error" in await speaker.received()
             assert (await speaker.ask(handshake()))["result"]["serverInfo"]["name"] == "palyra"
 
 
@@ -166,7 +166,7 @@ async def test_a_client_that_leaves_at_once_is_gone(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         transport = harness.gateway.mcp.transport()
         speaker = Speaker()
-        speaker._said.put_nowait({"type": "http.disconnect"})
+        speaker._outgoing.put_nowait({"type": "http.disconnect"})
         async with asyncio.timeout(60):
             await transport.stream(
                 Caller(await make_token(harness, "agent:bot")), "stdio-1", speaker.receive, speaker.send

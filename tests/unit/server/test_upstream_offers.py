@@ -121,8 +121,8 @@ async def test_arguments_are_completed_from_what_the_session_has(harness: Harnes
     async with harness.connected("bot") as client:
         run = meta(await client.call_tool("echo", {"text": "x"}), "run_id")
         own = ResourceTemplateReference(uri=RUN_TEMPLATE)
-        told = await client.complete(own, {"name": "run_id", "value": run[:4]})
-        assert told.completion.values == [run]
+        completed = await client.complete(own, {"name": "run_id", "value": run[:4]})
+        assert completed.completion.values == [run]
         known = PromptReference(name="test_prompt_with_arguments")
         assert (await client.complete(known, {"name": "arg1", "value": ""})).completion.values == []
         for ref in (PromptReference(name="nothing"), ResourceTemplateReference(uri="test://nothing/{x}")):

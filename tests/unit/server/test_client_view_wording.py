@@ -58,9 +58,9 @@ def test_only_a_plain_yes_is_one(action: str, content: dict[str, Any] | None, an
 
 
 def test_the_agent_is_told_how_to_go_on() -> None:
-    told = render_waiting(approval())
-    assert "fs_write" in told and "palyra approvals approve A1" in told and "exactly the same arguments" in told
-    assert "1970-01-01T00:01:00" in told
+    text = render_waiting(approval())
+    assert "fs_write" in text and "palyra approvals approve A1" in text and "exactly the same arguments" in text
+    assert "1970-01-01T00:01:00" in text
     assert "said no" in render_denied(approval())
     assert FORM["required"] == ["decision"]
 
