@@ -27,11 +27,12 @@ from fakes.node_server_harness import (
     open_harness,
 )
 from palyra.devicelink import limits
+from palyra.devicelink.agent.identity import Credentials
 from palyra.devicelink.server.connections import CONTESTED
 from palyra.errors import PalyraError
 from palyra.nodes import limits as host_limits
 from palyra.nodes.agent.link import GrpcLink
-from palyra.nodes.agent.messages import LinkCredentials, Outcome
+from palyra.nodes.agent.messages import Outcome
 from palyra.nodes.domain import rate_limits
 from palyra.nodes.domain.records import DeviceCapabilityView
 from palyra.nodes.server.dispatcher import CertificateNews, Dispatch
@@ -213,7 +214,7 @@ async def test_a_daemon_that_floods_its_device_fills_its_own_line(harness: NodeS
 
 async def test_a_result_that_no_message_can_carry_is_told_in_its_place(harness: NodeServerHarness) -> None:
     device = await harness.pair()
-    credentials = LinkCredentials(
+    credentials = Credentials(
         key_pem=Secret(device.key.pem().decode()),
         certificate_pem=device.issued.certificate_pem.decode(),
         ca_bundle_pem=harness.identities.ca_bundle_pem().decode(),

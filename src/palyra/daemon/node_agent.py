@@ -22,7 +22,7 @@ from palyra.nodes.agent import offered
 from palyra.nodes.agent.agent import HostDriver, HostFacts
 from palyra.nodes.agent.capabilities import Capabilities, Person, platform_name
 from palyra.nodes.agent.link import GrpcLink, LinkLost
-from palyra.nodes.agent.messages import End, LinkCredentials
+from palyra.nodes.agent.messages import End
 from palyra.nodes.agent.note_folder import DeviceFolder
 from palyra.nodes.agent.settings import CommandPlan
 from palyra.sandbox.domain.process_run import ProcessCommand
@@ -229,21 +229,17 @@ async def leave(state_dir: StateDir, *, forget_only: bool) -> dict[str, Any]:
     if record is None:
         raise NotPaired("this device is not paired")
     if record.paired:
-        await _end_pairing(record)
+        await _end_pairing(HeldIdentity(folder, record))
     folder.forget()
     return {"left": True, "told_daemon": record.paired}
 
 
-async def _end_pairing(record: DeviceRecord) -> None:
-    assert record.key_pem is not None
-    credentials = LinkCredentials(
-        key_pem=record.key_pem, certificate_pem=record.certificate_pem, ca_bundle_pem=record.ca_bundle_pem
-    )
+async def _end_pairing(identity: HeldIdentity) -> None:
     why = "no address is known"
-    for server in record.servers:
-        link = GrpcLink(server, credentials)
+    for server in identity.servers:
+        link = GrpcLink(server, identity.credentials())
         try:
-            await link.end_pairing(record.device_id, "the device left")
+            await link.end_pairing(identity.device_id, "the device left")
             return
         except LinkLost as lost:
             why = lost.why

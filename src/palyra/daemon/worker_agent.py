@@ -197,7 +197,7 @@ async def leave(state_dir: StateDir, *, forget_only: bool) -> dict[str, Any]:
 async def _tell_daemon(identity: HeldIdentity) -> None:
     why = "no address is known"
     for server in identity.servers:
-        link = WorkerLink(server, identity.credentials(), identity.worker_id)
+        link = WorkerLink(server, identity.credentials(), identity.device_id)
         try:
             await link.leave("the worker left")
             return

@@ -16,7 +16,7 @@ from palyra.wire.worker.v1 import worker_pb2 as wire
 
 def link_of(harness: WorkerAgentHarness, address: str = "") -> WorkerLink:
     identity = HeldIdentity(harness.pairing, harness.record())
-    return WorkerLink(address or f"127.0.0.1:{harness.fleet.port}", identity.credentials(), identity.worker_id)
+    return WorkerLink(address or f"127.0.0.1:{harness.fleet.port}", identity.credentials(), identity.device_id)
 
 
 async def test_artifacts_travel_whole_both_ways(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from fakes.node_server_harness import ByHand, NodeServerHarness, open_harness
+from palyra.devicelink.agent.identity import Credentials
 from palyra.nodes.agent.link import GrpcLink, LinkLost
-from palyra.nodes.agent.messages import LinkCredentials, LossKind, Offer, Outcome, Registration
+from palyra.nodes.agent.messages import LossKind, Offer, Outcome, Registration
 from palyra.secret import Secret
 
 ECHO = Offer(name="echo", description="", input_schema={"type": "object"}, idempotent=True)
@@ -20,7 +21,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[NodeServerHarness]:
 
 
 def link_of(harness: NodeServerHarness, device: ByHand, *, port: int = 0) -> GrpcLink:
-    credentials = LinkCredentials(
+    credentials = Credentials(
         key_pem=Secret(device.key.pem().decode()),
         certificate_pem=device.issued.certificate_pem.decode(),
         ca_bundle_pem=harness.identities.ca_bundle_pem().decode(),

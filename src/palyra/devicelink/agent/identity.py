@@ -67,9 +67,6 @@ def _ms(moment: datetime) -> int:
     return int(moment.astimezone(UTC).timestamp()) * MS_PER_SECOND
 
 
-# What a worker's agent needs from outside itself: its identity, its executors, and its way out.
-
-
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     key_pem: Secret
     certificate_pem: str
@@ -82,10 +79,7 @@ class Renewed(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
 
 
-# A worker's pairing, over the folder that every paired device has.
-
-
-class WorkerKey:
+class DeviceKey:
     """The device's key in the two forms that statements and envelopes are signed with."""
 
     def __init__(self, pem: bytes) -> None:
@@ -105,15 +99,15 @@ class HeldIdentity:
 
     def __init__(self, folder: PairingFolder, record: DeviceRecord) -> None:
         if not record.paired or record.key_pem is None:
-            raise NotPaired("this worker has not joined a daemon")
+            raise NotPaired("this device is not paired")
         self._folder = folder
         self._record = record
-        self._held = held_certificate(record.certificate_pem, record.generation)
-        self._key = WorkerKey(record.key_pem.reveal().encode())
+        self.held = held_certificate(record.certificate_pem, record.generation)
+        self._key = DeviceKey(record.key_pem.reveal().encode())
         self._changing = asyncio.Lock()
 
     @property
-    def worker_id(self) -> str:
+    def device_id(self) -> str:
         return str.__str__(self._record.device_id)
 
     @property
@@ -130,13 +124,13 @@ class HeldIdentity:
 
     @property
     def renew_at_ms(self) -> int:
-        return self._held.renew_at_ms
+        return self.held.renew_at_ms
 
     @property
     def not_after_ms(self) -> int:
-        return self._held.not_after_ms
+        return self.held.not_after_ms
 
-    def key(self) -> WorkerKey:
+    def key(self) -> DeviceKey:
         return self._key
 
     def credentials(self) -> Credentials:
@@ -149,6 +143,7 @@ class HeldIdentity:
     async def request_renewal(self) -> bytes:
         key = self._record.pending_key_pem
         if key is None:
+            # On disk before it is sent, so that a lost answer can be asked for again with the same key.
             key = new_key()
             await self._change(pending_key_pem=key)
         return certificate_request(key)
@@ -166,7 +161,7 @@ class HeldIdentity:
             ca_bundle_pem=renewed.ca_bundle_pem or self._record.ca_bundle_pem,
             generation=renewed.generation,
         )
-        self._held, self._key = held, WorkerKey(key.reveal().encode())
+        self.held, self._key = held, DeviceKey(key.reveal().encode())
 
     async def trust(self, ca_bundle_pem: str) -> None:
         """The daemon, whom we know, says which authorities are in force."""

@@ -214,7 +214,7 @@ class WorkerAgent:
 
     def on_attested(self, link: WorkerLink) -> None:
         self._link = link
-        self._observer.state("online", worker_id=self._identity.worker_id)
+        self._observer.state("online", worker_id=self._identity.device_id)
         self._carry_out(self._machine.on_attested())
         self._note_change()
 
@@ -311,7 +311,7 @@ class WorkerAgent:
         if link is None or link is not self._link:
             return
         disclaimer = LeaseDisclaimer(
-            worker_id=self._identity.worker_id, boot_id=self._facts.boot_id, session=session, cleanup=proof
+            worker_id=self._identity.device_id, boot_id=self._facts.boot_id, session=session, cleanup=proof
         )
         self._observer.say(f"lease {owed.lease_id} was never begun here")
         link.send_event(wire_values.to_disclaimer_event(disclaimer, self._identity.key()))
@@ -329,7 +329,7 @@ class WorkerAgent:
             self._session.send_heartbeat()
 
     def _settlement(self, lease_id: str) -> wire.WorkerEvent:
-        return wire_values.to_settlement_event(self._ended[lease_id], self._identity.worker_id, self._identity.key())
+        return wire_values.to_settlement_event(self._ended[lease_id], self._identity.device_id, self._identity.key())
 
     def _restate(self, lease_id: str, code: str, message: str) -> None:
         note = self._ended[lease_id]
@@ -349,7 +349,7 @@ class WorkerAgent:
         return {
             "layer": "worker",
             "asked": f"lease {offer.lease_id}, fence {offer.fence}",
-            "got": f"worker {self._identity.worker_id}, build {self._facts.build_digest_sha256 or 'unknown'}",
+            "got": f"worker {self._identity.device_id}, build {self._facts.build_digest_sha256 or 'unknown'}",
         }
 
     async def _wind_down(self) -> None:

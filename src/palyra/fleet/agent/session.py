@@ -75,7 +75,7 @@ class Session:
         self._observer = observer
         self._clock = clock
         self._draw = draw
-        self.link = WorkerLink(address, identity.credentials(), identity.worker_id)
+        self.link = WorkerLink(address, identity.credentials(), identity.device_id)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._renew_now = asyncio.Event()
         self._end: asyncio.Future[SessionEnd] = asyncio.get_running_loop().create_future()
@@ -143,7 +143,7 @@ class Session:
                 self._leases.on_message(command)
 
     async def _attest(self, nonce: str) -> None:
-        worker_id, egress = self._identity.worker_id, None
+        worker_id, egress = self._identity.device_id, None
         if self._egress is not None:
             try:
                 egress = await self._egress.binding(worker_id, nonce)

@@ -5,13 +5,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import msgspec
 
 from palyra.clock import MS_PER_SECOND, Clock
-from palyra.devicelink.agent.device_folder import DeviceFileBad, DeviceRecord, NotPaired
-from palyra.devicelink.agent.identity import certificate_request, held_certificate, new_key, require_own
+from palyra.devicelink.agent.device_folder import DeviceFileBad, DeviceRecord
+from palyra.devicelink.agent.identity import HeldIdentity
 from palyra.errors import PalyraError
 from palyra.nodes import limits
 from palyra.nodes.agent import offered
@@ -32,7 +31,6 @@ from palyra.nodes.agent.messages import (
     End,
     ForgetNote,
     Incoming,
-    LinkCredentials,
     LossKind,
     Now,
     Offer,
@@ -78,17 +76,14 @@ class HostDriver:
         clock: Clock,
         draw: Callable[[], float],
     ) -> None:
-        if not record.paired:
-            raise NotPaired("this device is not paired")
         self._folder = folder
-        self._record = record
+        self._identity = HeldIdentity(folder, record)
         self._offers = dict(offers)
         self._performer = performer
         self._person = person
         self._facts = facts
         self._clock = clock
-        held = held_certificate(record.certificate_pem, record.generation)
-        self._machine = HostMachine(held, self._offers, folder.notes(), draw=draw)
+        self._machine = HostMachine(self._identity.held, self._offers, folder.notes(), draw=draw)
         # Our own tasks put in at most one each. What the daemon says waits for room: then it is not read from the line.
         self._happened: asyncio.Queue[Happened] = asyncio.Queue()
         self._room = asyncio.Semaphore(limits.MAX_UNHEARD)
@@ -99,7 +94,6 @@ class HostDriver:
 
     async def run(self) -> End:
         """Until the host is told to stop, or cannot go on."""
-        self._changing = asyncio.Lock()
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -198,16 +192,11 @@ class HostDriver:
             task.cancel()
 
     async def _live(self, number: int, open_ids: tuple[str, ...]) -> None:
-        record = self._record
-        if record.key_pem is None:
-            raise NotPaired("this device is not paired")
-        credentials = LinkCredentials(
-            key_pem=record.key_pem, certificate_pem=record.certificate_pem, ca_bundle_pem=record.ca_bundle_pem
-        )
-        link = GrpcLink(record.servers[number % len(record.servers)], credentials)
+        servers = self._identity.servers
+        link = GrpcLink(servers[number % len(servers)], self._identity.credentials())
         registration = Registration(
-            device_id=record.device_id,
-            display_name=record.device_name,
+            device_id=self._identity.device_id,
+            display_name=self._identity.name,
             platform=self._facts.platform,
             software_version=self._facts.software_version,
             offers=tuple(self._offers.values()),
@@ -215,7 +204,7 @@ class HostDriver:
         )
         try:
             welcome, bundle = await link.register(registration)
-            await self._trust(bundle)
+            await self._identity.trust(bundle)
             if welcome.max_result_bytes:
                 self._max_result_bytes = welcome.max_result_bytes
             self._links[number] = link
@@ -234,7 +223,7 @@ class HostDriver:
     async def _on_message(self, number: int, incoming: Incoming) -> None:
         """A daemon that talks faster than this device acts fills its own line, and no memory here."""
         if isinstance(incoming, AuthoritiesChanged):
-            await self._trust(incoming.ca_bundle_pem)
+            await self._identity.trust(incoming.ca_bundle_pem)
         meaning = _meaning(number, incoming)
         await self._room.acquire()
 
@@ -258,28 +247,16 @@ class HostDriver:
         try:
             if link is None:
                 raise LinkLost(LossKind.UNREACHABLE, "the link is gone")
-            key = self._record.pending_key_pem
-            if key is None:
-                # On disk before it is sent: an answer that gets lost is asked for again with the same key.
-                key = new_key()
-                await self._change(pending_key_pem=key)
-            answer = await link.renew(certificate_request(key), self._record.generation)
-            require_own(answer.certificate_pem, key)
-            held = held_certificate(answer.certificate_pem, answer.generation)
-            await self._change(
-                key_pem=key,
-                pending_key_pem=None,
-                certificate_pem=answer.certificate_pem,
-                ca_bundle_pem=answer.ca_bundle_pem or self._record.ca_bundle_pem,
-                generation=answer.generation,
-            )
+            csr = await self._identity.request_renewal()
+            await self._identity.take_renewal(await link.renew(csr, self._identity.generation))
         except LinkLost as lost:
             why = lost.why
             self._tell(lambda machine, now: machine.renewal_failed(why, now))
         except DeviceFileBad as error:
-            said = error.message
-            self._tell(lambda machine, now: machine.renewal_failed(said, now))
+            why = error.message
+            self._tell(lambda machine, now: machine.renewal_failed(why, now))
         else:
+            held = self._identity.held
             self._tell(lambda machine, now: machine.renewed(held, now))
 
     async def _work(self, dispatch: Dispatch, timeout_ms: int) -> None:
@@ -306,20 +283,8 @@ class HostDriver:
         else:
             self._tell(lambda machine, now: machine.reported(request_id, now))
 
-    async def _trust(self, bundle: str) -> None:
-        """The daemon, whom we know, says which authorities are in force."""
-        if bundle and bundle != self._record.ca_bundle_pem:
-            await self._change(ca_bundle_pem=bundle)
-
-    async def _change(self, **fields: Any) -> None:
-        """One change at a time, each on disk before it is used."""
-        async with self._changing:
-            changed = msgspec.structs.replace(self._record, **fields)
-            await asyncio.to_thread(self._folder.save, changed)
-            self._record = changed
-
     def _status(self, state: str) -> dict[str, object]:
-        return {"state": state, "since_ms": self._clock.now_ms(), "device_id": self._record.device_id}
+        return {"state": state, "since_ms": self._clock.now_ms(), "device_id": self._identity.device_id}
 
 
 def _meaning(number: int, incoming: Incoming) -> Happened:

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import grpc
 
-from palyra.devicelink.limits import CODE_KEY, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MAX_MESSAGE_BYTES, PROTOCOL_VERSION
-from palyra.identity.certificate import SERVER_NAME
+from palyra.devicelink.agent.channel import describe_failure, is_cancelling, open_channel, read_renewal
+from palyra.devicelink.agent.identity import Credentials, Renewed
+from palyra.devicelink.limits import CODE_KEY, PROTOCOL_VERSION
 from palyra.nodes import limits
 from palyra.nodes.agent.messages import (
     Acknowledged,
@@ -19,30 +20,18 @@ from palyra.nodes.agent.messages import (
     Dispatch,
     Dispatched,
     Incoming,
-    LinkCredentials,
     LossKind,
     Offer,
     Outcome,
     OutcomeKind,
     OutputTooLarge,
     Registration,
-    RenewedCertificate,
     Welcome,
     is_sound,
 )
 from palyra.wire.node.v1 import node_pb2 as wire
 from palyra.wire.node.v1.node_pb2_grpc import NodeServiceStub
 
-_OPTIONS: Final = (
-    ("grpc.ssl_target_name_override", SERVER_NAME),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.enable_retries", 0),
-    # Each link has a connection of its own: a new certificate is not shown on an old one.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-)
 _REFUSALS: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 # The daemon was not reached, or does not know this link any more: the same result may go over another.
 _UNSENT: Final = (
@@ -72,16 +61,8 @@ class LinkLost(Exception):
 class GrpcLink:
     """Made for one address and one certificate; used once."""
 
-    def __init__(self, address: str, credentials: LinkCredentials) -> None:
-        self._channel = grpc.aio.secure_channel(
-            address,
-            grpc.ssl_channel_credentials(
-                root_certificates=credentials.ca_bundle_pem.encode(),
-                private_key=credentials.key_pem.reveal().encode(),
-                certificate_chain=credentials.certificate_pem.encode(),
-            ),
-            options=_OPTIONS,
-        )
+    def __init__(self, address: str, credentials: Credentials) -> None:
+        self._channel = open_channel(address, credentials)
         self._stub: Any = NodeServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._device_id = ""
         self._sequence = 0
@@ -165,14 +146,10 @@ class GrpcLink:
             error = OutputTooLarge("the result is larger than a message to the daemon may be")
             await self.report(request_id, Outcome.failed(error.code, error.message))
 
-    async def renew(self, csr_der: bytes, generation: int) -> RenewedCertificate:
+    async def renew(self, csr_der: bytes, generation: int) -> Renewed:
         request = wire.RenewCertificateRequest(device_id=self._device_id, csr_der=csr_der, generation=generation)
         answer = await self._call(self._stub.RenewCertificate, request, limits.CALL_SECONDS)
-        return RenewedCertificate(
-            certificate_pem=answer.certificate_pem.decode("ascii", "replace"),
-            ca_bundle_pem=answer.ca_bundle_pem.decode("ascii", "replace"),
-            generation=answer.generation,
-        )
+        return read_renewal(answer)
 
     async def end_pairing(self, device_id: str, reason: str) -> None:
         request = wire.RevokeDevicePairingRequest(device_id=device_id, reason=reason)
@@ -187,9 +164,8 @@ class GrpcLink:
         except grpc.aio.AioRpcError as error:
             raise _lost(error) from None
         except asyncio.CancelledError:
-            # A channel that was closed meanwhile cancels its calls; whoever cancels us wants to be obeyed.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            # A channel that is closed cancels its calls. A cancellation by the caller goes on.
+            if is_cancelling():
                 raise
             raise LinkLost(LossKind.UNREACHABLE, "the link was closed") from None
 
@@ -219,7 +195,7 @@ class _Outgoing:
 def _lost(error: grpc.aio.AioRpcError) -> LinkLost:
     code = error.code()
     kind = LossKind.REFUSED if code in _REFUSALS else LossKind.UNREACHABLE
-    why = f"{code.name.lower()}: {(error.details() or '')[:200]}"
+    why = describe_failure(error)
     has_code = any(key == CODE_KEY for key, _ in error.trailing_metadata() or ())
     too_large = code is grpc.StatusCode.RESOURCE_EXHAUSTED and not has_code and "larger than max" in why
     return LinkLost(kind, why, final=code not in _UNSENT, too_large=too_large)

@@ -8,7 +8,6 @@ import msgspec
 
 from palyra.devicelink.limits import MAX_CAPABILITY_NAME_CHARS, MAX_INPUT_BYTES
 from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, Unavailable
-from palyra.secret import Secret
 
 # What can go wrong on the device. The codes of failures also travel to the daemon and stand in its journal.
 
@@ -278,12 +277,6 @@ Command = (
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
-class LinkCredentials(msgspec.Struct, frozen=True, kw_only=True):
-    key_pem: Secret
-    certificate_pem: str
-    ca_bundle_pem: str
-
-
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
     device_id: str
     display_name: str
@@ -291,12 +284,6 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     software_version: str
     offers: tuple[Offer, ...]
     open_request_ids: tuple[str, ...] = ()
-
-
-class RenewedCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    certificate_pem: str
-    ca_bundle_pem: str
-    generation: int
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
