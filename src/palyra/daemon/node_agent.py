@@ -12,7 +12,7 @@ from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
 from palyra.daemon.settings import Settings
 from palyra.devicelink.agent.device_folder import DaemonUnreachable, DeviceRecord, NotPaired
-from palyra.devicelink.agent.identity import held_certificate
+from palyra.devicelink.agent.identity import HeldIdentity, held_certificate
 from palyra.devicelink.agent.joining import Joining
 from palyra.devicelink.limits import MAX_DEVICE_NAME_CHARS
 from palyra.devicelink.pairing.code import DeviceFacts, PairingCode, ServerAddress
