@@ -25,7 +25,7 @@ from palyra.sandbox.domain.launch_spec import LandlockRules, LaunchSpec, ordinar
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
 from palyra.sandbox.layers import landlock
-from palyra.sandbox.layers.seccomp import tier_b_program
+from palyra.sandbox.layers.seccomp import build_tier_b_filter
 
 SAMPLES = 400
 BURST = 200
@@ -59,7 +59,7 @@ def _spec(program: bytes, place: Path) -> LaunchSpec:
             cpu_seconds=60, memory_bytes=2 << 30, pids=256, open_files=1024, file_bytes=1 << 30, tasks_of_user=4096
         ),
         landlock=rules if landlock.abi() > 0 else None,
-        seccomp=tier_b_program(platform.machine()),
+        seccomp=build_tier_b_filter(platform.machine()),
     )
 
 

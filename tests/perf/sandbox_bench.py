@@ -22,7 +22,7 @@ from palyra.sandbox.domain.profile import SandboxProfile, SandboxTier
 from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
 from palyra.sandbox.layers.bubblewrap import gather_host
 from palyra.sandbox.layers.protected_mounts import gather_workspace
-from palyra.sandbox.layers.seccomp import tier_c_program
+from palyra.sandbox.layers.seccomp import build_tier_c_filter
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from perf.peers import from_npm
 
@@ -155,7 +155,7 @@ def _by_hand(workspace: Path, program: str) -> Callable[[], None]:
     found, _ = gather_workspace(profile)
     # All of it built by bubblewrap alone, as a person would have it: nothing is made for it beforehand.
     host = msgspec.structs.replace(gather_host(), hold=HostHold.MISSING)
-    facts = Facts(host=host, workspace=found, seccomp=tier_c_program(os.uname().machine))
+    facts = Facts(host=host, workspace=found, seccomp=build_tier_c_filter(os.uname().machine))
     plan = plan_isolated(profile, (os.fsencode(program),), facts, memory_is_counted=True)
     contents = {number: _without_gate(plan) if number == _args_fd(plan) else data for number, data in plan.data_fds}
 

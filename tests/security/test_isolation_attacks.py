@@ -28,7 +28,7 @@ from palyra.sandbox.domain.profile import (
     UnsupportedPlatform,
 )
 from palyra.sandbox.layers.protected_mounts import gather_workspace
-from palyra.sandbox.layers.seccomp import tier_c_program
+from palyra.sandbox.layers.seccomp import build_tier_c_filter
 from palyra.sandbox.verify.protected_changes import look_again
 
 pytestmark = pytest.mark.promise("P-sandbox-holds")
@@ -402,7 +402,7 @@ def attack_keyrings_with_the_filter(harness: Harness) -> None:
     # The numbers above are those of x86_64; elsewhere they are other calls.
     assert platform.machine() == "x86_64"
     argv = ["/usr/bin/python3", "-I", "-c", script]
-    ran = run_plan(planned(profile_of(harness.workspace), argv, seccomp=tier_c_program(platform.machine())))
+    ran = run_plan(planned(profile_of(harness.workspace), argv, seccomp=build_tier_c_filter(platform.machine())))
     assert "finished" in ran.out, ran.err
     assert "ESCAPED" not in ran.out
 

@@ -17,7 +17,7 @@ from fakes.launching import as_ordinary_user, python, run
 from palyra.sandbox.domain.launch_spec import LandlockRules, LaunchSpec
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.layers import landlock
-from palyra.sandbox.layers.seccomp import tier_b_program
+from palyra.sandbox.layers.seccomp import build_tier_b_filter
 
 Body = Callable[[], Awaitable[Any]]
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/proc")
@@ -203,7 +203,7 @@ def test_compilers_and_interpreters_work_confined(perform: Callable[[Body], Any]
         env=((b"PATH", b"/usr/bin:/bin"), (b"HOME", os.fsencode(work)), (b"TMPDIR", os.fsencode(work))),
         cwd=os.fsencode(work),
         landlock=rules(place, read=(*SYSTEM, "/etc/alternatives", "/etc/passwd", "/etc/gitconfig")),
-        seccomp=tier_b_program(platform.machine()),
+        seccomp=build_tier_b_filter(platform.machine()),
     )
 
     async def body() -> tuple[int | None, str]:

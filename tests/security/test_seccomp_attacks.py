@@ -16,14 +16,14 @@ from fakes.eventually import eventually
 from fakes.launching import as_ordinary_user, python, run
 from palyra.sandbox.domain.launch_spec import LaunchSpec, RLimit
 from palyra.sandbox.launch.launcher import Launcher
-from palyra.sandbox.layers.seccomp import tier_b_program, tier_c_program
+from palyra.sandbox.layers.seccomp import build_tier_b_filter, build_tier_c_filter
 from palyra.sandbox.layers.syscall_table import SYSCALLS
 
 pytestmark = pytest.mark.promise("P-sandbox-holds")
 
 Body = Callable[[], Awaitable[Any]]
 MACHINE = platform.machine()
-PROGRAMS = {"tier b": tier_b_program(MACHINE), "tier c": tier_c_program(MACHINE)}
+PROGRAMS = {"tier b": build_tier_b_filter(MACHINE), "tier c": build_tier_c_filter(MACHINE)}
 
 ATTACK = """
 import ctypes, sys

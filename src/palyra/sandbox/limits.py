@@ -34,11 +34,6 @@ MAX_DIGESTED_BYTES: Final = 256 * MIB
 # Enough of a file to see a `#!` line: the kernel reads 256 bytes.
 SHEBANG_BYTES: Final = 256
 
-# What is known of a program on PATH is kept for so many of them, if nothing it depends on changed just before. File
-# systems keep times in steps of up to ten milliseconds; some in seconds.
-MAX_KEPT_PROGRAMS: Final = 256
-SETTLED_NANOSECONDS: Final = 3_000_000_000
-
 # What of an argument is shown in a refusal.
 MAX_SHOWN_CHARS: Final = 200
 

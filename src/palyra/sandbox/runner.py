@@ -34,7 +34,7 @@ from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
 from palyra.sandbox.layers.bubblewrap import to_launch_spec
 from palyra.sandbox.layers.cgroup import CgroupPool
 from palyra.sandbox.layers.landlock import abi as landlock_abi
-from palyra.sandbox.layers.seccomp import tier_b_program
+from palyra.sandbox.layers.seccomp import build_tier_b_filter
 from palyra.sandbox.network.call_network import NamespaceSockets, NetworkListener, SandboxNetwork
 from palyra.sandbox.preparation import Call, CallPreparation, Prepared
 from palyra.sandbox.running_process import (
@@ -252,7 +252,7 @@ class ProcessRunner:
             os.fsencode(checked.executable.found),
             cwd=checked.cwd,
             home=prepared.home,
-            seccomp=tier_b_program(_MACHINE),
+            seccomp=build_tier_b_filter(_MACHINE),
             tasks_of_user=self._launcher.tasks_of_user(),
             memory_by_cgroup=group.limits_memory,
             cgroup=group.entry,

@@ -5,17 +5,17 @@ from palyra.sandbox.domain.process_run import InvalidCommand, ProcessCommand, Wo
 from palyra.sandbox.guards.argument_paths import (
     NamedPath,
     RemoteFile,
-    code_places,
-    named_paths,
+    find_code,
+    find_paths,
+    find_text,
     names_home,
     resolve_cwd,
-    text_places,
     validate_argument_workspace_scope,
 )
 
 
 def texts(word: str) -> set[str]:
-    return {named.text for named in named_paths(word) if isinstance(named, NamedPath)}
+    return {named.text for named in find_paths(word) if isinstance(named, NamedPath)}
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_the_path_in_a_word_is_found(word: str, path: str) -> None:
 
 
 def test_a_file_of_another_machine_is_told() -> None:
-    assert RemoteFile("server") in named_paths("file://server/share/x")
-    assert not any(isinstance(named, RemoteFile) for named in named_paths("file://LOCALHOST/x"))
+    assert RemoteFile("server") in find_paths("file://server/share/x")
+    assert not any(isinstance(named, RemoteFile) for named in find_paths("file://LOCALHOST/x"))
 
 
 @pytest.mark.parametrize(
@@ -88,20 +88,20 @@ def test_a_file_of_another_machine_is_told() -> None:
 def test_no_certain_reading_leads_to_the_root(word: str) -> None:
     assert not [
         named
-        for named in named_paths(word)
+        for named in find_paths(word)
         if isinstance(named, NamedPath) and named.text.startswith("/") and not named.guess
     ]
 
 
 def test_the_letters_before_a_slash_are_a_guess() -> None:
-    assert NamedPath("/sys", guess=True) in named_paths("-Iinclude/sys")
-    assert NamedPath("/sys") in named_paths("-I/sys")
+    assert NamedPath("/sys", guess=True) in find_paths("-Iinclude/sys")
+    assert NamedPath("/sys") in find_paths("-I/sys")
 
 
 def test_nested_words_end_somewhere() -> None:
-    assert len(named_paths("a=" * 2000)) < 100
-    assert len(named_paths(":" * 4000)) < 100
-    assert len(named_paths(",a=:" * 1000)) < 5000
+    assert len(find_paths("a=" * 2000)) < 100
+    assert len(find_paths(":" * 4000)) < 100
+    assert len(find_paths(",a=:" * 1000)) < 5000
 
 
 def test_homes() -> None:
@@ -143,16 +143,16 @@ def test_homes() -> None:
 )
 def test_where_text_stands(line: str, places: set[int]) -> None:
     command, *args = line.split()
-    assert text_places(command, tuple(args)).texts == places
+    assert find_text(command, tuple(args)).texts == places
 
 
 def test_a_sed_script_names_files() -> None:
-    assert text_places("sed", ("-n", "w /etc/x", "f")).files == ((1, "/etc/x"),)
-    assert text_places("sed", ("s/a", "f")).texts == frozenset()
+    assert find_text("sed", ("-n", "w /etc/x", "f")).files == ((1, "/etc/x"),)
+    assert find_text("sed", ("s/a", "f")).texts == frozenset()
 
 
 def test_a_file_after_an_at_sign_is_no_text() -> None:
-    assert text_places("curl", ("--data=@/x",)).texts == frozenset()
+    assert find_text("curl", ("--data=@/x",)).texts == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_file_after_an_at_sign_is_no_text() -> None:
     ],
 )
 def test_programs_for_interpreters(command: str, args: tuple[str, ...], places: set[int]) -> None:
-    assert code_places(command, args) == places
+    assert find_code(command, args) == places
 
 
 FILES = DictFiles(

@@ -6,14 +6,14 @@ from palyra.sandbox.guards.checks import build_guard_host, check_before_spawn
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.launch.prewarm import BuiltAhead, filter_of, program_inside
 from palyra.sandbox.layers.cgroup import CgroupPool
-from palyra.sandbox.layers.seccomp import tier_b_program, tier_c_program
+from palyra.sandbox.layers.seccomp import build_tier_b_filter, build_tier_c_filter
 from palyra.sandbox.network.call_network import NamespaceSockets
 
 
 def test_a_shared_network_has_the_filter_that_keeps_its_sockets_apart() -> None:
     strict = SandboxProfile(workspace_root="/srv/space")
     shared = SandboxProfile(workspace_root="/srv/space", egress=EgressEnforcementMode.PREFLIGHT)
-    assert filter_of(strict) == tier_c_program("x86_64") != tier_b_program("x86_64") == filter_of(shared)
+    assert filter_of(strict) == build_tier_c_filter("x86_64") != build_tier_b_filter("x86_64") == filter_of(shared)
 
 
 def test_the_program_is_the_file_that_was_judged_with_the_words_that_were_given(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from fakes.launching import SHOW, python, run
 from palyra.sandbox.domain.launch_spec import LandlockRules, LaunchFailed, LaunchSpec, ordinary_rlimits
 from palyra.sandbox.launch import supervisor_pool
 from palyra.sandbox.launch.launcher import Launcher
-from palyra.sandbox.layers.seccomp import tier_b_program
+from palyra.sandbox.layers.seccomp import build_tier_b_filter
 
 
 @pytest.fixture(params=["native", "python"])
@@ -41,7 +41,7 @@ async def test_both_give_a_program_the_same_world(executor: str, tmp_path: Path)
         cwd=str(tmp_path).encode(),
         rlimits=limits,
         landlock=rules,
-        seccomp=tier_b_program("x86_64"),
+        seccomp=build_tier_b_filter("x86_64"),
         data_fds=((9, b"nine"),),
     )
     async with Launcher(ready=1) as launcher:

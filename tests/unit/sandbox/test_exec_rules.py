@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.sandbox.guards.exec_rules import ExecRule, apply_rule, git_finding
+from palyra.sandbox.guards.exec_rules import ExecRule, apply_rule, judge_git
 from palyra.sandbox.guards.interpreters import find_exec_rule, judge_names
 
 RUNNER = ExecRule(
@@ -240,15 +240,15 @@ help log
 
 @pytest.mark.parametrize("line", RUNS)
 def test_it_runs_a_program(line: str) -> None:
-    finding = git_finding(tuple(line.split()))
+    finding = judge_git(tuple(line.split()))
     assert finding is not None and finding.why and finding.program == "git"
     assert finding.position is not None and finding.position < len(line.split())
 
 
 @pytest.mark.parametrize("line", RUNS_NOTHING)
 def test_it_runs_nothing(line: str) -> None:
-    assert git_finding(tuple(line.split())) is None
+    assert judge_git(tuple(line.split())) is None
 
 
 def test_nothing_at_all() -> None:
-    assert git_finding(()) is None
+    assert judge_git(()) is None

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.guard_harness import DictFiles
-from palyra.sandbox import limits
 from palyra.sandbox.domain.process_run import ExecutableDenied, SpawnFailed
 from palyra.sandbox.domain.profile import SandboxProfile
 from palyra.sandbox.guards import executables
@@ -295,32 +294,9 @@ def test_the_sandboxs_own_path_is_used(tmp_path: Path) -> None:
 
 @pytest.fixture
 def system(place: Path, monkeypatch: pytest.MonkeyPatch) -> PathExecutables:
-    """A lookup whose PATH counts as the system's, and whose files count as settled at once."""
+    """A lookup whose PATH counts as the system's."""
     monkeypatch.setattr(executables, "SYSTEM_ROOTS", (str(place),))
-    monkeypatch.setattr(limits, "SETTLED_NANOSECONDS", -(10**12))
     return PathExecutables(f"{place}/other:{place}/bin:{place}/missing", str(place / "ws"))
-
-
-def test_a_known_program_is_not_looked_up_again(
-    place: Path, system: PathExecutables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (place / "bin" / "linked").symlink_to("tool")
-    first = system.find("linked", "/")
-    monkeypatch.setattr(PathExecutables, "_look_up", lambda *_: pytest.fail("looked up again"))
-    assert first is not None and system.find("linked", "/") is first
-
-
-def test_nothing_is_kept_of_a_program_that_changed_a_moment_ago_or_is_not_the_systems(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outside = lookup(place)
-    assert outside.find("tool", "/") is not outside.find("tool", "/")
-    monkeypatch.setattr(executables, "SYSTEM_ROOTS", (str(place),))
-    changed = lookup(place)
-    assert changed.find("tool", "/") is not changed.find("tool", "/")
-    monkeypatch.setattr(limits, "SETTLED_NANOSECONDS", -(10**12))
-    inside = PathExecutables(f"{place}/bin", str(place))
-    assert inside.find("tool", "/") is not inside.find("tool", "/")
 
 
 def _in_front(place: Path) -> None:
@@ -367,11 +343,3 @@ def test_a_link_that_leads_elsewhere_and_a_program_that_went_are_seen(place: Pat
     assert (before.real, after.real) == (f"{place}/bin/tool", f"{place}/bin/perl")
     (place / "bin" / "perl").unlink()
     assert system.find("linked", "/") is None
-
-
-def test_the_number_of_kept_programs_is_limited(
-    place: Path, system: PathExecutables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "MAX_KEPT_PROGRAMS", 1)
-    tool, perl = system.find("tool", "/"), system.find("perl", "/")
-    assert system.find("perl", "/") is perl and system.find("tool", "/") is not tool

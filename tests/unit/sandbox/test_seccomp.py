@@ -14,11 +14,11 @@ from palyra.sandbox.layers.seccomp import (
     Rule,
     UnknownArchitecture,
     assemble,
+    build_filter,
+    build_tier_b_filter,
+    build_tier_c_filter,
     encode,
     rules,
-    seccomp_program,
-    tier_b_program,
-    tier_c_program,
 )
 from palyra.sandbox.layers.syscall_table import AUDIT_ARCH, SYSCALLS
 
@@ -99,7 +99,7 @@ BOTH = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 
 
 def answer(machine: str, call: str | int, *arguments: int, unix: bool = True) -> int:
-    program = seccomp_program(machine, unix_sockets=unix)
+    program = build_filter(machine, unix_sockets=unix)
     number = call if isinstance(call, int) else SYSCALLS[machine][call]
     return run_bpf(program, number, arguments, arch=AUDIT_ARCH[machine])
 
@@ -141,7 +141,7 @@ def test_checked_arguments_mean_what_the_rules_say(machine: str, call: str, argu
 
 @BOTH
 def test_other_interfaces_do_not_reach_the_rules(machine: str) -> None:
-    program = tier_c_program(machine)
+    program = build_tier_c_filter(machine)
     for arch in (0x40000003, 0x40000028, 0):  # i386, arm, nothing
         assert run_bpf(program, 1, arch=arch) == KILL
     for number in (0x40000000 | 1, 0x40000000 | 520, 0xFFFFFFFF):
@@ -186,7 +186,7 @@ def test_sockets(machine: str) -> None:
 
 def test_programs_are_small_enough_for_the_kernel() -> None:
     for machine in SYSCALLS:
-        for program in (tier_b_program(machine), tier_c_program(machine)):
+        for program in (build_tier_b_filter(machine), build_tier_c_filter(machine)):
             assert len(program) // 8 < MAX_INSTRUCTIONS / 4
 
 
@@ -203,4 +203,4 @@ def test_a_far_jump_is_made_where_a_near_one_does_not_reach() -> None:
 
 def test_an_unknown_machine_is_refused() -> None:
     with pytest.raises(UnknownArchitecture):
-        tier_c_program("sparc64")
+        build_tier_c_filter("sparc64")

@@ -1,4 +1,4 @@
-"""What a plan needs to know about the machine and about one workspace, as values that an adapter has gathered."""
+"""Facts about the machine and one workspace that a plan depends on, as values that an adapter has gathered."""
 
 from enum import StrEnum
 
@@ -16,7 +16,7 @@ class HostHold(StrEnum):
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine. ``bwrap_options`` are the long options that this bubblewrap says it knows."""
+    """The machine. ``bwrap_options`` are the long options that this bubblewrap lists in its help."""
 
     bwrap: str
     bwrap_version: tuple[int, ...]
@@ -27,7 +27,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     root_links: tuple[tuple[str, str], ...] = ()
     root_directories: tuple[str, ...] = ()
     etc_paths: tuple[str, ...] = ()
-    # Those of them that are no directories.
+    # Those of them that are not directories.
     etc_files: frozenset[str] = frozenset()
     etc_links: tuple[tuple[str, str], ...] = ()
     resolv_conf: bytes = b""
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Which inode: what a path must still lead to when it is mounted."""
+    """An inode: a path must still lead to it when it is mounted."""
 
     device: int
     inode: int
@@ -59,7 +59,7 @@ class ProtectedMount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkspaceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One workspace as it was looked at. ``watched_links`` have protected names but cannot carry a mount."""
+    """One workspace as it was scanned. ``watched_links`` have protected names but cannot carry a mount."""
 
     root: bytes
     identity: Identity
@@ -67,7 +67,7 @@ class WorkspaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     watched_links: int = 0
     # Other names of protected files, each with a mount of its own.
     hard_links: int = 0
-    # Directories that were not looked through and are read-only as a whole, and why.
+    # Directories that were not scanned and are read-only as a whole, and why.
     unseen: int = 0
     shortfall: str = ""
 

@@ -1,7 +1,7 @@
-"""What it takes to start one program, as a value.
+"""The launch of one program, as a value.
 
-A ``LaunchSpec`` names everything the program will have: its arguments, its environment, its descriptors, its limits.
-Whatever it does not name, the program does not get. The launcher carries it out and decides nothing.
+A ``LaunchSpec`` names everything that the program will have: its arguments, its environment, its descriptors, its
+limits. The program gets nothing else. The launcher carries it out and decides nothing.
 """
 
 from enum import StrEnum
@@ -19,12 +19,12 @@ LAST_EXTRA_DESCRIPTOR: Final = 63
 # With the three standard ones and one for a long order they fit in one message to the process that waits for it.
 MAX_EXTRA_DESCRIPTORS: Final = 60
 
-# Where the root of a sandbox lies in the mount namespace from which bubblewrap is started.
+# The place of a sandbox's root in the mount namespace from which bubblewrap is started.
 MADE_ROOT: Final = b"/new"
-# And where lies what goes beneath something new that bubblewrap mounts itself, and would be hidden by it.
+# The place of parts that a new mount of bubblewrap's own would hide.
 BESIDE_ROOT: Final = b"/beside"
 
-# Owner writes, everybody reads: what a program started from an ordinary shell sees.
+# Owner writes, everybody reads: the same as in an ordinary shell.
 ORDINARY_UMASK: Final = 0o022
 
 
@@ -41,10 +41,10 @@ class LaunchFailed(Failed):
 
 
 class KeeperLost(Failed):
-    """The process that watched over the program was killed, so how the program ended is not known."""
+    """The supervisor of the program was killed, so the end of the program is not known."""
 
     code = "sandbox.keeper_lost"
-    hint = "something outside the sandbox killed its keeper; the program and all its descendants were ended"
+    hint = "something outside the sandbox killed its supervisor; the program and all its descendants were ended"
 
 
 class LauncherGone(Unavailable):
@@ -53,7 +53,7 @@ class LauncherGone(Unavailable):
 
 
 class LaunchStage(StrEnum):
-    """The steps between taking the order and running the program, in the order they are done."""
+    """The steps between taking the order and running the program, in their order."""
 
     RECEIVE = "receive"
     DESCRIPTORS = "descriptors"
@@ -78,12 +78,11 @@ class RLimit(msgspec.Struct, frozen=True):
 
 
 class LandlockRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the program may reach in the file system, on TCP, and among other processes.
+    """The program's reach in the file system, on TCP, and among other processes.
 
-    A path of ``read`` that does not exist is passed over, so that one list serves every distribution; a path of
-    ``write`` must exist. ``connect_tcp`` and ``bind_tcp`` left at ``None`` do not restrict TCP; an empty tuple
-    forbids it. Whatever the running kernel's ABI cannot restrict is left out and reported, unless ``least_abi`` says
-    that less will not do.
+    A path of ``read`` that does not exist is skipped, so that one list serves every distribution; a path of ``write``
+    must exist. ``connect_tcp`` and ``bind_tcp`` left at ``None`` do not restrict TCP; an empty tuple forbids it. Rules
+    that the running kernel's ABI cannot restrict are omitted and reported. Below ``least_abi`` the launch fails.
     """
 
     read: tuple[str, ...] = ()
@@ -97,7 +96,7 @@ class LandlockRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RootKind(StrEnum):
-    """What one part of a made root is. The mounted ones are the host's own, at the same path and read-only."""
+    """The kind of one part of a made root. The mounted ones are the host's own, at the same path and read-only."""
 
     DIRECTORY = "directory"
     LINK = "link"
@@ -112,8 +111,8 @@ class RootKind(StrEnum):
 class RootPart(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a root that is made for a program, and why it is there.
 
-    ``content`` is a file's, or what a link says. With a ``descriptor`` the file's content is read from there instead,
-    and ``size`` says how much of it there is.
+    ``content`` is that of a file, or the target of a link. With a ``descriptor`` the file's content is read from
+    there, ``size`` bytes of it.
     """
 
     path: bytes
@@ -126,18 +125,18 @@ class RootPart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> bytes:
-        """Where it lies in the namespace from which bubblewrap is started."""
+        """Return its place in the namespace from which bubblewrap is started."""
         return (BESIDE_ROOT if self.beside else MADE_ROOT) + self.path
 
 
 class ReadOnlyHost(msgspec.Struct, frozen=True, kw_only=True):
-    """A mount namespace of the program's own that holds, of the whole host, only what is named here: ``parts`` in their
-    order, ``workspace`` and /proc. Everything is read-only but /proc and, where ``writable``, the
-    workspace. A sandbox's root lies ready in it at ``MADE_ROOT``, and the workspace in that, or in ``BESIDE_ROOT``.
+    """A mount namespace of the program's own that holds only these parts of the host.
 
-    ``ids`` are the user and the group for a user namespace of its own, for who may not make a mount namespace without.
-    ``mounted`` are paths in the workspace that become mounts, in this order, and whether each is read-only. They must
-    exist: nothing is ever made there.
+    They are ``parts`` in their order, ``workspace`` and /proc. Everything is read-only but /proc and, where
+    ``writable``, the workspace. A sandbox's root lies ready in it at ``MADE_ROOT``, and the workspace in that, or in
+    ``BESIDE_ROOT``. ``ids`` are the user and the group for a user namespace of its own: an ordinary user may not make
+    a mount namespace without one. ``mounted`` are paths in the workspace that become mounts, in this order, and
+    whether each is read-only. They must exist: nothing is ever created there.
     """
 
     workspace: bytes
@@ -153,10 +152,7 @@ class ReadOnlyHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CgroupEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The directories of the control groups that a program starts in, and that end with it.
-
-    It enters those of version 1 by itself, and is created in the one of version 2.
-    """
+    """The control groups of a program: it enters those of version 1 itself, and is created in that of version 2."""
 
     v1: tuple[str, ...] = ()
     v2: str | None = None
@@ -170,10 +166,10 @@ NO_CGROUP: Final = CgroupEntry()
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One program to start. ``executable`` is what the kernel runs; ``argv[0]`` is only what the program is told.
+    """One program to start. The kernel runs ``executable``; ``argv[0]`` is only a word for the program.
 
-    There is no search through PATH. To run exactly the file that was checked, or to work in exactly the directory
-    that was opened, hand over a descriptor and name it as ``/proc/self/fd/N``.
+    There is no search through PATH. To run exactly the checked file, or to work in exactly the opened directory, hand
+    over a descriptor and name it as ``/proc/self/fd/N``.
     """
 
     argv: tuple[bytes, ...]
@@ -220,7 +216,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """What was in force at the moment of exec, as the process itself reported it."""
+    """The restrictions in force at the moment of exec, as the process itself reported them."""
 
     no_new_privs: bool
     capabilities_dropped: bool
@@ -231,10 +227,10 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
-    """How the program ended. Exactly one of ``exit_code`` and ``signal`` is set.
+    """The end of the program. Exactly one of ``exit_code`` and ``signal`` is set.
 
     ``rusage`` covers the program and the descendants it waited for. ``orphans_killed`` counts the descendants that
-    outlived it and were ended; ``survivors`` those that could not be (they had changed to another user).
+    outlived it and were killed; ``survivors`` those that had changed to another user and could not be.
     """
 
     exit_code: int | None
@@ -244,12 +240,10 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     survivors: int = 0
 
 
-# The resource limits of one call, as values.
-
 # After the soft limit the program gets SIGXCPU and this long to end by itself.
 CPU_GRACE_SECONDS: Final = 2
-# Too small for any file, and the one value at which the kernel does not start the program that core_pattern may name:
-# with 0 the memory of a crash would still be handed to it, outside and as root.
+# Too small for any file, and the one value at which the kernel does not start the program that core_pattern may name.
+# With 0 that program would still get the memory of a crash, outside and as root.
 NO_CORE_BYTES: Final = 1
 
 
@@ -262,10 +256,10 @@ def ordinary_rlimits(
     file_bytes: int,
     tasks_of_user: int,
 ) -> tuple[RLimit, ...]:
-    """The limits of one call. ``memory_bytes`` is ``None`` where a control group limits memory better.
+    """Return the limits of one call. ``memory_bytes`` is ``None`` where a control group limits memory better.
 
-    The pids limit is added to what the user already runs, since the kernel compares against the user's total. That
-    total moves, so this is a bound on runaway forking and not an exact allowance.
+    The kernel compares the pids limit with the user's total, so it is added to what the user already runs. That total
+    moves: this bounds runaway forking and is not an exact allowance.
     """
     both = [
         ("CORE", NO_CORE_BYTES),
@@ -281,9 +275,11 @@ def ordinary_rlimits(
 
 
 def memory_rlimits(memory_bytes: int) -> tuple[RLimit, ...]:
-    """One process's memory. All it has mapped counts: what it shares, and what it only reserves, as node's WebAssembly
-    does (some 10 GiB for each memory, unless started with --disable-wasm-trap-handler). DATA alone would let shared
-    memory grow without bound."""
+    """Limit one process's address space: DATA alone would let shared memory grow without bound.
+
+    Reserved memory counts too. node's WebAssembly reserves some 10 GiB for each memory, unless started with
+    --disable-wasm-trap-handler.
+    """
     return (RLimit("AS", memory_bytes, memory_bytes),)
 
 

@@ -1,8 +1,8 @@
-"""What a sandbox with allowed hosts needs in its own network, and whether it was seen there.
+"""The network of a sandbox with allowed hosts: its plan, and the judgement of what was seen there.
 
-Pure. A strict sandbox has nothing but a loopback of its own. With hosts allowed, sockets that listen on it are opened
-from outside before the program starts, and served from outside: a resolver, a proxy for those that ask for one, and
-every allowed port on every address of 127.0.0.0/8. All else in that network leads nowhere.
+Pure. A strict sandbox has nothing but a loopback of its own. Where hosts are allowed, the daemon opens sockets that
+listen on it before the program starts, and serves them from outside: a resolver, a proxy for programs that want one,
+and every allowed port on every address of 127.0.0.0/8. All else in that network leads nowhere.
 """
 
 from collections.abc import Iterable
@@ -12,10 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from palyra.egress.domain.rules import HostRule
-from palyra.errors import InvalidInput, PalyraError
+from palyra.errors import InvalidInput
 from palyra.sandbox import limits
 from palyra.sandbox.domain.profile import (
-    EgressEnforcementMode,
     Layer,
     ReceiptLine,
     SandboxProfile,
@@ -41,7 +40,7 @@ class BadNetworkPlan(InvalidInput):
 
 
 class HostsNeedTierC(InvalidInput):
-    """No machine would do: the tier and the hosts do not go together."""
+    """The tier and the hosts do not go together, on any machine."""
 
     code = "sandbox.hosts_need_tier_c"
     hint = (
@@ -73,14 +72,14 @@ class ListenerPlan(msgspec.Struct, frozen=True):
 
 
 class NetworkPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """``ports`` are those that any allowed host may be reached at; which host at which is judged by who serves them."""
+    """``ports`` are all ports of the allowed hosts. The egress service judges which host may be reached at which."""
 
     ports: tuple[int, ...]
     dns_port: int = limits.SANDBOX_DNS_PORT
     proxy_port: int = limits.SANDBOX_PROXY_PORT
 
     def listeners(self) -> tuple[ListenerPlan, ...]:
-        """Bound without SO_REUSEADDR and SO_REUSEPORT: no program, of the same user either, can bind over them."""
+        """List the sockets. They lack SO_REUSEADDR and SO_REUSEPORT, so no program can bind over them."""
         return (
             *(ListenerPlan(ListenerKind.TRANSPARENT, EVERY_ADDRESS, port) for port in self.ports),
             ListenerPlan(ListenerKind.DNS_UDP, LOOPBACK, self.dns_port),
@@ -90,7 +89,7 @@ class NetworkPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListenerSeen(msgspec.Struct, frozen=True):
-    """What a socket that came back says of itself. ``namespace`` is the network that the kernel knows it to be in."""
+    """A returned socket as the kernel describes it. ``namespace`` is the network that it is in."""
 
     plan: ListenerPlan
     address: str
@@ -101,7 +100,7 @@ class ListenerSeen(msgspec.Struct, frozen=True):
 
 
 class NetworkSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Read while the sandbox waits: its sockets, whether its loopback is up, and any way out of it."""
+    """The network of a waiting sandbox: its sockets, whether its loopback is up, and any route."""
 
     listeners: tuple[ListenerSeen, ...]
     loopback_up: bool
@@ -109,7 +108,7 @@ class NetworkSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What went through a door, said by who served it.
+    """The traffic of one call, as its listener reported it.
 
     ``refusals`` are the first, as plain values with at least a code; ``refused`` counts all, ``violations`` the grave.
     """
@@ -124,8 +123,8 @@ class NetworkUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_network(profile: SandboxProfile) -> NetworkPlan | None:
-    """None where the profile needs no door: no host is allowed, or the network is not shut in the first place."""
-    if profile.egress is not EgressEnforcementMode.STRICT or not profile.allowed_egress_hosts:
+    """Plan the sockets of a profile that reaches hosts; return None for any other."""
+    if not profile.reaches_hosts:
         return None
     ports: set[int] = set()
     for raw in profile.allowed_egress_hosts:
@@ -146,8 +145,8 @@ def list_argument_hosts(profile: SandboxProfile) -> tuple[str, ...]:
 
 
 def refuse_unserved(profile: SandboxProfile, *, served: bool) -> None:
-    """Raises where hosts are allowed and nothing could let just those through: not in this tier, or not here."""
-    if plan_network(profile) is None:
+    """Raise where hosts are allowed and nothing lets just those through: not in this tier, or not here."""
+    if not profile.reaches_hosts:
         return
     if profile.tier is SandboxTier.B:
         raise HostsNeedTierC(
@@ -155,16 +154,13 @@ def refuse_unserved(profile: SandboxProfile, *, served: bool) -> None:
             f" --allow-host names {_named(profile.allowed_egress_hosts)}"
         )
     if not served:
-        raise _unserved(profile, "nothing here serves the allowed hosts: this runner was given no egress door")
+        why = "nothing here serves the allowed hosts: this runner has no egress listener"
+        raise unsupported([ReceiptLine(layer=Layer.EGRESS, asked=describe_egress(profile), got=why, held=False)])
 
 
 def _named(hosts: tuple[str, ...]) -> str:
     more = len(hosts) - _SHOWN_HOSTS
     return ", ".join(hosts[:_SHOWN_HOSTS]) + (f" and {more} more" if more > 0 else "")
-
-
-def _unserved(profile: SandboxProfile, why: str) -> PalyraError:
-    return unsupported([ReceiptLine(layer=Layer.EGRESS, asked=describe_egress(profile), got=why, held=False)])
 
 
 def describe_egress(profile: SandboxProfile) -> str:
@@ -175,7 +171,7 @@ def describe_egress(profile: SandboxProfile) -> str:
 def judge_network(
     plan: NetworkPlan, seen: NetworkSeen | None, *, namespace: int, interfaces: Iterable[str]
 ) -> list[str]:
-    """Everything that is not as it must be before the program may start; an empty list is what is wanted."""
+    """List everything that is wrong with the network before the program may start; an empty list lets it start."""
     if seen is None:
         return ["no socket was opened in it"]
     wrong = [f"an interface {name}" for name in interfaces if name != "lo"]
@@ -187,30 +183,30 @@ def judge_network(
     for each in seen.listeners:
         wanted = each.plan
         if (each.address, each.port) != (wanted.address, wanted.port):
-            wrong.append(f"{shown(wanted)} listens at {each.address}:{each.port}")
+            wrong.append(f"{_render(wanted)} listens at {each.address}:{each.port}")
         if each.listening is wanted.is_udp:
-            wrong.append(f"{shown(wanted)} does not listen")
+            wrong.append(f"{_render(wanted)} does not listen")
         if each.shared:
-            wrong.append(f"{shown(wanted)} can be bound over")
+            wrong.append(f"{_render(wanted)} can be bound over")
         if each.namespace != namespace:
-            wrong.append(f"{shown(wanted)} is in net:[{each.namespace}]")
+            wrong.append(f"{_render(wanted)} is in net:[{each.namespace}]")
     return wrong
 
 
 def network_text(plan: NetworkPlan, wrong: list[str]) -> str:
     if wrong:
         return "; ".join(wrong[:_SHOWN_FAULTS])
-    return f"only lo, no route, and sockets of ours: {', '.join(map(shown, plan.listeners()))}"
+    return f"only lo, no route, and sockets of ours: {', '.join(map(_render, plan.listeners()))}"
 
 
-def shown(listener: ListenerPlan) -> str:
+def _render(listener: ListenerPlan) -> str:
     return f"{listener.kind} {listener.address}:{listener.port}"
 
 
 def used_line(line: ReceiptLine, usage: NetworkUsage | None) -> ReceiptLine:
-    """The line after the call. ``usage`` None: the door did not close as it should."""
+    """Complete the receipt's line after the call. ``usage`` None: the listener did not close in time."""
     if usage is None:
-        got = f"{line.got}; the door did not close in time and was cut"
+        got = f"{line.got}; the listener did not close in time and was cut"
         return ReceiptLine(layer=line.layer, asked=line.asked, got=got, held=False)
     said = [f"{usage.connections} connections, {usage.bytes_up} bytes up, {usage.bytes_down} down"]
     if usage.credential_uses:
@@ -227,5 +223,5 @@ def _refusal_text(refusal: dict[str, Any]) -> str:
 
 
 def ca_environment(path: str) -> tuple[tuple[str, str], ...]:
-    """For a profile's ``env``: lets the usual programs trust the bundle at this path of the sandbox."""
+    """Return variables for a profile's ``env`` that let the usual programs trust the bundle at this path."""
     return tuple((name, path) for name in CA_VARIABLES)

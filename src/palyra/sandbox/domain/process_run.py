@@ -1,4 +1,8 @@
-"""What an agent asks to have run, parsed once. The words of the command line are never changed after this."""
+"""One run of a program: the command that an agent requests, its end, and the refusals before it begins.
+
+The command is parsed once, and the words of its command line never change after that. Every refusal has a kind, and
+every kind one leaf of the error tree, ``sandbox.<kind>``, with the kind in its details.
+"""
 
 import base64
 import binascii
@@ -41,12 +45,12 @@ class ProcessCommand(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int | None = None
     stdin: bytes = b""
     background: bool = False
-    # The reading end of a pipe that somebody of this process fills while the program runs. No caller can name one.
+    # The reading end of a pipe that this process fills while the program runs. No caller can name one.
     live_input: int | None = None
 
     @property
     def known_input(self) -> bytes | None:
-        """What the program will read; None where nobody knows before it runs."""
+        """The input of the program; None where it is not known before the program runs."""
         return self.stdin if self.live_input is None else None
 
     @property
@@ -55,18 +59,17 @@ class ProcessCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_word(word: str) -> bytes:
-    """The bytes that the program is given for a word."""
     return word.encode("utf-8", "surrogateescape")
 
 
 def excerpt(text: str) -> str:
-    """A word of the command line in one line of harmless text, short enough for a refusal."""
+    """Render a word of the command line in one line of harmless text, short enough for a refusal."""
     cut = text[: limits.MAX_SHOWN_CHARS]
     return render_name(cut) + ("…" if len(cut) < len(text) else "")
 
 
 def parse_command(arguments: dict[str, Any]) -> ProcessCommand:
-    """Refuses unknown fields, wrong types, NUL, what is too long, and text that has no bytes."""
+    """Refuse unknown fields, wrong types, NUL, values that are too long, and text that has no bytes."""
     for name in arguments:
         if name not in _FIELDS:
             raise InvalidCommand(f"there is no field {excerpt(str(name))!r}", field=excerpt(str(name)))
@@ -179,7 +182,7 @@ class SandboxProcessRunErrorKind(StrEnum):
 
 
 class ProcessOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """``exit_code`` is None where a signal ended the program. ``killed_by`` names the limit for which we ended it."""
+    """``exit_code`` is None where a signal ended the program. ``killed_by`` names the limit for which we killed it."""
 
     exit_code: int | None
     signal: int | None
@@ -192,12 +195,12 @@ class ProcessOutcome(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     receipt: Receipt
     killed_by: str | None = None
-    # What went through the door, where the call had one.
+    # The traffic of its network, if the call had one.
     egress: NetworkUsage | None = None
 
 
 class _OfKind(PalyraError):
-    """Puts the kind into the details, and carries what the program had done where it was started at all."""
+    """An error with its kind in the details, and with the outcome of the program if it was started at all."""
 
     kind: ClassVar[SandboxProcessRunErrorKind]
 

@@ -1,4 +1,4 @@
-"""What one sandboxed call may do, as a value. Nothing here looks at the machine."""
+"""The profile of a sandboxed call, its permissions as a value, and the receipt of the layers that held."""
 
 import re
 from collections.abc import Iterable
@@ -11,11 +11,9 @@ from msgspec import Meta
 from palyra.errors import InvalidInput, PalyraError, Unavailable
 from palyra.sandbox import limits
 
-# The receipt of a sandboxed call: for each layer what was asked, what was really got, and whether it held.
-
 
 class UnsupportedPlatform(Unavailable):
-    """A layer that this call must have cannot be had here. ``details.layers`` names each one."""
+    """A layer that this call requires is not available here. ``details.layers`` names each one."""
 
     code = "sandbox.unsupported_platform"
     hint = "`palyra doctor` shows what this machine can enforce and how to get the rest"
@@ -58,7 +56,7 @@ _LAYERS: Final = tuple(Layer)
 
 
 class ReceiptLine(msgspec.Struct, frozen=True, kw_only=True):
-    """``got`` says what was seen and how it was seen. ``held`` is whether that is at least what was asked."""
+    """``got`` states what was seen and how. ``held`` is whether that is at least what was asked."""
 
     layer: Layer
     asked: str
@@ -76,7 +74,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, lines: Iterable[ReceiptLine]) -> "Receipt":
-        """Of two lines for one layer the later one stands: it was written by who looked last."""
+        """Keep the later one of two lines for a layer: it was seen last."""
         last = {line.layer: line for line in lines}
         return cls(lines=tuple(last[layer] for layer in _LAYERS if layer in last))
 
@@ -91,7 +89,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unmet(receipt: Receipt, required: frozenset[Layer]) -> tuple[ReceiptLine, ...]:
-    """A required layer that the receipt does not mention was not enforced."""
+    """Return the required layers that did not hold. One that the receipt does not mention was not enforced."""
     found = {line.layer: line for line in receipt.lines}
     silent = "not enforced"
     return tuple(
@@ -102,8 +100,7 @@ def unmet(receipt: Receipt, required: frozenset[Layer]) -> tuple[ReceiptLine, ..
 
 
 def refuse_unmet(receipt: Receipt, required: frozenset[Layer], fixes: dict[Layer, str] | None = None) -> None:
-    """Raises ``sandbox.unsupported_platform`` naming each required layer that did not hold. ``fixes`` are for those
-    that no machine could hold in this place."""
+    """Raise ``sandbox.unsupported_platform`` naming each required layer that did not hold, with its fix."""
     missing = unmet(receipt, required)
     if missing:
         raise unsupported(missing, fixes)
@@ -111,10 +108,10 @@ def refuse_unmet(receipt: Receipt, required: frozenset[Layer], fixes: dict[Layer
 
 def unsupported(missing: Iterable[ReceiptLine], fixes: dict[Layer, str] | None = None) -> PalyraError:
     lines = tuple(missing)
-    said = "; ".join(f"{line.layer}: {line.got}" for line in lines)
+    seen = "; ".join(f"{line.layer}: {line.got}" for line in lines)
     hints = [fixes[line.layer] for line in lines if fixes and fixes.get(line.layer)]
     return UnsupportedPlatform(
-        f"what the call must have cannot be enforced here: {said}",
+        f"what the call must have cannot be enforced here: {seen}",
         hint="; ".join(dict.fromkeys(hints)) or None,
         layers=[line.layer.value for line in lines],
     )
@@ -125,7 +122,7 @@ class BadProfile(InvalidInput):
     hint = "a profile names absolute paths without .. and plain environment names"
 
 
-# For a workspace that is no project's.
+# For a workspace that is not a project.
 NAME_A_PROJECT: Final = (
     "go to the folder of a project, or name it with --workspace or workspace.root: a folder in /tmp or /home will do,"
     " these themselves will not"
@@ -144,7 +141,7 @@ class EgressEnforcementMode(StrEnum):
 
 
 class NewProtectedPolicy(StrEnum):
-    """What becomes of a protected name that was not there before the call and is there after it."""
+    """The treatment of a protected name that a call created."""
 
     KEEP = "keep"
     MOVE_ASIDE = "move_aside"
@@ -189,7 +186,7 @@ TIER_B_LAYERS: Final = frozenset({Layer.RLIMITS, Layer.NO_NEW_PRIVS, Layer.SECCO
 # The variables that the plan sets itself: a profile cannot move them out from under the mounts.
 RESERVED_ENVIRONMENT: Final = frozenset({"HOME", "PWD", "TMPDIR", "XDG_RUNTIME_DIR"})
 
-# In the made-up root, which nobody can write: no link of anybody's lies on the way there.
+# In the made root, which no program can write: no link lies on the way there.
 EXTRA_FILES_ROOT: Final = "/etc/palyra"
 _EXTRA_FILE: Final = re.compile(rf"{EXTRA_FILES_ROOT}/[A-Za-z0-9_][A-Za-z0-9._-]{{0,63}}")
 
@@ -229,12 +226,12 @@ class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reaches_hosts(self) -> bool:
-        """Whether it reaches hosts, through a door that lets just those through."""
+        """Whether it reaches hosts, through a network that leads to no others."""
         return self.egress is EgressEnforcementMode.STRICT and bool(self.allowed_egress_hosts)
 
     @property
     def required_layers(self) -> frozenset[Layer]:
-        """What must hold or the call is refused: the tier's own layers, and those that policy adds."""
+        """The layers that must hold or the call is refused: the tier's own, and those that policy adds."""
         wanted = TIER_C_LAYERS if self.tier is SandboxTier.C else TIER_B_LAYERS
         if self.tier is SandboxTier.C and self.egress is EgressEnforcementMode.STRICT:
             wanted |= {Layer.NETWORK_NAMESPACE, *((Layer.EGRESS,) if self.allowed_egress_hosts else ())}

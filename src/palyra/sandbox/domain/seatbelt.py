@@ -137,5 +137,5 @@ def _network(profile: SandboxProfile) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """A string of the profile language, whatever is in it."""
+    """Quote any text as a string of the profile language."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r") + '"'

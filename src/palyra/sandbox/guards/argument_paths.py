@@ -1,8 +1,8 @@
 """Every path that an argument names must lie in the workspace, after all links and ``..`` are followed.
 
 The kernel enforces the same in Tier C; this check gives a clear refusal before anything runs. Readable besides the
-workspace are a few devices with a fixed meaning and the system's own directories, /usr above all: compilers are told
--I/usr/include, and inside the sandbox nobody can write there. No argument is ever changed.
+workspace are a few devices with a fixed meaning and the system's own directories, /usr above all: compilers get
+-I/usr/include, and no program can write there inside the sandbox. No argument is ever changed.
 """
 
 import re
@@ -21,8 +21,8 @@ from palyra.sandbox.limits import MAX_ARGUMENT_NESTING, MAX_CLUSTERED_LETTERS
 # The paths that one word of a command line may name, in every spelling that programs understand.
 #
 # ``--opt=path``, ``-Cpath``, ``k=path``, ``@file``, ``a:b:c``, ``-Wl,-rpath,/x`` and ``file:`` URLs are taken apart.
-# Nothing is rewritten: these are readings of a word, and all of them are judged. A reading that is a plain relative
-# name does no harm, it lies beneath the working directory; so ``origin/main``, ``text/html`` and ``1/2/2026`` pass.
+# The word stays as it is: each of these readings is judged. A plain relative name does no harm, because it lies beneath
+# the working directory. So ``origin/main``, ``text/html`` and ``1/2/2026`` pass.
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?(.*)", re.DOTALL)
 _FILE_SCHEMES: Final = frozenset({"file", "unix", "local", "fd", "path"})
@@ -34,7 +34,7 @@ _HOME: Final = re.compile(r"~[A-Za-z0-9_.-]*(/|$)")
 
 
 class NamedPath(msgspec.Struct, frozen=True):
-    """``guess`` marks a reading that is unlikely: it counts only where its first name is really there."""
+    """``guess`` marks an unlikely reading: it counts only where its first name exists."""
 
     text: str
     guess: bool = False
@@ -49,8 +49,8 @@ class RemoteFile(msgspec.Struct, frozen=True):
 Named = NamedPath | RemoteFile
 
 
-def named_paths(word: str) -> tuple[Named, ...]:
-    """All readings of a word, breadth first, so that a piece that occurs often is taken apart once."""
+def find_paths(word: str) -> tuple[Named, ...]:
+    """Find all readings of a word, breadth first, so that a repeated piece is taken apart once."""
     named: dict[Named, None] = {}
     seen = {word}
     level = [word]
@@ -68,7 +68,7 @@ def named_paths(word: str) -> tuple[Named, ...]:
 
 
 def _readings(word: str) -> Iterator[Named | str]:
-    """What a word names, and the shorter words in it."""
+    """Yield the paths that a word names, and the shorter words in it."""
     if not word:
         return
     if word[0] in _QUOTES:
@@ -98,7 +98,7 @@ def _readings(word: str) -> Iterator[Named | str]:
 
 
 def _colon_pieces(word: str) -> list[str]:
-    """Split at colons, but for those of URLs: /usr/bin://etc is a list, a=https://x is none."""
+    """Split at colons, but not at those of URLs: /usr/bin://etc is a list, a=https://x is not."""
     pieces: list[str] = []
     for piece in word.split(":"):
         if pieces and piece.startswith("//") and _BEFORE_URL.fullmatch(pieces[-1]):
@@ -162,7 +162,7 @@ _REMOTE: Final = re.compile(r"([A-Za-z0-9_.-]+@)?(?!-)([A-Za-z0-9_.-]+|\[[0-9A-F
 
 
 def resolve_cwd(cwd: str | None, workspace_root: str, resolver: PathLook) -> str:
-    """The working directory, absolute: the workspace itself, or a directory in it. It is returned as written."""
+    """Return the absolute working directory: the workspace itself, or a directory in it."""
     root = walk(workspace_root, resolver)
     wanted = workspace_root if cwd is None else join(workspace_root, cwd)
     walked = root if cwd is None else walk(wanted, resolver)
@@ -184,23 +184,23 @@ def validate_argument_workspace_scope(
     resolver: PathLook,
     readable_roots: tuple[str, ...] = SYSTEM_ROOTS,
 ) -> None:
-    """Raises ``WorkspaceScopeDenied`` naming the first argument that leads out, and where it leads."""
+    """Raise ``WorkspaceScopeDenied`` naming the first argument that leads out of the workspace, and its target."""
     if not command.args:
         return
     scope = _Scope(walk(workspace_root, resolver).real, cwd, resolver, readable_roots)
-    text = text_places(command.command, command.args)
-    texts = text.texts | code_places(command.command, command.args)
+    text = find_text(command.command, command.args)
+    texts = text.texts | find_code(command.command, command.args)
     for position, path in text.files:
         scope.refuse(position, path, NamedPath(path))
     remote = plain_name(base_name(command.command)) in _TAKES_REMOTE_PATHS
     for position, word in enumerate(command.args):
-        # What starts with @ is read from a file even where text is taken.
+        # Programs read @NAME from a file even where they take text.
         if position in texts and not word.startswith("@"):
             continue
         if remote and _REMOTE.fullmatch(word):
             scope.refuse(position, word, NamedPath(word))
             continue
-        for named in named_paths(word):
+        for named in find_paths(word):
             if isinstance(named, RemoteFile):
                 raise _denied(position, word, f"names a file of the machine {excerpt(named.text)}", named.text)
             scope.refuse(position, word, named)
@@ -230,13 +230,12 @@ class _Scope:
             return
         if any(is_beneath(walked.real, root) for root in self.readable_roots):
             return
-        if named.guess and self._is_not_there(path):
+        if named.guess and self._is_missing(path):
             return
         raise _denied(position, word, f"leads to {excerpt(walked.real)}, outside the workspace", walked.real)
 
-    def _is_not_there(self, path: str) -> bool:
-        """-Iinclude/sys is a directory of the workspace unless / has a directory sys, and https://x a URL unless there
-        is a directory of that name."""
+    def _is_missing(self, path: str) -> bool:
+        """Whether the first name of a guess does not exist: without a directory /sys, -Iinclude/sys is not /sys."""
         first = path.lstrip("/").partition("/")[0]
         return self.resolver.look(join("/" if path.startswith("/") else self.cwd, first)).kind is Kind.MISSING
 
@@ -264,9 +263,12 @@ class TextPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Program(msgspec.Struct, frozen=True, kw_only=True):
-    """``before`` are options whose value, in the next word or after ``=``, is text; ``glued`` those whose value is the
-    rest of the word. ``first`` is whether the first word that is no option is text; it is none where one of the
-    ``instead`` letters or long options gives it, or a file of it."""
+    """The places where one program takes text.
+
+    ``before`` are options whose value, in the next word or after ``=``, is text; ``glued`` those whose value is the
+    rest of the word. With ``first`` the first word that is not an option is text, unless one of the ``instead``
+    letters or long options gives the text, or a file of it.
+    """
 
     everything: bool = False
     before: frozenset[str] = frozenset()
@@ -321,7 +323,7 @@ _PROGRAMS: Final[dict[str, _Program]] = {
 }
 
 
-# Options whose next word is a program, for interpreters that policy allows. What it opens, only the kernel can tell.
+# Options whose next word is a program, for interpreters that policy allows. Only the kernel knows what it opens.
 _CODE_OPTIONS: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "fish"), frozenset({"-c", "-ec", "-lc", "-exc", "-xc"})),
     **dict.fromkeys(("python", "pypy"), frozenset({"-c"})),
@@ -331,8 +333,8 @@ _CODE_OPTIONS: Final[dict[str, frozenset[str]]] = {
 }
 
 
-def code_places(command: str, args: tuple[str, ...]) -> frozenset[int]:
-    """Which arguments are programs for the system's interpreters: in them a slash is seldom a path."""
+def find_code(command: str, args: tuple[str, ...]) -> frozenset[int]:
+    """Find the arguments that are programs for the system's interpreters: in them a slash is seldom a path."""
     directory, _, name = command.rpartition("/")
     if directory not in _SYSTEM or (command.startswith("/") and not directory):
         return frozenset()
@@ -343,9 +345,11 @@ def code_places(command: str, args: tuple[str, ...]) -> frozenset[int]:
     return frozenset({first + 1})
 
 
-def text_places(command: str, args: tuple[str, ...]) -> TextPlaces:
-    """Which arguments are text. Only the system's own programs get this: a program of the workspace may be called grep
-    and read whatever it likes."""
+def find_text(command: str, args: tuple[str, ...]) -> TextPlaces:
+    """Find the arguments that are text, for the system's own programs only.
+
+    A program of the workspace may be called grep and read any file.
+    """
     directory, _, name = command.rpartition("/")
     if directory not in _SYSTEM or (command.startswith("/") and not directory):
         return TextPlaces()
@@ -391,7 +395,7 @@ def _first_plain(args: tuple[str, ...], valued: str) -> int | None:
 
 
 def _sed(args: tuple[str, ...]) -> TextPlaces:
-    """The scripts are text; the files that they read and write are names."""
+    """Find the scripts, which are text, and the files that they read and write, which are names."""
     line = read_line(args)
     # A script that follows `--expression=` shares its word with nothing that names a file.
     position = min(line.positions, default=0)

@@ -27,7 +27,7 @@ from palyra.sandbox.domain.process_run import (
     excerpt,
 )
 from palyra.sandbox.domain.profile import RESERVED_ENVIRONMENT, EgressEnforcementMode, SandboxProfile
-from palyra.sandbox.guards.argument_paths import resolve_cwd, text_places, validate_argument_workspace_scope
+from palyra.sandbox.guards.argument_paths import find_text, resolve_cwd, validate_argument_workspace_scope
 from palyra.sandbox.guards.executables import (
     SYSTEM_ROOTS,
     ExecutableLookup,
@@ -197,7 +197,7 @@ class Destination(msgspec.Struct, frozen=True):
 def find_destinations(command: ProcessCommand) -> tuple[Destination, ...]:
     """Find every host that the arguments, the environment or the request itself name."""
     found: list[Destination] = []
-    text = text_places(command.command, command.args).texts
+    text = find_text(command.command, command.args).texts
     name = base_name(command.command).lower()
     git_goes_out = name == "git" and not _GIT_NETWORK.isdisjoint(command.args)
     skip = False
@@ -305,7 +305,7 @@ def _remote_path(word: str, where: str) -> Iterator[Destination]:
 
 
 class GuardHost(msgspec.Struct, frozen=True, kw_only=True):
-    """What the checks may look up on the machine, and whether it may run processes at all."""
+    """The machine as the checks see it, and whether it may run processes at all."""
 
     executables: ExecutableLookup
     files: PathLook

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from palyra.sandbox.guards.exec_rules import ExecRule, Finding, git_finding
+from palyra.sandbox.guards.exec_rules import ExecRule, Finding, judge_git
 from palyra.sandbox.guards.sed_script import Malformed, read_line, read_script
 
 _ASSIGNMENT: Final = re.compile(r"[^=]+=")
@@ -12,7 +12,7 @@ _TAR_VALUED: Final = "fCTXKHVNgLb"
 _ENV_VALUED: Final = ("-u", "-C", "--unset", "--chdir")
 
 
-def env_finding(args: tuple[str, ...]) -> Finding | None:
+def judge_env(args: tuple[str, ...]) -> Finding | None:
     """``env`` alone prints the environment. The first word that is neither option nor assignment is a program."""
     skip = False
     for position, word in enumerate(args):
@@ -27,7 +27,7 @@ def env_finding(args: tuple[str, ...]) -> Finding | None:
     return None
 
 
-def sed_finding(args: tuple[str, ...]) -> Finding | None:
+def judge_sed(args: tuple[str, ...]) -> Finding | None:
     line = read_line(args)
     if line.sandbox:
         return None
@@ -43,7 +43,7 @@ def sed_finding(args: tuple[str, ...]) -> Finding | None:
     return None if runs is None else Finding(program="sed", why="sed's e runs programs", position=position)
 
 
-def old_style_tar_finding(args: tuple[str, ...]) -> Finding | None:
+def judge_old_style_tar(args: tuple[str, ...]) -> Finding | None:
     """Letters without a dash in the first word are options too, each with its value in a word of its own."""
     if not args or not args[0].isalnum():
         return None
@@ -99,7 +99,7 @@ _SSH_SETTINGS: Final = (
 
 EXEC_RULES: Final[tuple[ExecRule, ...]] = (
     # Wrappers: their arguments are a command line.
-    ExecRule(names=("env", "genv"), why="env runs the program it is given", judge=env_finding),
+    ExecRule(names=("env", "genv"), why="env runs the program it is given", judge=judge_env),
     _always(
         "it runs the program it is given",
         "xargs gxargs nice nohup timeout gtimeout stdbuf setsid ionice chrt taskset setarch linux32 linux64 uname26 "
@@ -184,7 +184,7 @@ EXEC_RULES: Final[tuple[ExecRule, ...]] = (
         ),
         valued=_TAR_VALUED,
         harmless=("--files-from", "--force-local"),
-        judge=old_style_tar_finding,
+        judge=judge_old_style_tar,
     ),
     _flags(
         "this option of cpio names a program or a remote host",
@@ -197,12 +197,12 @@ EXEC_RULES: Final[tuple[ExecRule, ...]] = (
     _flags("--strip-program names a program", "install ginstall", "--strip-program"),
     _flags("this option names a program", "diff3 sdiff", "--diff-program"),
     _flags("ed scripts in patches run programs", "patch gpatch", "-e --ed", valued="BDdFgioprVYxz"),
-    ExecRule(names=("sed", "gsed"), why="sed's e runs programs", judge=sed_finding),
+    ExecRule(names=("sed", "gsed"), why="sed's e runs programs", judge=judge_sed),
     _flags("--pre names a program", "rg ripgrep ag ack bat batcat", "--pre --hostname-bin --pager"),
     _flags("--xcmd names a program", "ctags", "--xcmd --options --_xcmd"),
     _flags("fzf runs its previews", "fzf", "--preview --bind --with-shell --listen"),
     # Version control.
-    ExecRule(names=("git",), why="git runs a program", judge=git_finding),
+    ExecRule(names=("git",), why="git runs a program", judge=judge_git),
     _flags(
         "this option names a program", "svn svnadmin", "--diff-cmd --diff3-cmd --editor-cmd --config-option --merge-cmd"
     ),

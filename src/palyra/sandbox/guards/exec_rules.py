@@ -86,7 +86,7 @@ def _is_flag(rule: ExecRule, flag: str, word: str, following: str) -> bool:
 
 
 def _values(rule: ExecRule, option: str, word: str, following: str) -> Iterator[str]:
-    """The values that an option would have if this word is it; nothing if it is not."""
+    """Yield the values of an option if this word may be it."""
     name, equals, value = word.partition("=")
     if option.startswith("--"):
         abbreviated = len(name) > len("--") and option.startswith(name) and name not in rule.harmless
@@ -107,9 +107,9 @@ def _values(rule: ExecRule, option: str, word: str, following: str) -> Iterator[
             return
 
 
-# What makes git run a program: configuration given on the command line, a few options, a few subcommands, aliases.
+# git runs programs through configuration on the command line, a few options, a few subcommands, and aliases.
 #
-# Hooks and the repository's own configuration are not judged here: the sandbox keeps both from being written.
+# Hooks and the repository's own configuration are not judged here: the sandbox keeps programs from writing them.
 
 # Configuration that names no program. Anything else on the command line is refused: git has dozens of settings that
 # hold a command, and every release adds some.
@@ -155,6 +155,7 @@ _SUBCOMMANDS_WORDS: Final = """
 """
 _SUBCOMMANDS: Final = frozenset(_SUBCOMMANDS_WORDS.split())
 _GLOBAL_WITH_VALUE: Final = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix"})
+_GLOBAL_WITH_EQUALS: Final = ("--git-dir", "--work-tree", "--namespace", "--list-cmds", "--attr-source")
 _GLOBAL_FLAGS_WORDS: Final = """
     -p --paginate -P --no-pager --no-replace-objects --bare --literal-pathspecs --glob-pathspecs
     --noglob-pathspecs --icase-pathspecs --no-optional-locks --no-lazy-fetch --no-advice --version -v --help -h
@@ -175,37 +176,19 @@ _LONG: Final = {
     "--trailer-command": None,
     "--sendmail-cmd": None,
 }
-_SHORT: Final = {
-    "clone": "uc",
-    "rebase": "x",
-    "grep": "O",
-    "help": "w",
-}
+_SHORT: Final = {"clone": "uc", "rebase": "x", "grep": "O", "help": "w"}
 _SECOND_WORDS: Final = {"submodule": "foreach", "bisect": "run"}
 _CONFIG_FLAGS_WORDS: Final = """
     --global --local --system --worktree --add --replace-all --append --all --bool --int --bool-or-int --path
     --fixed-value -z --null set
 """
 _CONFIG_FLAGS: Final = frozenset(_CONFIG_FLAGS_WORDS.split())
-_CONFIG_READS: Final = frozenset(
-    [
-        "--get",
-        "--get-all",
-        "--get-regexp",
-        "--get-urlmatch",
-        "--list",
-        "-l",
-        "--unset",
-        "--unset-all",
-        "get",
-        "list",
-        "unset",
-    ]
-)
+_CONFIG_READS_WORDS: Final = "--get --get-all --get-regexp --get-urlmatch --list -l --unset --unset-all get list unset"
+_CONFIG_READS: Final = frozenset(_CONFIG_READS_WORDS.split())
 _EXT_URL: Final = re.compile(r"(^|=|\s)(ext|fd)::", re.IGNORECASE)
 
 
-def git_finding(args: tuple[str, ...]) -> Finding | None:
+def judge_git(args: tuple[str, ...]) -> Finding | None:
     subcommand, found = _global_options(args)
     if found is not None or subcommand is None:
         return found
@@ -229,7 +212,7 @@ def _finding(position: int, why: str) -> Finding:
 
 
 def _global_options(args: tuple[str, ...]) -> tuple[int | None, Finding | None]:
-    """Where the subcommand is, or what stands before it that must not."""
+    """Find the subcommand, or a word before it that is refused."""
     position = 0
     while position < len(args):
         word = args[position]
@@ -243,13 +226,7 @@ def _global_options(args: tuple[str, ...]) -> tuple[int | None, Finding | None]:
             position += 2
         elif word in _GLOBAL_WITH_VALUE:
             position += 2
-        elif word in _GLOBAL_FLAGS or name in (
-            "--git-dir",
-            "--work-tree",
-            "--namespace",
-            "--list-cmds",
-            "--attr-source",
-        ):
+        elif word in _GLOBAL_FLAGS or name in _GLOBAL_WITH_EQUALS:
             position += 1
         else:
             return None, _finding(position, f"git {name} decides which programs git runs")
@@ -283,7 +260,7 @@ def _option(subcommand: str, word: str, following: str) -> str:
 
 
 def _config(subcommand: int, rest: tuple[str, ...]) -> Finding | None:
-    """``git config KEY VALUE`` stores what a later, innocent ``git KEY`` would run. Reading a key is free."""
+    """Judge ``git config KEY VALUE``, which stores a program for a later ``git KEY``. Reading a key is allowed."""
     words = list(enumerate(rest, start=subcommand + 1))
     if editor := next((position for position, word in words if word in ("--edit", "-e", "edit")), None):
         return _finding(editor, "git config --edit runs an editor")

@@ -1,4 +1,4 @@
-"""Which program a command names, as a value, and whether the profile lets it run at all."""
+"""The program that a command names: found on the machine, described as a value, and judged by the profile."""
 
 import errno
 import glob
@@ -7,7 +7,6 @@ import mmap
 import os
 import stat
 import sys
-import time
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -16,11 +15,10 @@ import msgspec
 from palyra.sandbox import limits
 from palyra.sandbox.domain.process_run import ExecutableDenied, SpawnFailed, excerpt
 
-# Follows a path name by name, as the kernel would, over whatever tells what is there.
+# The walk follows a path name by name, as the kernel would.
 #
-# The walk never trusts a tail that it cannot see: a missing name ends the looking, and the rest is taken as written,
-# so that a path is judged by its nearest existing parent. It stops at ``/proc`` and ``/dev/fd``: what those name
-# depends on who looks, and it is not us.
+# It never trusts a tail that it cannot see: after a missing name the rest is taken as written, so that a path is judged
+# by its nearest existing parent. It stops at ``/proc`` and ``/dev/fd``, which name other files for another process.
 
 _MAGIC: Final = frozenset({("proc",), ("dev", "fd"), ("sys",)})
 _DEEPEST_MAGIC: Final = max(map(len, _MAGIC))
@@ -31,7 +29,7 @@ class Kind(StrEnum):
     DIRECTORY = "directory"
     FILE = "file"
     LINK = "link"
-    # The directory around it cannot be searched, so nothing is known.
+    # The directory around it cannot be searched.
     UNREADABLE = "unreadable"
     # Beneath /proc, /sys or /dev/fd: another process sees something else there.
     MAGIC = "magic"
@@ -45,7 +43,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class PathLook(Protocol):
-    """What is at an absolute path whose parents hold no links. A link is reported, never followed."""
+    """Looks at an absolute path whose parents hold no links. It reports a link and never follows it."""
 
     def look(self, path: str) -> Seen: ...
 
@@ -72,7 +70,7 @@ def is_beneath(path: str, directory: str) -> bool:
 
 
 def walk(path: str, files: PathLook, *, ends: frozenset[str] = frozenset()) -> Walked:
-    """``ends`` are places at which the walk stops even though they are links: devices with a fixed meaning."""
+    """Follow a path to its end. ``ends`` are links at which the walk stops: devices with a fixed meaning."""
     waiting = _names(path)[::-1]
     done: list[str] = []
     passed: list[str] = []
@@ -80,7 +78,7 @@ def walk(path: str, files: PathLook, *, ends: frozenset[str] = frozenset()) -> W
     while waiting:
         name = waiting.pop()
         if name == "..":
-            # Of a missing name or a file too: what may appear there cannot lead further out than the text does.
+            # After a missing name or a file too: a later file of that name cannot lead further out than the text.
             if done:
                 done.pop()
             kind = Kind.DIRECTORY if kind is not Kind.MISSING else kind
@@ -117,9 +115,9 @@ SYSTEM_ROOTS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/li
 
 
 class ResolvedExecutable(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the guards want to know about the file behind a command.
+    """The file behind a command, as the guards judge it.
 
-    ``found`` is where the lookup found it, ``real`` the file at the end of all links, ``passed`` the links between.
+    ``found`` is its place on PATH or as written, ``real`` the file at the end of all links, ``passed`` the links.
     ``twins`` are the names of programs on PATH that are the same file by inode or, for a file outside PATH, by content.
     ``marks`` are interpreters that the content betrays. ``shebang`` is the text after ``#!``, None for other files.
     """
@@ -140,14 +138,14 @@ class ResolvedExecutable(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name that this program goes by, the one it is called by first."""
+        """Every name of this program, the one it is called by first."""
         own = (base_name(self.typed), *map(base_name, self.passed), base_name(self.real))
         return tuple(dict.fromkeys((*own, *sorted(self.twins))))
 
 
 class ExecutableLookup(Protocol):
     def find(self, command: str, cwd: str) -> ResolvedExecutable | None:
-        """The program as the sandbox's PATH and the given directory name it."""
+        """Find the program in the sandbox's PATH and the given directory."""
 
 
 def find_executable(lookup: ExecutableLookup, command: str, cwd: str) -> ResolvedExecutable:
@@ -169,9 +167,10 @@ def find_executable(lookup: ExecutableLookup, command: str, cwd: str) -> Resolve
 def refuse_unlisted_executable(
     found: ResolvedExecutable, allowed: tuple[str, ...] | None, readable_roots: tuple[str, ...] = SYSTEM_ROOTS
 ) -> None:
-    """A listed name means the program of that name on PATH; a listed path means that file, however it is reached.
+    """Refuse a program that the profile does not allow.
 
-    With no list every program of the system and of the workspace may run that no later check refuses.
+    A listed name means the program of that name on PATH; a listed path means that file, by any link. Without a list
+    every program of the system and of the workspace may run that no later check refuses.
     """
     if found.kind is Kind.MAGIC:
         raise ExecutableDenied(
@@ -218,8 +217,8 @@ _NATIVE: Final = (
     b"\xcf\xfa\xed\xfe",
     b"\xca\xfe\xba\xbe",
 )
-# Texts that are in the program itself and hardly anywhere else: they find a copy that was changed by a byte, which no
-# digest does. Only files outside the system's directories are searched for them.
+# Texts that occur in the program itself and hardly anywhere else. They find a copy that was changed by a byte, which no
+# digest does. Only files outside the system's directories are searched.
 CONTENT_MARKS: Final[dict[bytes, str]] = {
     b"BusyBox v": "busybox",
     b"GNU bash, version %s": "bash",
@@ -240,7 +239,7 @@ _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno
 
 
 class HostFiles:
-    """What is at a path on this machine. It reports links and follows none."""
+    """Looks at paths of this machine."""
 
     def look(self, path: str) -> Seen:
         try:
@@ -262,23 +261,17 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class _Stamp(NamedTuple):
-    """Another file at the same path, and another content or name of this one, has another. Nobody can set it back."""
+    """A directory at one moment: any change in it changes the stamp, and no program can set it back."""
 
     device: int
     inode: int
     changed_ns: int
 
 
-class _Kept(NamedTuple):
-    found: ResolvedExecutable
-    stamps: tuple[_Stamp | None, ...]
-
-
 class PathExecutables:
-    """Finds programs as the sandbox's own PATH names them, and says which programs on it are the same file.
+    """Finds programs on the sandbox's own PATH, and the programs there that are the same file.
 
-    The index of PATH is kept until one of its directories changes; what is known of a program of the system, until
-    one of them, a link on the way or the file itself does.
+    The index of PATH is kept until one of its directories changes.
     """
 
     def __init__(self, path: str, workspace_root: str, *, files: PathLook | None = None) -> None:
@@ -286,22 +279,12 @@ class PathExecutables:
         self._files = files or HostFiles()
         self._workspace = walk(workspace_root, self._files).real
         self._known: tuple[tuple[_Stamp | None, ...], _Known] | None = None
-        self._kept: dict[str, _Kept] = {}
         self._digests: dict[tuple[int, int, int, int], bytes] = {}
 
     def find(self, command: str, cwd: str) -> ResolvedExecutable | None:
         if "/" in command:
             place = join(cwd, command)
             return self._describe(command, place, on_path=os.path.dirname(place) in self._directories)
-        kept = self._kept.get(command)
-        if kept is not None and self._stamps(kept.found) == kept.stamps:
-            return kept.found
-        found = self._look_up(command)
-        if found is not None:
-            self._keep(command, found)
-        return found
-
-    def _look_up(self, command: str) -> ResolvedExecutable | None:
         for directory in self._directories:
             place = f"{directory}/{command}"
             if self._files.look(place).kind is Kind.MISSING:
@@ -310,27 +293,6 @@ class PathExecutables:
             if found.kind is Kind.MAGIC or (found.kind is Kind.FILE and found.executable):
                 return found
         return None
-
-    def _keep(self, command: str, found: ResolvedExecutable) -> None:
-        """Of a program of the system only: what is known of another depends on what other files hold."""
-        self._kept.pop(command, None)
-        if found.kind is not Kind.FILE or not self._of_system(found):
-            return
-        stamps = self._stamps(found)
-        # One that was changed within the clock's last tick could be changed again and keep its stamp.
-        settled = time.time_ns() - limits.SETTLED_NANOSECONDS
-        if stamps and all(stamp is None or stamp.changed_ns < settled for stamp in stamps):
-            if len(self._kept) >= limits.MAX_KEPT_PROGRAMS:
-                self._kept.clear()
-            self._kept[command] = _Kept(found, stamps)
-
-    def _stamps(self, found: ResolvedExecutable) -> tuple[_Stamp | None, ...]:
-        """Empty where the file or a link to it is gone; None for a directory of PATH that is not there."""
-        try:
-            links = [_stamp(os.lstat(link)) for link in (*found.passed, found.real)]
-            return (*map(_stamp_at, self._directories), *links)
-        except OSError:
-            return ()
 
     def _of_system(self, found: ResolvedExecutable) -> bool:
         return any(is_beneath(found.real, root) for root in SYSTEM_ROOTS) and not found.in_workspace
@@ -350,10 +312,10 @@ class PathExecutables:
 
     def _opened(self, plain: ResolvedExecutable, walked: Walked) -> ResolvedExecutable:
         try:
-            # Neither a pipe nor a device may hold us up, and the last name is no link any more.
+            # A pipe or a device may not block this, and the last name is not a link any more.
             descriptor = os.open(walked.real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            # A program that may be run and not read cannot be judged.
+            # A program that cannot be read cannot be judged.
             return msgspec.structs.replace(plain, kind=Kind.UNREADABLE)
         try:
             status = os.fstat(descriptor)
@@ -374,7 +336,7 @@ class PathExecutables:
             os.close(descriptor)
 
     def _same_content(self, descriptor: int, status: os.stat_result) -> frozenset[str]:
-        """The names of the programs on PATH whose bytes these are. Only those of the same size are read."""
+        """Return the names of the programs on PATH with these bytes. Only those of the same size are read."""
         candidates = self._index().by_size.get(status.st_size, ())
         if not candidates or status.st_size > limits.MAX_DIGESTED_BYTES:
             return frozenset()
@@ -413,15 +375,12 @@ class PathExecutables:
         return self._known[1]
 
 
-def _stamp(status: os.stat_result) -> _Stamp:
-    return _Stamp(status.st_dev, status.st_ino, status.st_ctime_ns)
-
-
 def _stamp_at(directory: str) -> _Stamp | None:
     try:
-        return _stamp(os.stat(directory))
+        status = os.stat(directory)
     except OSError:
         return None
+    return _Stamp(status.st_dev, status.st_ino, status.st_ctime_ns)
 
 
 def _read_index(directories: tuple[str, ...]) -> _Known:

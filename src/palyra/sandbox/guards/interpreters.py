@@ -1,4 +1,4 @@
-"""Programs that run whatever text they are handed, and every name under which they hide.
+"""Programs that run any text they get, and every name of theirs.
 
 A denied interpreter is no wall around what a program may do: the sandbox is. It keeps an agent's calls legible, one
 program and its arguments, so that policy and people can judge them.
@@ -55,7 +55,7 @@ _LOADER: Final = re.compile(r"ld(-linux.*|-musl-.*|64)?(-[\d.]+)?\.so(\.\d+)*|ld
 
 @lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def plain_name(name: str) -> str:
-    """A program's name without case, a login shell's dash and an extension that says nothing."""
+    """Strip case, a login shell's dash and a meaningless extension from a program's name."""
     plain = name.strip().lstrip("-").casefold().removeprefix(".")
     while _EXTENSION.search(plain):
         plain = _EXTENSION.sub("", plain)
@@ -64,7 +64,7 @@ def plain_name(name: str) -> str:
 
 @lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def interpreter_named(name: str) -> str | None:
-    """The interpreter that a program of this name is: ``python`` for ``python3.11-dbg`` and for ``Python.EXE``."""
+    """Name the interpreter behind a program's name: ``python`` for ``python3.11-dbg`` and for ``Python.EXE``."""
     plain = plain_name(name)
     # perl6 is a name of its own; python3.11-dbg loses its version, bash-static and vim.tiny their build.
     for guess in (plain, _BUILD.sub("", plain), _VERSION.sub("", plain), _BUILD.sub("", _VERSION.sub("", plain))):
@@ -76,7 +76,7 @@ def interpreter_named(name: str) -> str | None:
 
 @lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def is_dynamic_loader(name: str) -> bool:
-    """The loader runs the program that it is given as an argument."""
+    """Whether the name is that of the dynamic loader, which runs the program in its argument."""
     return _LOADER.fullmatch(plain_name(name)) is not None
 
 
@@ -113,18 +113,18 @@ def judge_names(
     multi_call = next(filter(None, map(_multi_call, (*names, *marks))), None)
     if multi_call is not None:
         # Every applet is the same file, so only the name it is called by says which one this is.
-        if found := _multi_call_finding(multi_call, names[0], args, stdin):
+        if found := _judge_multi_call(multi_call, names[0], args, stdin):
             return found
         names = ()
     if names and names[0].startswith("git-") and names[0] not in _NOT_OF_GIT:
         names, args = ("git", *names[1:]), (names[0].removeprefix("git-"), *args)
     for name in (*names, *sorted(marks - _MULTI_CALL)):
-        if found := _finding_by_name(name, args, stdin, invented=name in invented):
+        if found := _judge_name(name, args, stdin, invented=name in invented):
             return found
     return None
 
 
-def _finding_by_name(name: str, args: tuple[str, ...], stdin: bytes | None, *, invented: bool) -> Finding | None:
+def _judge_name(name: str, args: tuple[str, ...], stdin: bytes | None, *, invented: bool) -> Finding | None:
     if interpreter := interpreter_named(name):
         return Finding(program=interpreter, why=f"{interpreter} runs whatever text it is given")
     if is_dynamic_loader(name):
@@ -137,7 +137,7 @@ def _finding_by_name(name: str, args: tuple[str, ...], stdin: bytes | None, *, i
 
 @lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def find_exec_rule(name: str) -> ExecRule | None:
-    """The entry for a name in any spelling: ``x86_64-linux-gnu-gcc-12``, ``vim.basic`` and ``GIT.exe`` too."""
+    """Find the rule for a name in any spelling: ``x86_64-linux-gnu-gcc-12``, ``vim.basic`` and ``GIT.exe`` too."""
     plain = plain_name(name)
     for guess in (plain, _RUNNER_VERSION.sub("", plain), plain.partition(".")[0], _stem(name)):
         if guess in _BY_NAME:
@@ -161,7 +161,7 @@ def _first(args: tuple[str, ...]) -> int | None:
     return 0 if args else None
 
 
-def _multi_call_finding(binary: str, typed: str, args: tuple[str, ...], stdin: bytes | None) -> Finding | None:
+def _judge_multi_call(binary: str, typed: str, args: tuple[str, ...], stdin: bytes | None) -> Finding | None:
     """One binary that is many programs: called by its own name, the first argument says which."""
     if _multi_call(typed) is None:
         applet, rest = typed, args

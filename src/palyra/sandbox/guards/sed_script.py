@@ -1,4 +1,4 @@
-"""Reads sed's command line far enough to know which words are scripts, what they run and which files they name.
+"""A reader of sed's command line: the words that are scripts, the programs they run and the files they name.
 
 The ``e`` command and the ``e`` flag of ``s`` run programs; ``r R w W`` and the ``w`` flag name files. Seds disagree on
 whether a delimiter inside brackets ends a pattern, so a script is read both ways and every reading counts.
@@ -21,7 +21,7 @@ _LONG_FLAGS: Final = ("in-place", "sandbox", "quiet", "silent", "posix", "debug"
 
 
 class Malformed(Exception):
-    """The text is no script in this reading."""
+    """The text is not a script in this reading."""
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class SedLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_line(args: tuple[str, ...]) -> SedLine:
-    """Which arguments are scripts, as getopt_long with its reordering finds them."""
+    """Find the arguments that are scripts, as getopt_long with its reordering does."""
     pieces: list[str] = []
     places: set[int] = set()
     files: list[int] = []
@@ -76,7 +76,7 @@ def read_line(args: tuple[str, ...]) -> SedLine:
 
 
 def _option(word: str) -> tuple[str | None, str | None]:
-    """The one option in a word that matters here, and its attached value."""
+    """Find the one option in a word that matters here, and its attached value."""
     if word.startswith("--"):
         name, equals, value = word[2:].partition("=")
         for long in (*_LONG_WITH_VALUE, *_LONG_FLAGS):
@@ -99,7 +99,7 @@ def _option(word: str) -> tuple[str | None, str | None]:
 
 @lru_cache(maxsize=16)
 def read_script(text: str) -> Script:
-    """Every reading of the script at once. Raises ``Malformed`` where none makes sense."""
+    """Join all readings of the script. Raise ``Malformed`` if no reading makes sense."""
     readings = []
     for brackets in (True, False):
         try:
@@ -172,7 +172,7 @@ class _Reader:
         return True
 
     def _delimited(self, delimiter: str, *, pattern: bool = True) -> None:
-        """Moves behind the next delimiter that ends this part."""
+        """Move behind the next delimiter that ends this part."""
         while (char := self._take()) != delimiter:
             if char == "\\":
                 self._take()

@@ -35,7 +35,7 @@ from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.layers.bubblewrap import gather_host
 from palyra.sandbox.layers.cgroup import CgroupPool, Group
 from palyra.sandbox.layers.protected_mounts import gather_workspace
-from palyra.sandbox.layers.seccomp import tier_b_program, tier_c_program
+from palyra.sandbox.layers.seccomp import build_tier_b_filter, build_tier_c_filter
 from palyra.sandbox.network.call_network import NamespaceSockets
 from palyra.sandbox.verify.readback import NotBuilt
 
@@ -296,7 +296,7 @@ def _plan_waiting(part: SandboxProfile, facts: Facts, memory_is_counted: bool) -
 def filter_of(profile: SandboxProfile) -> bytes:
     """Abstract unix sockets belong to the network namespace: one that is shared would show the host's own."""
     strict = profile.egress is EgressEnforcementMode.STRICT
-    return tier_c_program(_MACHINE) if strict else tier_b_program(_MACHINE)
+    return build_tier_c_filter(_MACHINE) if strict else build_tier_b_filter(_MACHINE)
 
 
 @lru_cache(maxsize=64)

@@ -50,8 +50,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     clauses: tuple[Clause, ...] = ()
 
 
-def _deny(reason: str, *calls: str, error: int = errno.EPERM) -> tuple[Rule, ...]:
-    return tuple(Rule(call=call, reason=reason, error=error) for call in calls)
+def _deny(reason: str, calls: str, *, error: int = errno.EPERM) -> tuple[Rule, ...]:
+    return tuple(Rule(call=call, reason=reason, error=error) for call in calls.split())
 
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
@@ -167,40 +167,21 @@ def rules(*, unix_sockets: bool) -> tuple[Rule, ...]:
     return (
         *_deny(
             "io_uring does file and network work that this filter never sees; programs fall back without it",
-            "io_uring_setup",
-            "io_uring_enter",
-            "io_uring_register",
+            "io_uring_setup io_uring_enter io_uring_register",
             error=errno.ENOSYS,
         ),
         *_deny(
             "reads, writes or steers other processes of the same user",
-            "ptrace",
-            "process_vm_readv",
-            "process_vm_writev",
-            "process_madvise",
-            "process_mrelease",
-            "pidfd_getfd",
-            "kcmp",
-            "move_pages",
-            "migrate_pages",
+            "ptrace process_vm_readv process_vm_writev process_madvise process_mrelease pidfd_getfd kcmp "
+            "move_pages migrate_pages",
         ),
-        *_deny("kernel keyrings are shared by the user's sessions", "add_key", "request_key", "keyctl"),
-        *_deny("loads or drives kernel programs", "bpf", "perf_event_open"),
+        *_deny("kernel keyrings are shared by the user's sessions", "add_key request_key keyctl"),
+        *_deny("loads or drives kernel programs", "bpf perf_event_open"),
         *_deny("lets a program hold the kernel in the middle of a copy, a step of many exploits", "userfaultfd"),
         *_deny("watches the whole file system", "fanotify_init"),
         *_deny(
             "changes what is mounted where, and so what protected names mean",
-            "mount",
-            "umount2",
-            "pivot_root",
-            "chroot",
-            "fsopen",
-            "fsconfig",
-            "fsmount",
-            "fspick",
-            "move_mount",
-            "open_tree",
-            "open_tree_attr",
+            "mount umount2 pivot_root chroot fsopen fsconfig fsmount fspick move_mount open_tree open_tree_attr "
             "mount_setattr",
         ),
         *_deny("enters another process's namespaces", "setns"),
@@ -213,37 +194,20 @@ def rules(*, unix_sockets: bool) -> tuple[Rule, ...]:
         ),
         *_deny(
             "replaces or extends the running kernel",
-            "kexec_load",
-            "kexec_file_load",
-            "init_module",
-            "finit_module",
-            "delete_module",
-            "create_module",
-            "query_module",
+            "kexec_load kexec_file_load init_module finit_module delete_module create_module query_module "
             "get_kernel_syms",
         ),
         *_deny(
             "administers the machine",
-            "swapon",
-            "swapoff",
-            "reboot",
-            "acct",
-            "quotactl",
-            "quotactl_fd",
-            "nfsservctl",
-            "vhangup",
-            "sethostname",
-            "setdomainname",
+            "swapon swapoff reboot acct quotactl quotactl_fd nfsservctl vhangup sethostname setdomainname "
             "lsm_set_self_attr",
         ),
         *_deny("the kernel's log names addresses and other people's programs", "syslog"),
-        *_deny("sets the clock", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex"),
-        *_deny("speaks to hardware ports", "iopl", "ioperm"),
+        *_deny("sets the clock", "settimeofday clock_settime clock_adjtime adjtimex"),
+        *_deny("speaks to hardware ports", "iopl ioperm"),
         *_deny("descriptor tables for 16-bit code; a recurring hole", "modify_ldt", error=errno.ENOSYS),
-        *_deny("obsolete", "uselib", "ustat", "sysfs", "_sysctl", "lookup_dcookie", error=errno.ENOSYS),
-        *_deny(
-            "steers memory of other users of the machine's nodes", "mbind", "set_mempolicy", "set_mempolicy_home_node"
-        ),
+        *_deny("obsolete", "uselib ustat sysfs _sysctl lookup_dcookie", error=errno.ENOSYS),
+        *_deny("steers memory of other users of the machine's nodes", "mbind set_mempolicy set_mempolicy_home_node"),
         *_deny("opens a file by number, past every directory permission", "open_by_handle_at"),
         *_deny(
             "only useful with the former; as on a file system that cannot", "name_to_handle_at", error=errno.EOPNOTSUPP
@@ -418,16 +382,16 @@ def encode(program: Sequence[Instruction]) -> bytes:
 
 
 @lru_cache(maxsize=16)
-def seccomp_program(machine: str, *, unix_sockets: bool) -> bytes:
+def build_filter(machine: str, *, unix_sockets: bool) -> bytes:
     """Build the program for ``LaunchSpec.seccomp`` or ``bwrap --seccomp``. ``rules`` explains the choice."""
     return encode(assemble(rules(unix_sockets=unix_sockets), machine))
 
 
-def tier_b_program(machine: str) -> bytes:
+def build_tier_b_filter(machine: str) -> bytes:
     """Build the program for processes that share the host's files and network: unix sockets as pairs only."""
-    return seccomp_program(machine, unix_sockets=False)
+    return build_filter(machine, unix_sockets=False)
 
 
-def tier_c_program(machine: str) -> bytes:
+def build_tier_c_filter(machine: str) -> bytes:
     """Build the program for processes in their own namespaces: unix sockets reach only what is inside."""
-    return seccomp_program(machine, unix_sockets=True)
+    return build_filter(machine, unix_sockets=True)
