@@ -83,6 +83,7 @@ EXCEPTIONS: Final[Mapping[str, str]] = {
     "heard": "a field of accepted browser profiles in the API",
     "heard_at": "a field of workers in the API",
     "StaleFence": "of a fencing token",
+    "heard_ms": "a field of stored worker records",
 }
 # The names of tests are sentences.
 _SENTENCE: Final = re.compile(r"test_\w+")

@@ -1,4 +1,4 @@
-"""The bounds of the fleet, each with its reason. What an operator may choose is in ``fleet_policy``, within these."""
+"""The bounds of the fleet, each with its reason. The settings in ``fleet.domain.policy`` stay within them."""
 
 from typing import Final
 
@@ -30,25 +30,24 @@ MIN_HEARTBEAT_MS: Final = 100
 MAX_HEARTBEAT_TIMEOUT_MS: Final = 3_600_000
 MAX_LEASE_TTL_MS: Final = 24 * 3_600_000
 MAX_ATTEMPTS: Final = 10
-# Calls that wait for a worker; the next one is told to come back rather than queued without end.
+# Calls that wait for a worker. Any further call is refused.
 MAX_WAITING: Final = 10_000
 
-# Ended leases and used grants are kept for duplicates and questions, then only the journal tells of them.
+# Ended leases and used grants are kept for duplicates and questions; after that they are only in the journal.
 KEPT_AFTER_END_MS: Final = 24 * 3_600_000
 # A removed worker's id stays refused much longer than any certificate lives.
 KEPT_AFTER_REMOVAL_MS: Final = 30 * 24 * 3_600_000
-# What one round of the reaper or of pruning takes on, so that it never holds the store for long.
+# Records in one round of the reaper or of pruning, so that no round holds the store for long.
 MAX_PER_ROUND: Final = 500
 # Between two rounds of the reaper.
 REAPER_INTERVAL_MS: Final = 500
 
-
-# Every bound of a worker's own, with its reason. What it shares with the ledger is in ``workers.limits``.
+# Bounds of a worker.
 
 PROTOCOL_VERSION: Final = 1
 
 DEFAULT_SLOTS: Final = 4
-# Leases that are not settled, ended ones included: what a daemon may make this machine keep.
+# Leases that are not settled, including ended ones: the most that a daemon may make this machine keep.
 MAX_OPEN_LEASES: Final = MAX_SLOTS
 # Ids of settled leases that are remembered, so that an offer that comes again is not run again.
 MAX_REMEMBERED: Final = 1_024
@@ -62,27 +61,25 @@ MAX_RUN_MS: Final = MAX_CALL_TIMEOUT_MS
 # A note has a result of at most 1 MiB in base 64, a receipt, and names of artifacts.
 MAX_NOTE_BYTES: Final = 4 * MIB
 
-# Files and folders that are looked at when the results of a call are gathered; beyond it the call has failed.
+# Files and folders that a search for results visits. A call with more fails.
 MAX_SCRATCH_ENTRIES: Final = 100_000
 MAX_SCRATCH_DEPTH: Final = 64
-# Room that stays free on the disk of the scratch workspaces, whatever a lease brings.
+# Free space that stays on the disk of the scratch workspaces.
 FREE_BYTES: Final = 64 * MIB
-# What is left after a cleanup is counted this far: more makes no difference.
+# Leftovers of a cleanup are counted up to this number.
 MAX_COUNTED: Final = 10_000
 CHUNK_BYTES: Final = 256 * KIB
 
-# Output shown while a call runs goes in pieces of this size; it is for people who watch.
+# The size of a piece of output, sent to people who watch a running call.
 OUTPUT_CHUNK_BYTES: Final = 32 * KIB
-# What waits to be sent. Output is left out when it is full; nothing else is sent that often.
+# Events that wait to be sent. Beyond it output is dropped; nothing else is sent that often.
 MAX_WAITING_EVENTS: Final = 4_096
 # Messages on the wire, as the daemon's listener takes them.
 MAX_MESSAGE_BYTES: Final = 2 * MIB
-# A settlement with its result and attestation; one that is larger is told as a failure.
+# A settlement with its result and attestation. A larger one is reported as a failure.
 MAX_SETTLEMENT_BYTES: Final = MAX_MESSAGE_BYTES - 64 * KIB
 DEFAULT_BATCH_BYTES: Final = 1 * MIB
 
-KEEPALIVE_MS: Final = 20_000
-KEEPALIVE_TIMEOUT_MS: Final = 20_000
 # From the connection to the answer on the attestation.
 OPEN_SECONDS: Final = 30.0
 CALL_SECONDS: Final = 15.0
@@ -91,55 +88,53 @@ ARTIFACT_SECONDS: Final = 300.0
 SHORTEST_HEARTBEAT_MS: Final = 50
 # A link whose heartbeats stay unanswered for this many intervals is dead, whatever TCP believes.
 SILENT_INTERVALS: Final = 3
-# An answer that this worker is not known may be a daemon in the middle of its start; this many in a row are not.
+# Refusals in a row after which a worker ends. A single one may come from a daemon that is still starting.
 MAX_REFUSALS: Final = 3
-# A worker that stops lets its leases end by themselves this long, then ends them.
+# A worker that stops waits this long for its leases, then ends them.
 WIND_DOWN_SECONDS: Final = 30.0
-# How long a farewell, and settlements on their way, may take to be answered.
+# The wait for the answers to the last settlements and to the goodbye.
 FAREWELL_SECONDS: Final = 5.0
-# An attestation is asked for anew long before this; it only bounds what a copy is worth.
+# The daemon asks for a new attestation long before this, which only bounds the use of a copy.
 ATTESTATION_LIFE_MS: Final = 3_600_000
-# The document that says what image this machine runs.
+# The file that names this machine's image.
 MAX_IMAGE_FILE_BYTES: Final = 64 * KIB
 
+# Bounds of a worker's egress proxy.
 
-# Every bound of a worker's egress proxy, with its reason.
-
-# One message on the doors' socket; lists of hosts are its longest part.
+# One message on the handover socket. Lists of hosts are its longest part.
 MAX_HANDOVER_MESSAGE_BYTES: Final = 64 * KIB
 # The sockets of one sandbox: 64 ports, two for names, one for programs that ask for a proxy.
 MAX_LISTENER_SOCKETS: Final = 67
-# Questions of one worker that are being answered; leases wait for their grant here.
+# Requests of one worker at once. Requests for grants wait here.
 MAX_REQUESTS_AT_ONCE: Final = 1_024
-# Connections that wait to be looked at; all but one are turned away.
+# Connections that wait to be accepted. All but one are refused.
 HANDOVER_BACKLOG: Final = 16
 
-# Leases that a proxy keeps: more than a worker can have at once, ended ones included.
+# Leases that a proxy keeps, including ended ones: more than a worker has at once.
 MAX_LEASES_KEPT: Final = 4_096
 MAX_HOSTS_OF_A_LEASE: Final = 256
 MAX_FIELD_CHARS: Final = 256
-# The offer of a lease and its grant come on two connections: so long may the slower one take.
+# The offer of a lease and its grant come on two connections. The proxy waits this long for the grant.
 GRANT_WAIT_SECONDS: Final = 5.0
-# After the end of a lease its worker has to hear of it, kill and close. Until then what the lease was allowed is
-# refused without being held against the worker.
+# The worker needs this time to receive the end of a lease, kill and close. Until then traffic to the lease's hosts is
+# refused and does not count as a violation.
 ENDED_GRACE_MS: Final = 10_000
-# An ended lease is remembered, so that whoever still uses it is told apart from whoever made one up.
+# An ended lease is remembered, so that its late use differs from an invented lease.
 ENDED_KEPT_MS: Final = 3_600_000
-# How often deadlines are looked at.
+# Time between two checks of the deadlines.
 SWEEP_SECONDS: Final = 0.5
 
-# As long as an attestation may claim to be valid: how soon both have to be shown anew is the daemon's to say, and the
-# nonce makes a binding good for one challenge.
+# As long as the longest attestation. The daemon asks for new ones, and the nonce binds to one challenge.
 BINDING_LIFE_MS: Final = MAX_ATTESTATION_LIFE_MS
 
-# The first quarantines the worker; the others are for people. The rest is in the proxy's own log.
+# The first quarantines the worker; the others are for people. Further ones are only in the proxy's log.
 MAX_VIOLATIONS_PER_LEASE: Final = 16
-# Reports that wait for the daemon. Beyond them only the first of each lease is still taken.
+# Reports that wait for the daemon. Beyond it only the first of each lease is added.
 MAX_SPOOLED: Final = 4_096
-# A spool is written anew when what was acknowledged makes it this long.
+# A spool of this size is rewritten without the acknowledged reports.
 SPOOL_REWRITTEN_BYTES: Final = 1 * MIB
 MAX_SPOOL_BYTES: Final = 8 * MIB
-# One report that could not be taken is offered again with the next connection, or after this long.
+# A report that the daemon could not take is sent again on the next connection, or after this time.
 OFFERED_AGAIN_SECONDS: Final = 5.0
 
 MAX_POLICY_BYTES: Final = 256 * KIB
@@ -147,48 +142,47 @@ MAX_POLICY_HOSTS: Final = 4_096
 
 # One message of orders from the daemon.
 MAX_ORDERS_MESSAGE_BYTES: Final = 4 * MIB
-# What the daemon holds for one proxy that does not read.
+# Orders that wait for a proxy that does not read.
 MAX_ORDERS_WAITING: Final = 8_192
-# How often the daemon looks whether the identity that follows is still good.
+# Time between two checks of a following proxy's identity.
 RECHECK_SECONDS: Final = 1.0
 
-
-# The bounds of the fleet's service in the daemon, each with its reason. The ledger's own are in ``limits``.
+# Bounds of the fleet's services in the daemon.
 
 # From the connection to the worker's first message.
 HELLO_SECONDS: Final = 15.0
-# Leases that a worker may name when it connects: more than it can have been given.
+# Leases that a hello may name: more than a worker can have.
 MAX_OPEN_LEASES_NAMED: Final = 1_024
 MAX_EVENTS_PER_BATCH: Final = 1_024
-# Below the listener's own bound on a message.
+# Below the listener's bound on a message.
 MAX_BATCH_BYTES: Final = 1 * MIB
-# Commands that wait for one stream: offers, cancels and answers of all its leases several times over.
+# Commands that wait for one stream: several times the offers, cancels and answers of all its leases.
 MAX_WAITING_COMMANDS: Final = 4_096
-# Commands in one message down; offers carry their arguments.
+# Commands in one message to a worker. Offers carry their arguments.
 MAX_COMMANDS_PER_MESSAGE: Final = 64
 MAX_MESSAGE_DOWN_BYTES: Final = 1 * MIB
-# Messages of one session that were refused, before it is cut: late settlements are honest, hundreds of them are not.
+# Refused messages before a session is cut. Some late settlements are honest; hundreds are not.
 MAX_REFUSED_MESSAGES: Final = 256
-# Commands decided in one transaction, so that none waits long for its neighbours.
+# Commands in one transaction, so that none waits long for the others.
 MAX_DECIDED_TOGETHER: Final = 256
-# Heartbeats wait for others for this part of their interval: late by so little, none is missed.
+# Heartbeats wait for others for this part of their interval, which is too short for one to seem missing.
 BEATS_GATHER_SHARE: Final = 0.05
-# From so many ended leases a second on, answers that nobody waits for travel with the next message: each message costs
-# more than a tenth of a millisecond, whatever is in it.
+# From this rate of ended leases a second, answers that nothing waits for travel with the next message. Each message
+# costs more than a tenth of a millisecond, whatever its content.
 BUSY_LEASES_A_SECOND: Final = 100
-# Streams that end with the daemon, or are cut, get this long to hear why.
+# The time for a goodbye to a stream that the daemon ends.
 GOODBYE_SECONDS: Final = 1.0
 
 # A grant is for a call that is being made now.
 GRANT_VALID_MS: Final = 900_000
-# How long a call that was cancelled waits for its worker's word that it stopped.
+# The wait of a cancelled call for its worker's report.
 CANCEL_SECONDS: Final = 1.0
 MAX_PLACEMENTS: Final = 16
 
-# The end of what a call prints on a worker, kept while it runs for whoever watches.
+# The end of a running call's output, kept for people who watch.
 MAX_OUTPUT_KEPT_BYTES: Final = 64 * KIB
 MAX_OUTPUT_CHUNK_BYTES: Final = 256 * KIB
-# What is kept of files for leases on this disk, and for how long after the last lease that named them.
+# Files of leases on this disk, and how long they are kept after their last use.
 MAX_STORED_BYTES: Final = 8 * 1_024 * MIB
 KEPT_ARTIFACT_SECONDS: Final = 600.0
 # Between two rounds of pruning the ledger and the artifacts.

@@ -133,7 +133,7 @@ class LeaseMachine:
         *,
         require: Callable[[LeaseOffer], None] = lambda _offer: None,
     ) -> None:
-        """``notes`` are of ended leases of an earlier life. ``require`` raises for a call that this machine refuses."""
+        """Begin with the ended leases of an earlier life. ``require`` raises for a call that this machine refuses."""
         notes = tuple(notes)
         self._require = require
         self._slots = min(slots, limits.MAX_OPEN_LEASES)

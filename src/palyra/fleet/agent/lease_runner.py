@@ -33,7 +33,7 @@ class LeaseRunner:
         connected: Callable[[], Awaitable[WorkerLink]],
         proof_of: Callable[[LeaseOffer], dict[str, Any]],
     ) -> None:
-        """``connected`` waits for an attested connection. ``proof_of`` gives the receipt's first line."""
+        """Take ``connected``, which waits for an attested connection, and ``proof_of``, the receipt's first line."""
         self._scratches = scratches
         self._calls = calls
         self._clock = clock

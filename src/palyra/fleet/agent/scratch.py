@@ -29,7 +29,7 @@ _PLACE: Final = 4
 
 
 class Residue(NamedTuple):
-    """What is left of a lease after its cleanup."""
+    """The traces of a lease after its cleanup."""
 
     entries: int
     processes: int

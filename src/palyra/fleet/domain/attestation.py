@@ -117,7 +117,7 @@ class StaleNonce(Denied):
 
 
 class ChallengeExpired(Denied):
-    """A late answer, which is no sign of malice."""
+    """A late answer, which an honest worker may send."""
 
     code = "worker_attestation.challenge_expired"
     hint = "the worker answered too slowly; the daemon asks again"

@@ -235,7 +235,7 @@ class TooMuchAtOnce(LimitExceeded):
 
 class Leave(Protocol):
     async def __call__(self, worker_id: str, *, reason: str, actor: str) -> None:
-        """Removes a worker from the fleet and ends its pairing."""
+        """Remove a worker from the fleet and end its pairing."""
 
 
 class WorkerService(WorkerServiceServicer):
@@ -339,9 +339,9 @@ class WorkerService(WorkerServiceServicer):
         try:
             async with self._artifacts.receiving(
                 str(peer.device_id), head.lease_id, head.fence, head.digest_sha256, head.size
-            ) as incoming:
+            ) as write:
                 while (part := await context.read()) is not grpc.aio.EOF:
-                    await incoming.write(part.chunk.offset, part.chunk.data)
+                    await write(part.chunk.offset, part.chunk.data)
         except PalyraError as error:
             await self._refuse(error, context, _UPLOAD, fingerprint)
         return wire.UploadArtifactResponse(digest_sha256=head.digest_sha256)

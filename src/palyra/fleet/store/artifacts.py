@@ -1,6 +1,6 @@
-"""Files of leases on the daemon's disk, each under the digest of its content, once, and only for as long as needed.
+"""The files of leases on the daemon's disk, each stored once under its digest and deleted when no lease needs it.
 
-Whatever comes in is counted and digested while it is written, and gets its name only when both are what was said.
+An incoming file is measured and digested while it is written. It gets its name only if size and digest are correct.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -32,13 +32,13 @@ _PART: Final = "part-"
 
 class ArtifactUnknown(InvalidInput):
     code = "worker_artifact.unknown"
-    hint = "the daemon does not have it (any more): upload it for the lease it belongs to"
+    hint = "the daemon does not have the file, or no longer: upload it for its lease"
     http_status = 404
 
 
 class ArtifactDiffers(Tampered):
     code = "worker_artifact.digest_mismatch"
-    hint = "what was sent is not what its digest and size say"
+    hint = "the bytes do not have the announced digest and size"
 
 
 class ArtifactsFull(LimitExceeded):
@@ -52,20 +52,20 @@ class ArtifactDiskFails(Unavailable):
 
 
 class ArtifactStore:
-    """Blocking: use it on a thread. One process at a time cleans up; several may read and write."""
+    """Blocking. One process at a time cleans up; several may read and write."""
 
     def __init__(self, root: Path, *, max_bytes: int = MAX_STORED_BYTES) -> None:
         self._root = root
         self._max_bytes = max_bytes
-        # Counted when it is first asked for and with every round of pruning, and kept up in between: a folder of ten
-        # thousand files is not looked through for each one that comes in.
+        # Measured on first use and at every pruning, and updated in between: a folder of ten thousand files is not
+        # listed for each new one.
         self._counted: int | None = None
         self._lock = threading.Lock()
 
     def has(self, digest: str) -> bool:
         path = self._path(digest)
         try:
-            # Asked for again: it stays for another while.
+            # Pruning counts from the last use.
             os.utime(path)
         except FileNotFoundError:
             return False
@@ -88,7 +88,7 @@ class ArtifactStore:
         return Incoming(part, descriptor, target, digest, size, self._give_back)
 
     def add(self, content: Iterator[bytes], size: int, digest: str) -> None:
-        """From this machine, where it is not there yet."""
+        """Add a file of this machine if it is missing."""
         if self.has(digest):
             return
         incoming = self.receive(digest, size)
@@ -100,7 +100,7 @@ class ArtifactStore:
             incoming.close()
 
     def read(self, digest: str, offset: int = 0) -> bytes:
-        """At most a chunk, from an offset on; empty at its end."""
+        """Read at most a chunk from the offset. The end gives no bytes."""
         with self._opened(digest) as file:
             file.seek(offset)
             return file.read(CHUNK_BYTES)
@@ -127,7 +127,7 @@ class ArtifactStore:
                 self._counted -= size
 
     def prune(self, needed: Collection[str]) -> int:
-        """Removes what no open lease needs and nobody asked for lately; how many files that were."""
+        """Delete the files that no open lease needs and nothing used lately. Return their number."""
         oldest = time.time() - KEPT_ARTIFACT_SECONDS
         gone = 0
         for path, status in self._files():
@@ -135,7 +135,7 @@ class ArtifactStore:
                 path.unlink(missing_ok=True)
                 gone += 1
         with self._lock:
-            # What another process keeps here counts too, from now on.
+            # Includes the files of other processes.
             self._counted = self.stored_bytes()
         return gone
 
@@ -158,17 +158,17 @@ class ArtifactStore:
 
     def _path(self, digest: str) -> Path:
         if not _SHA256.fullmatch(digest):
-            raise ArtifactUnknown(f"{digest[:80]!r} is no SHA-256 in hex")
+            raise ArtifactUnknown(f"{digest[:80]!r} is not a SHA-256 in hex")
         return self._root / digest
 
 
 class Incoming:
-    """One file while it comes in; it is dropped unless it was finished."""
+    """A file that is being received. It is deleted unless ``finish`` was called."""
 
     def __init__(
         self, part: Path, descriptor: int, target: Path, digest: str, size: int, give_back: Callable[[int], None]
     ) -> None:
-        """``give_back``: so many bytes that were reserved are not taken."""
+        """``give_back`` returns reserved bytes that are not used."""
         self._give_back = give_back
         self._kept = False
         self._part = part
@@ -193,7 +193,7 @@ class Incoming:
 
     def finish(self) -> None:
         if self.received != self._size or self._sum.hexdigest() != self._digest:
-            raise ArtifactDiffers("the bytes are not those of the digest and size that were said", digest=self._digest)
+            raise ArtifactDiffers("the bytes do not have the announced digest and size", digest=self._digest)
         there = self._target.exists()
         os.rename(self._part, self._target)
         self._kept = not there
@@ -203,9 +203,6 @@ class Incoming:
         self._part.unlink(missing_ok=True)
         if not self._kept:
             self._give_back(self._size)
-
-
-# Files of leases, in and out: only for an open lease, only for its worker, only under its fencing number.
 
 
 class NotAnInput(Denied):
@@ -223,19 +220,12 @@ class ReadOnlyLease(Denied):
     hint = "a lease that may only read brings no files back"
 
 
-class Receiving:
-    def __init__(self, incoming: Incoming) -> None:
-        self._incoming = incoming
-
-    async def write(self, offset: int, data: bytes) -> None:
-        if offset != self._incoming.received:
-            raise GapInUpload(f"part at {offset} where {self._incoming.received} was next")
-        await asyncio.to_thread(self._incoming.write, data)
-
-
 class LeaseArtifacts:
-    """``lease_of`` is the lease as the ledger has it. ``on_reached`` hears of each worker that reaches for its lease's
-    files, and so has the lease."""
+    """The files of open leases, for the worker of the lease under its fencing number.
+
+    ``lease_of`` reads a lease from the ledger. ``on_reached`` gets each lease whose worker asks for its files, which
+    shows that the worker has the lease.
+    """
 
     def __init__(
         self,
@@ -246,8 +236,8 @@ class LeaseArtifacts:
         self.store = store
         self._lease_of = lease_of
         self._on_reached = on_reached
-        # Bytes that leases have brought, so that one cannot fill the disk.
-        self._brought: dict[str, int] = {}
+        # Bytes uploaded by lease, so that no lease fills the disk.
+        self._uploaded: dict[str, int] = {}
 
     def _own(self, worker_id: str, lease_id: str, fence: int) -> WorkerLease:
         lease = self._lease_of(lease_id[:64])
@@ -267,18 +257,24 @@ class LeaseArtifacts:
     @asynccontextmanager
     async def receiving(
         self, worker_id: str, lease_id: str, fence: int, digest: str, size: int
-    ) -> AsyncIterator[Receiving]:
-        """The file is there when this ends without an error."""
+    ) -> AsyncIterator[Callable[[int, bytes], Awaitable[None]]]:
+        """Yield the function that writes a part at its offset. The file is stored after a block without an error."""
         lease = self._own(worker_id, lease_id, fence)
         if lease.scope.read_only:
             raise ReadOnlyLease("the lease may only read", lease_id=lease_id)
-        brought = self._brought.get(lease_id, 0) + size
-        if size > MAX_ARTIFACT_BYTES or brought > MAX_ARTIFACTS_BYTES:
+        uploaded = self._uploaded.get(lease_id, 0) + size
+        if size > MAX_ARTIFACT_BYTES or uploaded > MAX_ARTIFACTS_BYTES:
             raise ArtifactsTooLarge(f"a lease brings at most {MAX_ARTIFACTS_BYTES} bytes back", lease_id=lease_id)
-        self._brought[lease_id] = brought
+        self._uploaded[lease_id] = uploaded
         incoming = await asyncio.to_thread(self.store.receive, digest, size)
+
+        async def write(offset: int, data: bytes) -> None:
+            if offset != incoming.received:
+                raise GapInUpload(f"part at {offset} where {incoming.received} was next")
+            await asyncio.to_thread(incoming.write, data)
+
         try:
-            yield Receiving(incoming)
+            yield write
             await asyncio.to_thread(incoming.finish)
         finally:
             await asyncio.shield(asyncio.to_thread(incoming.close))
@@ -294,7 +290,7 @@ class LeaseArtifacts:
             offset += len(data)
 
     async def require_all(self, lease: WorkerLease, artifacts: tuple[ArtifactRef, ...]) -> None:
-        """A settlement counts only with every file that it names."""
+        """Raise unless every file that a settlement names was uploaded."""
         if artifacts:
             missing = await asyncio.to_thread(self.store.missing, [one.digest_sha256 for one in artifacts])
             if missing:
@@ -303,5 +299,5 @@ class LeaseArtifacts:
     async def prune(self, open_leases: list[WorkerLease]) -> int:
         needed = frozenset(one.digest_sha256 for lease in open_leases for one in lease.inputs)
         still = {lease.lease_id for lease in open_leases}
-        self._brought = {lease_id: size for lease_id, size in self._brought.items() if lease_id in still}
+        self._uploaded = {lease_id: size for lease_id, size in self._uploaded.items() if lease_id in still}
         return await asyncio.to_thread(self.store.prune, needed)

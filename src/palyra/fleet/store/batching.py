@@ -1,8 +1,7 @@
-"""Commands of many callers, decided together: while one transaction is on its way to the disk, the next one gathers.
+"""Decides the commands of many callers together: while one transaction is written, the next batch fills.
 
-Nobody waits for a timer: a single command is decided at once, and a thousand cost a few transactions. Heartbeats are
-the exception. Nobody waits for them at all, so they gather for a moment, and a thousand workers that say nothing else
-cost a few transactions a second.
+A single command is decided at once, without a timer, and a thousand cost a few transactions. Heartbeats wait a moment
+for others, because no caller waits for them: a thousand idle workers cost a few transactions a second.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ _Waiting = tuple[FleetCommand, "asyncio.Future[FleetDecision]"]
 
 
 class CommandBatcher:
-    """``on_decided`` hears of each decision, in order, before whoever asked for it does."""
+    """``on_decided`` gets each decision, in order, before the caller that submitted the command."""
 
     def __init__(
         self,
@@ -34,8 +33,8 @@ class CommandBatcher:
         beats_gather_seconds: float,
     ) -> None:
         self._ledger = ledger
-        self._gather_seconds = beats_gather_seconds
-        self._gathering: asyncio.TimerHandle | None = None
+        self._beats_wait = beats_gather_seconds
+        self._beats_timer: asyncio.TimerHandle | None = None
         self._beats_due = False
         self._on_decided = on_decided
         self._on_beats = on_beats
@@ -44,11 +43,11 @@ class CommandBatcher:
         self._task: asyncio.Task[None] | None = None
 
     async def decide(self, command: FleetCommand) -> FleetDecision:
-        """The decision, on disk; a refusal is in it and not raised."""
+        """Return the decision once it is on disk. A refusal is in it and not raised."""
         return await self.submit(command)
 
     def submit(self, command: FleetCommand) -> "asyncio.Future[FleetDecision]":
-        """Commands that one caller submits one after the other are decided in that order."""
+        """Submit a command. Commands are decided in the order of their submission."""
         future: asyncio.Future[FleetDecision] = asyncio.get_running_loop().create_future()
         self._waiting.append((command, future))
         self._wake()
@@ -56,32 +55,36 @@ class CommandBatcher:
 
     def beat(self, beat: Beat) -> None:
         self._beats[beat.worker_id] = beat
-        if self._gathering is None:
-            loop = asyncio.get_running_loop()
-            self._gathering = loop.call_later(self._gather_seconds, self._beats_gathered)
+        if self._beats_timer is None:
+            self._beats_timer = asyncio.get_running_loop().call_later(self._beats_wait, self._wake_for_beats)
 
     def reset_workspace_count(self, worker_id: str) -> None:
-        """The worker was heard of; how many workspaces it had then is not held against what it holds later."""
+        """Set the count of a waiting heartbeat to 0: the worker may hold fewer leases when it is checked."""
         beat = self._beats.get(worker_id)
         if beat is not None and beat.workspaces:
             self._beats[worker_id] = msgspec.structs.replace(beat, workspaces=0)
 
-    def _beats_gathered(self) -> None:
-        self._gathering = None
+    def _wake_for_beats(self) -> None:
+        self._beats_timer = None
         self._beats_due = True
         self._wake()
 
     async def note_beats(self) -> None:
-        """Those that came in so far: before anybody is given up for silence."""
+        """Write the waiting heartbeats, before the reaper looks for silent workers."""
         beats, self._beats, self._beats_due = tuple(self._beats.values()), {}, False
-        if self._gathering is not None:
-            self._gathering.cancel()
-            self._gathering = None
-        if beats:
-            await self._note(beats)
+        if self._beats_timer is not None:
+            self._beats_timer.cancel()
+            self._beats_timer = None
+        if not beats:
+            return
+        try:
+            self._on_beats(await self._ledger.beat(beats))
+        except Exception:
+            # Heartbeats come again. The reaper gives a worker up whose heartbeats stay unrecorded.
+            log.exception("heartbeats could not be recorded")
 
     async def settle(self) -> None:
-        """Returns when nothing waits any more."""
+        """Wait until no command and no heartbeat is left."""
         await self.note_beats()
         while self._task is not None:
             await asyncio.wait([self._task])
@@ -96,7 +99,7 @@ class CommandBatcher:
                 if self._beats_due:
                     await self.note_beats()
                 taken, self._waiting = self._waiting[:MAX_DECIDED_TOGETHER], self._waiting[MAX_DECIDED_TOGETHER:]
-                # A full disk refuses new work; what already runs has to be able to end. On their way they are together.
+                # A full disk refuses new work, and running work must be able to end. The two are written in parallel.
                 ends = [one for one in taken if not one[0].begins_work]
                 begins = [one for one in taken if one[0].begins_work]
                 await asyncio.gather(*(self._decide(part) for part in (ends, begins) if part))
@@ -105,24 +108,17 @@ class CommandBatcher:
             if self._waiting or self._beats_due:
                 self._wake()
 
-    async def _note(self, beats: tuple[Beat, ...]) -> None:
-        try:
-            self._on_beats(await self._ledger.beat(beats))
-        except Exception:
-            # Heartbeats come again; a worker whose heartbeats stay unrecorded is given up by the reaper.
-            log.exception("heartbeats could not be recorded")
-
     async def _decide(self, part: Sequence[_Waiting]) -> None:
         try:
             decisions = await self._ledger.decide_all([command for command, _ in part])
         except Exception as error:
-            await self._one_by_one(part, error)
+            await self._decide_singly(part, error)
             return
         for (command, future), decision in zip(part, decisions, strict=True):
-            self._tell(command, future, decision)
+            self._deliver(command, future, decision)
 
-    async def _one_by_one(self, part: Sequence[_Waiting], error: Exception) -> None:
-        """One of them broke the transaction of all: the others are innocent."""
+    async def _decide_singly(self, part: Sequence[_Waiting], error: Exception) -> None:
+        """Decide each command alone, after one of them broke the transaction of all."""
         if len(part) == 1:
             if not isinstance(error, PalyraError):
                 log.error("%s could not be decided", type(part[0][0]).__name__, exc_info=error)
@@ -132,10 +128,10 @@ class CommandBatcher:
         for one in part:
             await self._decide([one])
 
-    def _tell(self, command: FleetCommand, future: "asyncio.Future[FleetDecision]", decision: FleetDecision) -> None:
+    def _deliver(self, command: FleetCommand, future: "asyncio.Future[FleetDecision]", decision: FleetDecision) -> None:
         try:
             self._on_decided(command, decision)
         except Exception:
-            log.exception("what %s means could not be carried out", type(command).__name__)
+            log.exception("the decision on %s could not be carried out", type(command).__name__)
         if not future.done():
             future.set_result(decision)

@@ -1,8 +1,8 @@
-"""Commands that are decided in one transaction: what they name is read together, what they change is written together.
+"""The fleet's ledger in SQL. The commands of a batch are read together and written together, in one transaction.
 
-For every statement the writer's thread gives up its turn and waits for the next, behind the thread that serves all the
-workers. One after the other, the statements of its commands were most of what a lease took. Each change names the state
-that it replaces, so a rival is noticed, not overwritten.
+Every statement makes the writer's thread wait for its next turn behind the thread that serves all workers. One
+statement per command took most of a lease's time. Each change names the state that it replaces, so that a concurrent
+change is noticed and not overwritten.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from palyra.store.port import Store, Transaction
 T = TypeVar("T")
 R = TypeVar("R")
 Row = tuple[Any, ...]
-# Rows of one statement: a statement of each size is prepared once.
+# The numbers of rows in one statement. Each size is prepared once.
 SIZES: Final = (16, 4, 1)
 # In the order of the values that follow them.
 _CHANGE_WORKER: Final = ("worker_id", "was", "state", "revision", "live_session", "held", "record")
@@ -37,12 +37,12 @@ _grant = msgspec.msgpack.Decoder(WorkerApprovalGrant).decode
 
 
 def worker_of(row: Row) -> WorkerRecord:
-    """The record, with when it was last heard."""
+    """Read a worker with the time of its last heartbeat."""
     return msgspec.structs.replace(decode_worker(row[0]), heard_ms=row[1])
 
 
-class _Shelf(Generic[R]):
-    """Rows of one table: as they are stored, and as they are after the commands so far. None: there is none."""
+class _Rows(Generic[R]):
+    """Rows of one table, as stored and as changed by the commands so far. A missing row is None."""
 
     def __init__(self, tx: Transaction, sql: str, read: Callable[[Row], R]) -> None:
         self.stored: dict[str, R | None] = {}
@@ -66,11 +66,10 @@ class _Shelf(Generic[R]):
         return self.now.get(key)
 
     def put(self, key: str, value: R) -> None:
-        """Of what was got before."""
         self.now[key] = self.changed[key] = value
 
     def changes(self) -> Iterator[tuple[R | None, R]]:
-        """What is stored, and what replaces it."""
+        """Return pairs of a stored row and its replacement."""
         return ((self.stored[key], value) for key, value in self.changed.items())
 
 
@@ -81,15 +80,13 @@ class SqliteBatch:
         self._tx = tx
         self._manager = manager
         self._policy: WorkerFleetPolicy = manager.policy
-        self._workers = _Shelf(
-            tx, "SELECT worker_id, record, heard_ms FROM fleet_workers WHERE worker_id IN", worker_of
-        )
-        self._leases = _Shelf(tx, "SELECT lease_id, record FROM fleet_leases WHERE lease_id IN", _lease_of)
-        self._grants = _Shelf(tx, "SELECT grant_id, record FROM fleet_grants WHERE grant_id IN", _grant_of)
+        self._workers = _Rows(tx, "SELECT worker_id, record, heard_ms FROM fleet_workers WHERE worker_id IN", worker_of)
+        self._leases = _Rows(tx, "SELECT lease_id, record FROM fleet_leases WHERE lease_id IN", _lease_of)
+        self._grants = _Rows(tx, "SELECT grant_id, record FROM fleet_grants WHERE grant_id IN", _grant_of)
 
     def decide(self, commands: Sequence[FleetCommand]) -> list[FleetDecision]:
-        """In order, each seeing what those before it did."""
-        # Also those that are to begin: a statement between two decisions would write down the entries of the first.
+        """Decide in order. Each command sees the earlier changes."""
+        # Everything is read first: a statement between two decisions would write the journal entries of the first.
         self._leases.load(one.lease_id for one in commands)
         self._workers.load(self._worker_id(one) for one in commands)
         self._grants.load(one.grant_id for one in commands)
@@ -125,7 +122,7 @@ class SqliteBatch:
         return tuple(lease for lease in found if lease is not None and lease.is_open)
 
     def _count(self) -> int:
-        """Workers that are not removed: among those that are stored, and those that this batch is about."""
+        """Count the workers that are not removed, including the changes of this batch."""
         ((stored,),) = self._tx.execute("SELECT COUNT(*) FROM fleet_workers WHERE state <> 'removed'")
         before = sum(_counts(one) for one in self._workers.stored.values())
         return int(stored) - before + sum(_counts(one) for one in self._workers.now.values())
@@ -162,7 +159,7 @@ class SqliteBatch:
         self._update("fleet_grants", "used_by", _USE_GRANT, used)
 
     def _write_workers(self) -> None:
-        """Most changes move a worker in no index: the pages of those stay as they are."""
+        """Write the changed workers. Most changes touch no index column, so that the index pages stay unchanged."""
         new: list[Row] = []
         changed: list[Row] = []
         moved: list[Row] = []
@@ -202,12 +199,12 @@ class SqliteBatch:
             _require(self._tx.changed() == len(some), table, some[0][0])
 
     def _timing(self, worker: WorkerRecord) -> tuple[int, int]:
-        """What the reaper searches by: whether its silence means something, and when else to look at it."""
+        """Return the reaper's index columns: whether silence counts, and when else something may be due."""
         return int(worker.awaited), min(look_again_ms(worker, self._policy), NEVER_MS)
 
 
 def chunks(items: Sequence[T]) -> Iterator[list[T]]:
-    """In as few parts as there are sizes for."""
+    """Split into the fewest parts of the prepared sizes."""
     start = 0
     for size in SIZES:
         while len(items) - start >= size:
@@ -252,8 +249,10 @@ def _insertion(table: str, count: int, width: int) -> str:
 
 @cache
 def _change(table: str, compared: str, columns: tuple[str, ...], count: int) -> str:
-    """Rows by their first column, where ``compared`` is still what the second says. A list of values names its columns
-    by number; with a name for them before it, the library would not count what was changed."""
+    """Update rows by their first column if ``compared`` still has the value of the second.
+
+    The columns of a list of values have numbers. With names before the list, the library would not count the changes.
+    """
     sets = ", ".join(f"{name} = new.column{place}" for place, name in enumerate(columns[2:], 3))
     return (
         f"UPDATE {table} SET {sets} FROM (VALUES {_values(count, len(columns))}) AS new"  # noqa: S608
@@ -270,10 +269,7 @@ def _require(expected: bool, what: str, name: str) -> None:
         raise ChangedMeanwhile(f"the {what} {name} is not what it was", id=name)
 
 
-# The fleet's ledger in SQL. What commands change is decided and written in ``sqlite_batch``.
-
-# Lists of leases, by whether only open ones are wanted and whether one worker's. Open ones are few and have an index;
-# those that ended are many, and none of them is looked at for it.
+# Queries of leases, by whether only open ones and only one worker's are wanted. Open leases are few and have an index.
 _LEASES: Final = {
     (True, True): (
         "SELECT record FROM fleet_leases INDEXED BY fleet_leases_open WHERE worker_id = :worker AND ended_ms = 0"
@@ -291,11 +287,11 @@ _LEASES: Final = {
         "SELECT record FROM fleet_leases WHERE (:before = '' OR lease_id < :before) ORDER BY lease_id DESC LIMIT :most"
     ),
 }
-# Of heartbeats, by how many a statement is about.
+# Statements for heartbeats, by the number of workers.
 _SESSIONS: Final = {
     size: listing("SELECT worker_id, live_session, held FROM fleet_workers WHERE worker_id IN", size) for size in SIZES
 }
-_HEARD: Final = {
+_SET_BEAT: Final = {
     size: listing("UPDATE fleet_workers SET heard_ms = MAX(heard_ms, ?) WHERE worker_id IN", size) for size in SIZES
 }
 
@@ -322,18 +318,18 @@ class SqliteFleet:
             held: dict[str, tuple[int, int]] = {}
             for some in chunks([beat.worker_id for beat in beats]):
                 held |= {row[0]: row[1:] for row in tx.execute(_SESSIONS[len(some)], some)}
-            heard: list[str] = []
+            received: list[str] = []
             stale, suspect = [], []
             for beat in beats:
                 live_session, expected = held.get(beat.worker_id, (0, 0))
                 if beat.session < 1 or beat.session != live_session:
                     stale.append(beat)
                     continue
-                heard.append(beat.worker_id)
+                received.append(beat.worker_id)
                 if beat.workspaces > expected:
                     suspect.append(beat)
-            for some in chunks(heard):
-                tx.execute(_HEARD[len(some)], (tx.now_ms, *some))
+            for some in chunks(received):
+                tx.execute(_SET_BEAT[len(some)], (tx.now_ms, *some))
             return BeatAnswer(stale=tuple(stale), suspect=tuple(suspect))
 
         return await self._store.transact(work, essential=True)

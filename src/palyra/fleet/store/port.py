@@ -1,12 +1,12 @@
-"""What a ledger of the fleet does, whatever it is kept in. ``tests/contract/test_fleet_port.py`` holds every one to it.
+"""The port of the fleet's ledger. ``tests/contract/test_fleet_port.py`` checks every implementation.
 
-A ledger loads what a command names, lets the manager decide, and applies the decision with its journal entries: all in
-one transaction, with the state it expects to replace named in every change. Several processes may share one ledger.
-Its instants come from its own clock.
+In one transaction a ledger loads what a command names, lets the manager decide, and applies the decision with its
+journal entries. Every change names the state that it replaces, so several processes may share a ledger. Instants come
+from the ledger's own clock.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 
@@ -15,11 +15,9 @@ from palyra.fleet.domain.lease import WorkerLease
 from palyra.fleet.domain.manager import Candidates
 from palyra.fleet.domain.worker import WorkerLifecycleState, WorkerRecord
 
-T = TypeVar("T")
-
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
-    """One heartbeat. ``workspaces`` is how many scratch workspaces the worker has on disk."""
+    """A heartbeat. ``workspaces`` is the number of scratch workspaces on the worker's disk."""
 
     worker_id: str
     session: int
@@ -27,7 +25,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """``stale`` sessions are over: their connections are to be cut. ``suspect`` have more workspaces than leases."""
+    """``stale`` sessions are over and must be cut. ``suspect`` workers have more workspaces than leases."""
 
     stale: tuple[Beat, ...] = ()
     suspect: tuple[Beat, ...] = ()
@@ -35,36 +33,36 @@ class BeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 class FleetLedger(Protocol):
     async def decide(self, command: FleetCommand) -> FleetDecision:
-        """The decision, on disk; raises its refusal, if it is one, after that too is on disk."""
+        """Return the decision once it is on disk. Raise its refusal, which is on disk by then too."""
 
     async def decide_all(self, commands: Sequence[FleetCommand]) -> list[FleetDecision]:
-        """All in one transaction, in order, each seeing what those before it did. Refusals are in the decisions."""
+        """Decide in order and in one transaction. Each command sees the earlier changes. Refusals are not raised."""
 
     async def beat(self, beats: Sequence[Beat]) -> BeatAnswer:
-        """Notes that these workers spoke. Leaves no journal entry."""
+        """Record heartbeats, without a journal entry."""
 
     def candidates(self, now_ms: int) -> Candidates:
-        """What may be due, the most overdue first; at most a round's worth."""
+        """Return at most a round of records that may be due, the most overdue first."""
 
     async def prune(self) -> int:
-        """Forgets what ended long ago, at most a round's worth; how much that was."""
+        """Delete at most a round of records that ended long ago. Return their number."""
 
     def worker(self, worker_id: str) -> WorkerRecord:
-        """Raises UnknownWorker."""
+        """Return a worker. Raise UnknownWorker."""
 
     def workers(self, state: WorkerLifecycleState | None = None, *, after: str = "") -> list[WorkerRecord]:
-        """A page, by id; ``after`` is the last one of the page before."""
+        """Return a page by id. ``after`` is the last id of the page before."""
 
     def lease(self, lease_id: str) -> WorkerLease:
-        """Raises UnknownLease."""
+        """Return a lease. Raise UnknownLease."""
 
     def leases(self, worker_id: str = "", *, only_open: bool = True, before: str = "") -> list[WorkerLease]:
-        """A page, newest first; ``before`` is the last one of the page before."""
+        """Return a page, newest first. ``before`` is the last id of the page before."""
 
     def holders(self) -> list[WorkerRecord]:
-        """The workers that hold leases, or may have traces of some."""
+        """Return the workers that hold leases or may have traces of some."""
 
     def open_leases(self) -> int:
-        """How many there are."""
+        """Return the number of open leases."""
 
     def counts(self) -> Mapping[WorkerLifecycleState, int]: ...

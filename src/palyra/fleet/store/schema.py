@@ -1,4 +1,4 @@
-"""The tables of the fleet. In a module of their own, because every store is opened with them and few use them."""
+"""The tables of the fleet, apart from the ledger: every store is opened with them, and few processes use them."""
 
 SCHEMA = (
     # Heartbeats change heard_ms and nothing else; the rest follows from the record.
@@ -18,7 +18,7 @@ SCHEMA = (
         grant_id TEXT PRIMARY KEY, used_by TEXT NOT NULL, expires_ms INTEGER NOT NULL, record BLOB NOT NULL
         ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS fleet_grants_expiry ON fleet_grants (expires_ms)",
-    # The last fencing number given out: never set back, whatever is pruned.
+    # The last fencing number. Pruning never sets it back.
     "CREATE TABLE IF NOT EXISTS fleet_fence (one INTEGER PRIMARY KEY CHECK (one = 1), last INTEGER NOT NULL) STRICT",
     "INSERT OR IGNORE INTO fleet_fence VALUES (1, 0)",
 )
