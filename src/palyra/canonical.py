@@ -1,7 +1,7 @@
 """Canonical JSON (RFC 8785): one value, one spelling, one digest.
 
 ``msgspec`` writes the same bytes forty times faster for values without floats and with ASCII keys, which is nearly
-all we ever hash; everything else goes through the ``rfc8785`` library. A property test holds the two together.
+all that is hashed; everything else goes through the ``rfc8785`` library. A property test holds the two together.
 """
 
 import hashlib
@@ -32,12 +32,12 @@ def canonical_json(value: Any) -> bytes:
 
 
 def digest_of(value: Any) -> str:
-    """SHA-256 of the canonical bytes, in lower-case hex."""
+    """Return the SHA-256 of the canonical bytes, in lower-case hex."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def is_plain(value: Any) -> bool:
-    """Whether ``sorted_json`` writes it canonically."""
+    """Return whether ``sorted_json`` writes the value canonically."""
     kind = type(value)
     if kind is str:
         return _encodes(value)

@@ -61,14 +61,14 @@ class PalyraError(Exception):
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """The shape every door shows: ``code``, ``message``, ``hint`` and, where there are any, ``details``."""
+        """Return ``code``, ``message``, ``hint`` and any ``details``, the same shape at every interface."""
         shown: dict[str, Any] = {"code": self.code, "message": self.message, "hint": self.hint}
         if self.details:
             shown["details"] = self.details
         return shown
 
     def diagnostics(self) -> str:
-        """The text for people: what happened, then what to do about it."""
+        """Return the text for people: the fault, then the remedy."""
         return f"{self.message}\n  code: {self.code}" + (f"\n  hint: {self.hint}" if self.hint else "")
 
 
@@ -141,9 +141,6 @@ class InternalError(Failed):
 
 def exit_code_of(error: PalyraError) -> ExitCode:
     return error.remote_exit_code if isinstance(error, RemoteError) else error.exit_code
-
-
-# One tool call: who asks for what, the decision on it, the states it goes through.
 
 
 class CallCancelled(Failed):

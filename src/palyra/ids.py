@@ -12,8 +12,7 @@ import msgspec
 from palyra.errors import InvalidInput
 from palyra.limits import MAX_PRINCIPAL_CHARS, MAX_TOOL_NAME_CHARS
 
-# Who asks: ``agent:<id>`` or ``user:<id>``, parsed once at the edge.
-
+# A principal is ``agent:<id>`` or ``user:<id>``, parsed once at the edge.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@/+-]*")
 
 
@@ -48,7 +47,7 @@ class Principal(msgspec.Struct, frozen=True, order=True):
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TIME_CHARS: Final = 10
-# A ULID is a time in milliseconds, then characters of chance, of which each has five bits.
+# A ULID is a time in milliseconds, then random characters of five bits each.
 RANDOM_CHARS: Final = 16
 _NS_PER_MS: Final = 1_000_000
 # Two characters at once.
@@ -56,24 +55,24 @@ PAIR_BITS: Final = 10
 PAIRS: Final = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _PAIR_MASK: Final = (1 << PAIR_BITS) - 1
 _SHIFTS_OF_SECOND: Final = tuple(range(30, -1, -PAIR_BITS))
-# What each byte stands for: eight bytes for every character, so that all are equally likely.
+# The character of each byte: eight bytes for every character, so that all are equally likely.
 _CHARACTERS: Final = _ALPHABET.encode() * 8
 
 
 def random_text(chars: int) -> str:
-    """Characters of chance, as a ULID ends with."""
+    """Return random characters, as at the end of a ULID."""
     return os.urandom(chars).translate(_CHARACTERS).decode("ascii")
 
 
 def spelled_time(time_ms: int) -> str:
-    """What a ULID of this millisecond begins with. The library that does this takes as long as inserting an event."""
+    """Return the beginning of a ULID of this millisecond. A library takes as long for it as an event's INSERT."""
     return _spelled_second(time_ms >> PAIR_BITS) + PAIRS[time_ms & _PAIR_MASK]
 
 
 # Ids are made in the order of time, so that the last few are all that is ever asked for again.
 @lru_cache(maxsize=16)
 def _spelled_second(seconds: int) -> str:
-    """All but the last two characters: they stay the same for about a second."""
+    """Return all but the last two characters, which stay the same for about a second."""
     return "".join([PAIRS[(seconds >> shift) & _PAIR_MASK] for shift in _SHIFTS_OF_SECOND])
 
 
@@ -101,7 +100,7 @@ class Ulid(str):
 
 
 def ulid_at(instant_ms: int) -> str:
-    """The first of all ids of an instant: those that are made from then on are greater."""
+    """Return the smallest id of an instant: ids made from then on are greater."""
     chars = []
     for _ in range(_TIME_CHARS):
         instant_ms, digit = divmod(instant_ms, 32)
@@ -110,7 +109,7 @@ def ulid_at(instant_ms: int) -> str:
 
 
 def instant_of(ulid: str) -> int:
-    """When an id was made, in milliseconds. Of the first characters alone, when such ids could first be made."""
+    """Return the time of an id in milliseconds. For a prefix of an id, return the earliest possible time."""
     instant_ms = 0
     for char in ulid[:_TIME_CHARS].ljust(_TIME_CHARS, "0"):
         instant_ms = instant_ms * 32 + _ALPHABET.index(char)
@@ -143,15 +142,14 @@ class TokenId(Ulid):
 
 
 class InstanceId(Ulid):
-    """One life of one Palyra process; what it left unfinished is found by this id after it died."""
+    """Id of one Palyra process. After its end, unfinished work is found by this id."""
 
     __slots__ = ()
     noun = "instance id"
 
 
-# Event ids: ULIDs that grow within one process, so that the index over them grows at its end.
-
-# The part that counts up; the rest of the random bits keep two processes apart.
+# Event ids are ULIDs that grow within one process, so that the index over them grows at its end. The first bits after
+# the time count up; the rest are random, so that two processes make different ids.
 _COUNTER_BITS = 2 * PAIR_BITS
 _COUNTER_CHARS = 4
 _COUNTER_BYTES = 3
@@ -159,9 +157,9 @@ _COUNTER_END = 1 << _COUNTER_BITS
 
 
 class EventIds:
-    """Not thread-safe: each store's writer has its own, and uses it in its turn.
+    """Maker of event ids, for one thread: each store's writer has its own.
 
-    The counter goes on from one millisecond to the next, so that no id comes twice whatever the clock does.
+    The counter goes on from one millisecond to the next, so that no id occurs twice even if the clock goes back.
     """
 
     def __init__(self) -> None:
@@ -182,13 +180,9 @@ class EventIds:
         return self._prefix + PAIRS[counter >> PAIR_BITS] + PAIRS[counter & _PAIR_MASK]
 
 
-# What the request behind a message says of its sender: token, principal, session.
-
-# Set by our own program on stdio, which holds the owner's token and speaks for an agent.
+# Set by Palyra's own program on stdio, which holds the owner's token and acts on behalf of an agent.
 PRINCIPAL_HEADER: Final = "palyra-principal"
 
-
-# What a tool is: its name, what it can touch, what its arguments look like.
 
 _TOOL_NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*")
 

@@ -1,8 +1,8 @@
-"""How much work a schema can make of one value, before anything is asked of it.
+"""JSON Schema, draft 2020-12, without outside references, and with a bound on the work of a check.
 
-A schema may come from a stranger, and is checked by a library that nothing can stop once it has begun. Sixty references
-that each name the one before twice are a few kilobytes, and more steps than there will ever be time for. So the steps
-are counted here: each part of the schema once, and from there for values of ever more levels.
+A schema may come from a stranger, and the library that checks it cannot be stopped. Sixty references that each name the
+one before twice are a few kilobytes, but more steps than a check could ever finish. So the steps are counted first:
+each part of the schema once, then for values of ever more levels.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,19 +13,19 @@ import jsonschema_rs
 from palyra.errors import Failed, InvalidInput
 from palyra.limits import KIB, MAX_JSON_DEPTH, MIB
 
-# Parts of one schema, each an object in it, and what they come to when every reference is followed.
+# Parts of one schema, each an object in it, and the ways between them when every reference is followed.
 MAX_SCHEMA_PARTS: Final = 4_096
 MAX_SCHEMA_WAYS: Final = 20_000
 MAX_SCHEMA_PATTERNS: Final = 128
-# How often parts are looked at on the way to any one place of a value. Schemas that people write stay far below.
+# Parts visited on the way to any one place of a value. Schemas that people write stay far below.
 MAX_SCHEMA_STEPS: Final = 32_768
 
-# What looks at the value where it is.
+# Keywords that apply to the value itself.
 _HERE_ONE: Final = ("not", "if", "then", "else")
 _HERE_MANY: Final = ("allOf", "anyOf", "oneOf")
 _HERE_NAMED: Final = ("dependentSchemas", "dependencies")
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
-# What looks at every member, or at every item.
+# Keywords that apply to every member, or to every item.
 _EACH_MEMBER: Final = ("propertyNames", "unevaluatedProperties")
 _EACH_ITEM: Final = ("contains", "unevaluatedItems", "contentSchema")
 _NOTHING: Final[dict[str, Any]] = {}
@@ -44,8 +44,10 @@ class SchemaTooHeavy(InvalidSchema):
 
 
 def steps_by_level(schema: dict[str, Any]) -> list[int]:
-    """For values of no level, of one and so on up to the deepest: how often parts of the schema are looked at, at most,
-    on the way to one place in it. What is more than ``MAX_SCHEMA_STEPS`` is not counted any further."""
+    """Return, for values of 0, 1 and more levels, the most parts of the schema visited on the way to one place.
+
+    Counting stops above ``MAX_SCHEMA_STEPS``.
+    """
     return _Weight(schema).steps_by_level()
 
 
@@ -89,8 +91,10 @@ class _Weight:
         return steps
 
     def _reached(self) -> tuple[dict[int, int], dict[int, list[list[int]]]]:
-        """For each part that a place of a value is judged by: how many look at that place with it, and for each way
-        down from there those that the next place is judged by."""
+        """Return, for each part that judges a place of a value, how many parts judge that place with it.
+
+        Return also, for each way down from there, the parts that judge the next place.
+        """
         here: dict[int, int] = {}
         ways: dict[int, list[list[int]]] = {}
         waiting = [self._root]
@@ -105,7 +109,7 @@ class _Weight:
         return here, ways
 
     def _together(self, part: dict[str, Any]) -> list[dict[str, Any]]:
-        """It, and what it has look at the same place, each as often as it is looked at."""
+        """Return the part and those it applies to the same place, each as often as it is visited."""
         found: list[dict[str, Any]] = []
         around: list[int] = []
         path: list[Any] = [part]
@@ -126,7 +130,7 @@ class _Weight:
         return found
 
     def _ways_down(self, together: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-        """To a member that is named, to any other, to an item by its place, to any other."""
+        """Return the parts for each named member, any other member, each item by its place, and any other item."""
         named = {name for part in together for name in _named(part, "properties")}
         places = range(max(len(_listed(part, "prefixItems")) for part in together))
         self._ways_left -= (len(named) + len(places) + 2) * len(together)
@@ -145,7 +149,7 @@ class _Weight:
         for name in _REFERENCES:
             if isinstance(part.get(name), str):
                 found.append(self._referred(part[name]))
-        # To know what nothing else has looked at, all of it is looked at once more.
+        # To know which members are unevaluated, all parts are visited once more.
         return found * 2 if any(name in part for name in _UNEVALUATED) else found
 
     def _referred(self, reference: str) -> dict[str, Any]:
@@ -153,19 +157,19 @@ class _Weight:
         document, _, fragment = reference.partition("#")
         if (document and document != base) or self._based:
             raise InvalidSchema(
-                f"it refers to {reference[:100]!r}: what that is cannot be told here",
+                f"it refers to {reference[:100]!r}, which cannot be resolved here",
                 hint="refer to parts of the schema itself, as in #/$defs/NAME, and give none an $id of its own",
             )
         if fragment and not fragment.startswith("/"):
             found: Any = self._anchors.get(fragment)
         else:
             found = _at(self._root, fragment)
-        # What is no schema the library refuses; true and false are not much work.
+        # The library refuses anything but a schema; true and false are not much work.
         return found if isinstance(found, dict) else _NOTHING
 
 
 def _objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every object in it, wherever it stands: a reference may name any."""
+    """Yield every object at any depth: a reference may name any."""
     waiting: list[Any] = [schema]
     count = 0
     for each in waiting:
@@ -207,7 +211,7 @@ def _named(part: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _at(root: Any, pointer: str) -> Any:
-    """What a JSON pointer names, or None."""
+    """Return the value that a JSON pointer names, or None."""
     from urllib.parse import unquote
 
     found = root
@@ -222,14 +226,12 @@ def _at(root: Any, pointer: str) -> Any:
     return found
 
 
-# JSON Schema, draft 2020-12, closed to the outside: a schema can't make us fetch anything.
-
 _SHOWN_CHARS = 200
-# Of a compiled pattern. Few take more than a few kilobytes: those that count letters of all languages.
+# Size of a compiled pattern. Few take more than a few kilobytes: those that repeat letters of all languages.
 MAX_PATTERN_BYTES = 32 * KIB
 MAX_LARGE_PATTERN_BYTES = 4 * MIB
 MAX_LARGE_PATTERNS = 4
-# Steps that one value may take to be checked: some tenths of a second. A schema of few steps is not counted for.
+# Steps for the check of one value: some tenths of a second. For a schema of few steps they are not counted.
 MAX_CHECK_STEPS = 4_000_000
 _FEW_STEPS = 512
 
@@ -274,7 +276,7 @@ def _pointer(path: Iterable[str | int]) -> str:
 
 
 def _place(error: ValueError) -> str:
-    """Where in the schema: its author knows the value that is wrong only by its place."""
+    """Return the place in the schema, by which its author finds the fault."""
     pointer = _pointer(getattr(error, "instance_path", ()))
     return f" (at {pointer[:_SHOWN_CHARS]})" if pointer else ""
 
@@ -291,7 +293,7 @@ def _require_small_patterns(schema: dict[str, Any]) -> None:
     for pattern in large[: MAX_LARGE_PATTERNS + 1]:
         if not _takes_at_most(pattern, MAX_LARGE_PATTERN_BYTES):
             raise InvalidSchema(
-                f"the pattern {pattern[:_SHOWN_CHARS]!r} is no regular expression, or one that takes too much memory",
+                f"the pattern {pattern[:_SHOWN_CHARS]!r} is not a regular expression, or takes too much memory",
                 hint="write it without look-around and back references, and count fewer repetitions",
             )
     if len(large) > MAX_LARGE_PATTERNS:
@@ -308,7 +310,7 @@ def _takes_at_most(pattern: str, size: int) -> bool:
 
 
 def _require_soon_done(steps: list[int], value: Any) -> None:
-    """For a schema that can make much work of a value: whether it does of this one."""
+    """Refuse a value whose check by a heavy schema would take too many steps."""
     places, found = 1, [value]
     for most in steps:
         if most > MAX_SCHEMA_STEPS:

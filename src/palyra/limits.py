@@ -1,4 +1,4 @@
-"""Every bound that is not one concept's own, with its reason. No naked numbers elsewhere."""
+"""Bounds that more than one package uses, each with its reason."""
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -7,7 +7,7 @@ MIB = 1024 * KIB
 MAX_TOOL_INPUT_BYTES = 64 * KIB
 MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES = 128 * KIB
 MAX_PLUGIN_TOOL_INPUT_BYTES = 448 * KIB
-# Deeper JSON has no honest use in arguments and costs the stack of every parser behind us.
+# Deeper JSON has no honest use in arguments and costs the stack of every parser that reads it.
 MAX_JSON_DEPTH = 64
 
 # What one call may return to the agent; larger results belong in a file.
@@ -32,7 +32,7 @@ DEFAULT_RUN_BROWSER_ACTIONS = 2_560
 MAX_HTTP_BODY_BYTES = 1 * MIB
 # Request line and headers; a token and a few names need a hundredth of it.
 MAX_HTTP_HEAD_BYTES = 64 * KIB
-# Calls the daemon works on at once; the next one is told to come back rather than queued without end.
+# Calls the daemon works on at once; it refuses further ones with a hint to come back, instead of queueing them.
 MAX_CONCURRENT_CALLS = 256
 
 # Journal.

@@ -1,4 +1,4 @@
-"""A secret that cannot be printed by accident. ``reveal()`` is the one way to the value: grep for it."""
+"""Secret that cannot be printed by accident. Only ``reveal()`` returns the value: grep for it."""
 
 import hmac
 from typing import Any, NoReturn
@@ -16,7 +16,7 @@ class Secret:
         return self._value
 
     def matches(self, other: "Secret | str") -> bool:
-        """Compares in constant time."""
+        """Compare in constant time."""
         theirs = other._value if isinstance(other, Secret) else other
         return hmac.compare_digest(self._value.encode(), theirs.encode())
 

@@ -1,4 +1,4 @@
-"""JSON with one reading. What two parsers could understand differently is refused, not interpreted.
+"""JSON with one reading. Text that two parsers could understand differently is refused, not interpreted.
 
 Refused: duplicate keys, NaN and infinities, numbers that overflow, integers a double cannot hold, a number with a
 second spelling (``1.0`` and ``1e0`` for ``1``, ``-0`` for ``0``), lone surrogates, nesting beyond a limit, a byte order
@@ -14,15 +14,15 @@ from palyra.errors import InvalidInput
 from palyra.limits import MAX_JSON_DEPTH
 
 _MAX_SAFE_INTEGER = 2**53 - 1
-# From here on canonical JSON itself writes a whole number with an exponent, so that it stays a double.
+# Canonical JSON itself writes whole numbers from here on with an exponent, so that they stay doubles.
 _FIRST_WITH_EXPONENT = 1e21
 _MAX_SAFE_DIGITS = len(str(_MAX_SAFE_INTEGER)) + 1
-# So many digits in a row, or a zero that might be negative, wherever they stand.
+# So many digits in a row, or a zero that might be negative, anywhere.
 _ODD_INTEGER = re.compile(r"[0-9]{16}|-0")
 
 
 class NotStrictJson(InvalidInput):
-    """Common to everything this module refuses."""
+    """Base of all refusals of this module."""
 
 
 class MalformedJson(NotStrictJson):
@@ -46,7 +46,7 @@ class TooDeep(NotStrictJson):
 
 
 def parse_strict(raw: bytes | str, *, any_number_spelling: bool = False) -> Any:
-    """The value, or a NotStrictJson that names what is wrong.
+    """Return the value, or raise a NotStrictJson that names the fault.
 
     ``any_number_spelling`` is for documents rather than requests: a tool's honest result may say ``1.0``.
     """
@@ -71,8 +71,10 @@ def parse_strict(raw: bytes | str, *, any_number_spelling: bool = False) -> Any:
 
 
 def _is_plainly_sound(text: str) -> bool:
-    """Whether the text alone shows that nothing in it is too deep or half a surrogate pair, as nearly every text does:
-    it opens few things, is ASCII, and escapes no character by a number that surrogates have (``\\ud800`` and on)."""
+    """Return whether the text alone shows that its value is not too deep and has no lone surrogate.
+
+    Nearly every text does: it has few brackets, is ASCII, and has no escape of a surrogate (``\\ud800`` and on).
+    """
     escapes_none = "\\u" not in text or ("\\ud" not in text and "\\uD" not in text)
     return escapes_none and text.isascii() and text.count("{") + text.count("[") < MAX_JSON_DEPTH
 
@@ -115,7 +117,7 @@ def _constant(text: str) -> NoReturn:
 _REQUESTS = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=_float, parse_int=_integer, parse_constant=_constant
 )
-# For texts in which no integer can be one of those that are refused: each takes a call of its own to look at.
+# For texts without a suspicious integer: a hook for integers costs a call for each.
 _PLAIN_REQUESTS = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
 _DOCUMENTS = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_constant)
 

@@ -1,4 +1,4 @@
-"""The archive: a compressed tar whose first entry says what it is and whose last lists and signs the rest."""
+"""Backup archive: a compressed tar with a header first and a signed list of the files last."""
 
 import contextlib
 import gzip
@@ -42,11 +42,8 @@ from palyra.errors import InvalidInput, Unavailable
 from palyra.limits import MIB
 from palyra.signing.dsse import Signer, Verifier, open_envelope, sign_envelope
 
-# Copies of a state directory's files while a daemon writes them.
-
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
-# Pages copied before the lock on the source is let go of; all in one go would be one transaction too, and is what a
-# write-ahead log allows without holding up a writer.
+# All pages are copied under one read lock, which in WAL mode does not block writers.
 _ALL_PAGES: Final = -1
 
 
@@ -61,8 +58,7 @@ class NothingToBackUp(Unavailable):
 
 
 def names_to_take(root: Path, *, keys: bool, never: frozenset[Path] = frozenset()) -> Iterator[str]:
-    """In the order to take them: the copy of the checkpoint, the database, then everything else. ``never`` are files
-    that stay out wherever they lie."""
+    """Yield names in order: the copy of the checkpoint, the database, then everything else. Skip files in ``never``."""
     if not (root / DATABASE).is_file():
         raise NothingToBackUp(f"there is no {DATABASE} in {root}")
     if (root / CHECKPOINT).is_file():
@@ -82,8 +78,7 @@ def names_to_take(root: Path, *, keys: bool, never: frozenset[Path] = frozenset(
 
 @contextlib.contextmanager
 def copied(root: Path, name: str, scratch: Path) -> Iterator[IO[bytes] | None]:
-    """The file as it is now, open for reading; None if it is gone or is no plain file. ``scratch`` is where a
-    database's copy is made."""
+    """Open the file for reading; yield None if it is gone or not a regular file. Copy a database to ``scratch``."""
     try:
         descriptor = os.open(root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -101,7 +96,7 @@ def copied(root: Path, name: str, scratch: Path) -> Iterator[IO[bytes] | None]:
 
 @contextlib.contextmanager
 def copied_database(path: Path, scratch: Path) -> Iterator[IO[bytes]]:
-    """What is committed at this moment, as one file. Writers are not held up."""
+    """Copy the committed state of a database into one file, without blocking writers."""
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
     try:
         try:
@@ -110,7 +105,7 @@ def copied_database(path: Path, scratch: Path) -> Iterator[IO[bytes]]:
                 contextlib.closing(sqlite3.connect(scratch)) as target,
             ):
                 source.backup(target, pages=_ALL_PAGES)
-                # One file: the copy needs no log beside it until somebody writes.
+                # The copy is one file: it needs no log beside it until a process writes to it.
                 target.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.Error as error:
             raise BackupFailed(f"{path.name} could not be copied: {error}") from error
@@ -140,7 +135,7 @@ class BackupExists(InvalidInput):
 
 
 class Facts(Protocol):
-    """What is written beside the files."""
+    """Facts of the manifest besides the files."""
 
     @property
     def palyra_version(self) -> str: ...
@@ -159,7 +154,7 @@ def write_backup(
     signer: Signer,
     never: frozenset[Path] = frozenset(),
 ) -> Manifest:
-    """``journal_seq`` reads the newest event's number from a copy of the database."""
+    """Write a backup. ``journal_seq`` reads the newest event's number from a copy of the database."""
     if target.exists():
         raise BackupExists(f"{target} is there already")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
@@ -193,7 +188,7 @@ def write_backup(
                 _add(tar, SIGNATURE_NAME, sign_envelope(PAYLOAD_TYPE, statement_about(listed), [signer]).to_json())
             file.flush()
             os.fsync(descriptor)
-        # Fails where a file of that name has come meanwhile, as `replace` would not.
+        # Unlike `replace`, this fails if a file of that name has come meanwhile.
         os.link(temporary, target)
         _sync_folder(target.parent)
     except FileExistsError as error:
@@ -207,8 +202,10 @@ def write_backup(
 
 
 def read_backup(path: Path, sink: "Sink", verifiers: Sequence[Verifier] | None) -> Manifest:
-    """Hands every file to ``sink`` and returns the manifest once all of it fits. ``verifiers`` are the keys to trust;
-    with None the archive's own public key is taken, which ``sink`` gave back."""
+    """Pass every file to ``sink`` and return the manifest after it was checked.
+
+    ``verifiers`` are the keys to trust; None trusts the archive's own public key, which ``sink`` returns.
+    """
     found: dict[str, BackupFile] = {}
     ending: dict[str, bytes] = {}
     try:
@@ -220,7 +217,7 @@ def read_backup(path: Path, sink: "Sink", verifiers: Sequence[Verifier] | None) 
             require_format(_content(tar, first).read().decode("ascii", "replace"))
             for entry in entries:
                 if not entry.isreg():
-                    raise BadEntry(f"{entry.name[:64]!r} is no plain file")
+                    raise BadEntry(f"{entry.name[:64]!r} is not a plain file")
                 if entry.name in (MANIFEST_NAME, SIGNATURE_NAME):
                     if entry.size > _MAX_MANIFEST_BYTES or entry.name in ending:
                         raise BadEntry("the list of contents is too long, or there are two")
@@ -230,7 +227,7 @@ def read_backup(path: Path, sink: "Sink", verifiers: Sequence[Verifier] | None) 
                 if name in found:
                     raise BadEntry(f"{name} is in the archive twice")
                 found[name] = _pass_on(name, _content(tar, entry), sink)
-            # To the very end, where the checksum is: a file that was cut is refused, whatever it lost.
+            # Read to the end, where the checksum is: any cut file is refused.
             while compressed.read(_CHUNK):
                 pass
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -247,12 +244,12 @@ def read_backup(path: Path, sink: "Sink", verifiers: Sequence[Verifier] | None) 
 
 
 class Sink(Protocol):
-    """Where the files of an archive go while it is read. Nothing of it counts before the manifest was checked."""
+    """Receiver of an archive's files. They are untrusted until the manifest was checked."""
 
     def take(self, name: str, chunks: Iterator[bytes]) -> None: ...
 
     def own_keys(self) -> Sequence[Verifier]:
-        """The archive's own public key, where it has one."""
+        """Return the archive's own public key."""
 
 
 def _pass_on(name: str, content: IO[bytes], sink: Sink) -> BackupFile:
@@ -295,7 +292,7 @@ def _entry(name: str, size: int) -> tarfile.TarInfo:
 
 
 class _Measured:
-    """Reads so many bytes, and hashes them on their way."""
+    """Reader of a given number of bytes, which hashes them."""
 
     def __init__(self, content: IO[bytes], size: int) -> None:
         self._content = content

@@ -1,4 +1,4 @@
-"""The list of what a backup holds: read from the archive's last entry, and checked against every other."""
+"""Manifest of a backup: its files, read from the archive's last entry and checked against every other."""
 
 import hashlib
 import re
@@ -10,24 +10,22 @@ import msgspec
 
 from palyra.errors import Tampered, Unavailable
 
-# What of a state directory goes into a backup.
-
 DATABASE: Final = "palyra.db"
 CHECKPOINT: Final = "checkpoint.json"
 SIGNING_KEY: Final = "signing.key"
 PUBLIC_KEY: Final = "signing.pub"
 
-# Of a name in the archive; the deepest name of ours has six parts.
+# Bounds of a name in the archive; the deepest name has six parts.
 MAX_NAME_CHARS: Final = 512
 MAX_NAME_PARTS: Final = 16
 
-# Made anew by whoever needs them, or true of one life of one process only.
+# Files that are made again when needed, or that belong to one process.
 _PASSING_FOLDERS: Final = frozenset({"instances", "sandbox", "scratch", "compiled", "cache", "sockets"})
 _PASSING_NAMES: Final = frozenset({"daemon.json", "daemon.lock", "palyra.ballast"})
 _PASSING_ENDINGS: Final = ("-wal", "-shm", "-journal", ".sock", ".lock", ".new")
-# Files of agents, as large as they make them: the owner's to keep, as the rest of the machine's files are.
+# Files of agents, of any size: the owner keeps them like other files of the machine.
 _WORKSPACE: Final = "workspace"
-# What this machine is to another daemon: keys and certificates.
+# Keys and certificates of this machine at another daemon.
 _DEVICE_FOLDERS: Final = frozenset({"node", "worker", "egress", "local-workers"})
 _KEY_ENDINGS: Final = (".key", ".token", ".pem")
 _PART: Final = re.compile(r"[A-Za-z0-9._@:+=,~ -]{1,255}")
@@ -48,7 +46,7 @@ class BadEntry(Tampered):
 
 
 def part_of(name: str) -> Part:
-    """What the file with this name, relative to the state directory, is to a backup."""
+    """Classify a file by its name relative to the state directory."""
     path = PurePosixPath(name)
     top, last = path.parts[0], path.name
     if top == _WORKSPACE:
@@ -61,7 +59,7 @@ def part_of(name: str) -> Part:
 
 
 def checked_name(name: str) -> str:
-    """The name, if it can only mean a file below the directory it is joined to."""
+    """Return the name if it can only mean a file below the directory it is joined to, else raise."""
     parts = name.split("/")
     if (
         not 1 <= len(name) <= MAX_NAME_CHARS
@@ -74,7 +72,7 @@ def checked_name(name: str) -> str:
 
 FORMAT: Final = "palyra.backup/1"
 PAYLOAD_TYPE: Final = "application/vnd.palyra.backup+json"
-# Named in the archive itself: what cannot be a name in a state directory.
+# Names in the archive that no file of a state directory can have.
 HEADER_NAME: Final = "!palyra-backup"
 MANIFEST_NAME: Final = "!manifest.json"
 SIGNATURE_NAME: Final = "!manifest.dsse.json"
@@ -92,7 +90,7 @@ class BackupIncomplete(Tampered):
 
 class BackupChanged(Tampered):
     code = "backup.changed"
-    hint = "what is in the archive is not what was put in; take another backup"
+    hint = "the archive was changed since it was made; take another backup"
 
 
 class BackupFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +100,7 @@ class BackupFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """``journal_seq`` is the newest event in it. ``keys`` says whether keys are."""
+    """``journal_seq`` is the newest event in the backup. ``keys``: it has keys."""
 
     format: str
     palyra_version: str
@@ -116,13 +114,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.size for one in self.files)
 
     def summary(self) -> dict[str, Any]:
-        """Without the files themselves."""
+        """Return the manifest with a count in place of the files."""
         shown: dict[str, Any] = msgspec.to_builtins(self)
         return {**shown, "files": len(self.files), "bytes": self.bytes}
 
 
 class SignedDigest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is signed: a list may be longer than an envelope."""
+    """The signed statement: a digest, because the list may be too long for an envelope."""
 
     format: str
     manifest_sha256: str
@@ -155,7 +153,7 @@ def require_format(found: str) -> None:
 
 
 def require_same(manifest: Manifest, found: dict[str, BackupFile]) -> None:
-    """Exactly the files of the list, each as it was."""
+    """Raise unless the files found are exactly those of the list, unchanged."""
     for listed in manifest.files:
         kept = found.get(listed.name)
         if kept is None:

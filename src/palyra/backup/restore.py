@@ -1,4 +1,4 @@
-"""An archive into a state directory: staged and checked beside it, then put in its place in one step."""
+"""Restore of an archive: staged and checked beside the state directory, then put in its place in one step."""
 
 import contextlib
 import ctypes
@@ -19,13 +19,13 @@ DIR_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
-# No file system, no kernel and no C library that could not; then two renames have to do.
+# The file system, the kernel or the C library cannot exchange: then two renames must do.
 _CANNOT_EXCHANGE: Final = (errno.ENOSYS, errno.EINVAL)
 
 
 class StateInTheWay(InvalidInput):
     code = "backup.state_in_the_way"
-    hint = "restore into another --state-dir, or say --replace: what is there is kept beside it"
+    hint = "restore into another --state-dir, or say --replace: the present state is kept beside it"
 
 
 class NotReplaceable(InvalidInput):
@@ -34,10 +34,10 @@ class NotReplaceable(InvalidInput):
 
 
 class Staging:
-    """A directory of our own that files of an archive are written into, and removed with everything if not used."""
+    """Temporary directory for the files of an archive, removed with them if not used."""
 
     def __init__(self, folder: Path, read_key: Callable[[Path], Verifier], only: frozenset[str] | None = None) -> None:
-        """``only`` these names are kept; None keeps all."""
+        """Keep ``only`` these names; None keeps all."""
         self._read_key = read_key
         self.path = folder / f".palyra-restoring-{secrets.token_hex(8)}"
         self._only = only
@@ -78,13 +78,13 @@ def require_place(target: Path, *, replace: bool) -> None:
 
 
 def put_in_place(staged: Path, target: Path) -> Path | None:
-    """``target`` becomes what is staged, at once. Returns where what was there is kept, if anything was."""
+    """Exchange ``target`` for the staged directory at once. Return where the old content is kept, if there was any."""
     try:
         if not target.exists():
             os.rename(staged, target)
             return None
         if not any(target.iterdir()):
-            # A directory takes the place of an empty one.
+            # A rename replaces an empty directory.
             os.rename(staged, target)
             return None
         kept = target.with_name(f"{target.name}.before-restore-{secrets.token_hex(4)}")

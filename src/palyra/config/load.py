@@ -1,4 +1,8 @@
-"""Settings from all their sources, for the tree of settings that the caller names."""
+"""Settings from all their sources, and the places of the settings file and the state directory.
+
+Defaults, then the file, then the environment, then flags: the later source wins, and every value keeps its origin. A
+setting is replaced as a whole: a later list or table does not add to the earlier one.
+"""
 
 import difflib
 import tomllib
@@ -14,10 +18,6 @@ from palyra.errors import InvalidInput, Unavailable
 from palyra.limits import KIB
 
 Tree = TypeVar("Tree", bound=msgspec.Struct)
-
-# Defaults, then the file, then the environment, then flags: the later one wins, and every value keeps its origin.
-#
-# A setting is replaced as a whole: a list or a table given later does not add to the earlier one.
 
 
 class UnknownSetting(InvalidInput):
@@ -102,7 +102,7 @@ def given_in_file(tree: type[msgspec.Struct], file: "TomlFile") -> dict[str, Giv
 
 
 def given_in_environment(tree: type[msgspec.Struct], environ: Mapping[str, str]) -> dict[str, Given]:
-    """Read ``PALYRA_SECTION__KEY`` variables. Names without the double underscore are no settings: ignore them."""
+    """Read ``PALYRA_SECTION__KEY`` variables. Ignore names without the double underscore."""
     by_env_name = {info.env_name: info for info in known_settings(tree).values()}
     found: dict[str, Given] = {}
     for variable in sorted(environ):
@@ -127,7 +127,7 @@ def given_as_flags(overrides: Mapping[str, Any]) -> dict[str, Given]:
 
 
 def read_variable(info: SettingInfo, raw: str) -> Any:
-    """A TOML literal if it is one of the right shape, else plain text, or a list separated by commas."""
+    """Read a variable as a TOML literal of the right shape, else as plain text, or as a list separated by commas."""
     literal = _toml_literal(raw)
     bare = info.type.__origin__
     if bare is str:
@@ -170,12 +170,7 @@ def _find_nearest(known: Mapping[str, SettingInfo], name: str) -> str:
     return candidates[0] if candidates else ""
 
 
-# Reads a TOML settings file and tells on which line each key stands.
-#
-# ``tomllib`` keeps no positions. Every TOML statement is itself a small TOML document, so the text is cut at the
-# points where ``tomllib`` accepts what was gathered so far, and the line where each statement began is kept.
-
-# A settings file is written by hand; more is some other file given by mistake.
+# A settings file is written by hand; a larger one is another file, named by mistake.
 MAX_SETTINGS_FILE_BYTES: Final = 256 * KIB
 
 
@@ -212,7 +207,11 @@ def read_toml(path: Path) -> TomlFile:
 
 
 def lines_of_keys(text: str) -> dict[tuple[str, ...], int]:
-    """Line numbers, from 1, of every table and key of a document that is known to be valid TOML."""
+    """Return the line numbers, from 1, of every table and key of valid TOML.
+
+    ``tomllib`` keeps no positions. Every TOML statement is itself a TOML document, so the text is cut where ``tomllib``
+    accepts the lines since the last cut.
+    """
     found: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     statement, first_line = "", 1
@@ -267,11 +266,6 @@ def load_tree(
     return merge(tree, layers, check)
 
 
-# Where the settings file and the state directory are.
-#
-# The flag wins over the variable, the variable over the XDG place of this user. A place somebody named must exist or
-# be makeable; the default settings file may be absent.
-
 APP_NAME: Final = "palyra"
 CONFIG_VARIABLE: Final = "PALYRA_CONFIG"
 STATE_DIR_VARIABLE: Final = "PALYRA_STATE_DIR"
@@ -286,7 +280,7 @@ class Locations(msgspec.Struct, frozen=True, kw_only=True):
     state_dir_named_by: str
 
     def existing_config_file(self) -> Path | None:
-        """The file to read, or None where the default one was never written."""
+        """Return the file to read; None if the default one was never written."""
         if self.config_file.exists():
             return self.config_file
         if self.config_named_by == "default":
@@ -310,6 +304,7 @@ class Locations(msgspec.Struct, frozen=True, kw_only=True):
 def locate(
     environ: Mapping[str, str], *, config_option: Path | None = None, state_dir_option: Path | None = None
 ) -> Locations:
+    """Find the settings file and the state directory: the flag, else the variable, else this user's XDG place."""
     from platformdirs import user_config_path, user_state_path
 
     config_file, config_by = _first(config_option, "--config", environ, CONFIG_VARIABLE)

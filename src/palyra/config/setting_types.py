@@ -1,6 +1,6 @@
-"""A tree of settings: a struct of sections, each a struct of keys with a type, a default, bounds and one line.
+"""Types of a tree of settings: a struct of sections, each a struct of keys with a type, a default, bounds and one line.
 
-The types are the single source: validation, ``palyra config show`` and the reference page are all read from them.
+Validation, ``palyra config show`` and the reference page all read these types.
 """
 
 from collections.abc import Mapping

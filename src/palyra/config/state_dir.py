@@ -1,7 +1,7 @@
-"""The one directory all state lives in: 0700, files 0600, every write atomic and durable.
+"""State directory: 0700, files 0600, every write atomic and durable; and the locks of living processes on it.
 
-Keys, tokens and the journal are here, so a directory that somebody else could read or swap is refused, not repaired:
-what is in it may have been read already.
+It has keys, tokens and the journal. So a directory that another user could read or swap is refused, not repaired: its
+content may have been read already.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class StateDir:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """The directory at the path, made with its parents if absent."""
+        """Check the directory at the path; make it with its parents if absent."""
         path = Path(os.path.abspath(path))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ class StateDir:
         return self.root / pure
 
     def write_atomic(self, name: str, content: bytes) -> Path:
-        """Readers see the old content or the new, never a part, also after a power cut."""
+        """Replace a file: readers see the old content or the new, never a part, also after a power cut."""
         target = self.path(name)
         try:
             target.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class StateDir:
 
 
 def refuse_if_exposed(path: Path) -> None:
-    """Raises unless the path is a real directory, ours, and closed to everybody else."""
+    """Raise unless the path is a real directory of this user, closed to all others."""
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise StateDirExposed(f"{path} is not a directory of its own", path=str(path))
@@ -87,7 +87,7 @@ def refuse_if_exposed(path: Path) -> None:
 
 
 def replace_file(folder: int, name: str, content: bytes) -> None:
-    """Whole and durable when this returns, or as it was before; for its owner alone. ``folder`` is a descriptor."""
+    """Replace a file durably or not at all, readable by its owner alone. ``folder`` is a descriptor."""
     temporary = f".{name[:64]}.{secrets.token_hex(8)}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, FILE_MODE, dir_fd=folder)
@@ -105,11 +105,6 @@ def replace_file(folder: int, name: str, content: bytes) -> None:
     os.fsync(folder)
 
 
-# Which Palyra processes are alive on one state directory.
-#
-# Each holds a lock on a file of its own. The kernel lets go of the lock when the process ends, however it ends, so a
-# lock that can be taken belongs to the dead.
-
 LOCK_FILE = "daemon.lock"
 
 
@@ -119,13 +114,15 @@ class DaemonRunning(Unavailable):
 
 
 class HeldLock:
+    """Lock on a file, which the kernel releases when the process ends: a free lock belongs to an ended process."""
+
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self.descriptor = descriptor
 
     @classmethod
     def take(cls, path: Path) -> Self:
-        """Raises BlockingIOError when somebody else holds it."""
+        """Take the lock, or raise BlockingIOError if another process holds it."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,6 +139,8 @@ class HeldLock:
 
 
 class InstanceRegistry:
+    """Palyra processes alive on one state directory, each with a lock on its own file."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -152,12 +151,12 @@ class InstanceRegistry:
             path = self._folder / instance
             with contextlib.suppress(BlockingIOError, FileNotFoundError):
                 lock = HeldLock.take(path)
-                # Between the making of the file and the lock on it, another process may have taken it for a dead one's.
+                # Before the lock was taken, another process may have removed the file as an ended process's.
                 if os.path.samestat(path.stat(), os.fstat(lock.descriptor)):
                     return instance, lock
 
     def live(self) -> frozenset[str]:
-        """The living; what the dead left behind is removed."""
+        """Return the living processes; remove the files of ended ones."""
         alive = set()
         for path in self._folder.iterdir():
             try:

@@ -1,4 +1,4 @@
-"""Whether a secret may be used: first whose it is, which nothing changes, then what policy says."""
+"""Access to secrets on behalf of a call: the scope first, which no policy lifts, then policy, then the record."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from palyra.vault.vault import Vault
 
 VAULT_USE: Final = "vault.use"
-VAULT_MANAGE: Final = "vault.manage"
-VAULT_REVEAL: Final = "vault.reveal"
 
 
 class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Who wants a secret, and for what.
+    """One use of a secret by a call.
 
-    ``tool`` and ``skill`` are the entities of the call; ``host`` and ``port`` where the secret would be sent.
-    ``approved`` says that a person approved exactly this call, having been shown that it uses this secret.
+    ``tool`` and ``skill`` are the entities of the call; the secret would be sent to ``host`` and ``port``.
+    ``approved``: a person approved exactly this call, and saw that it uses this secret.
     """
 
     principal: Principal
@@ -55,7 +53,7 @@ class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_scope(ref: SecretRef, use: SecretUse) -> None:
-    """Raises ``ScopeDenied`` for what belongs to another principal, channel or skill. No policy lifts this."""
+    """Raise ``ScopeDenied`` if the secret belongs to another principal, channel or skill. No policy lifts this."""
     owner = ref.scope.owner
     match ref.scope.kind:
         case ScopeKind.GLOBAL:
@@ -71,7 +69,7 @@ def require_scope(ref: SecretRef, use: SecretUse) -> None:
 
 
 def secret_entity(ref: SecretRef) -> Entity:
-    """The secret as policies see it, with the one it belongs to as an entity that they can compare."""
+    """Return the secret's entity. Its owner is an entity too, so that policies can compare it."""
     attrs: dict[str, Any] = {"scope": str(ref.scope)}
     owner = ref.scope.owner
     match ref.scope.kind:
@@ -114,7 +112,7 @@ def use_request(directory: EntityDirectory, ref: SecretRef, use: SecretUse) -> P
 
 
 def refusal_of(ref: SecretRef, use: SecretUse, decision: Decision) -> PalyraError | None:
-    """The error that a decision means, or None when the secret may be used."""
+    """Return the error of a decision, or None if the secret may be used."""
     reasons = ", ".join(decision.reasons)
     details: dict[str, Any] = {"ref": str(ref), "policies": list(decision.policies)}
     match decision.outcome:
@@ -124,9 +122,6 @@ def refusal_of(ref: SecretRef, use: SecretUse, decision: Decision) -> PalyraErro
             return UseNeedsApproval(f"{use.principal} may use {ref} only with a person's approval", **details)
         case Outcome.DENY:
             return UseDenied(f"policy does not let {use.principal} use {ref}: {reasons}", **details)
-
-
-# The vault as the settings want it, and the one way to a secret's value for whatever acts on a call's behalf.
 
 
 class DecidedSecrets:
@@ -142,7 +137,7 @@ class DecidedSecrets:
         self._actor = actor
 
     async def reveal(self, ref: SecretRef, use: SecretUse) -> Secret:
-        """Raises ``ScopeDenied``, ``UseDenied`` or ``UseNeedsApproval``, each with its entry in the journal."""
+        """Reveal a secret, or record and raise ``ScopeDenied``, ``UseDenied`` or ``UseNeedsApproval``."""
         try:
             require_scope(ref, use)
         except ScopeDenied as refusal:

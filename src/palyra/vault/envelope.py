@@ -1,8 +1,8 @@
-"""The stored form of a secret: a value under a data key of its own, and that data key under a key-encryption key.
+"""Stored form of a secret: a value under its own data key, and that data key under a key-encryption key.
 
-Both layers are AES-256-GCM. What a record is for (which vault, scope, key, version, and under which key) is not stored
-in it but bound as associated data, so a record that was changed, or moved to another place, does not open. A stored
-layer is one format byte, the nonce, and the ciphertext with its tag.
+Both layers are AES-256-GCM. The place of a record (vault, scope, key, version, wrapping key) is not stored in it but
+bound as associated data. So a record that was changed, or moved to another place, does not open. A stored layer is one
+format byte, the nonce, and the ciphertext with its tag.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from palyra.vault.key_source import KeyEncryptionKey, UnknownFormat, VaultTamper
 from palyra.vault.limits import KEY_BYTES, NONCE_BYTES, TAG_BYTES
 from palyra.vault.reference import SecretRef
 
-# AES-256-GCM by the ``cryptography`` package, imported when the first secret is sealed or opened.
-
 
 class AesGcm:
+    """AES-256-GCM of the ``cryptography`` package, imported when the first secret is sealed or opened."""
+
     def seal(self, key: bytes, nonce: bytes, plaintext: bytes, associated: bytes) -> bytes:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -30,7 +30,6 @@ class AesGcm:
         try:
             return AESGCM(key).decrypt(nonce, ciphertext, associated)
         except InvalidTag:
-            # The cause says no more than this does.
             raise VaultTampered("a stored record does not open: it was changed or belongs elsewhere") from None
 
 
@@ -48,12 +47,12 @@ class Aead(Protocol):
     def seal(self, key: bytes, nonce: bytes, plaintext: bytes, associated: bytes) -> bytes: ...
 
     def open(self, key: bytes, nonce: bytes, ciphertext: bytes, associated: bytes) -> bytes:
-        """Raises ``VaultTampered`` when anything is not as it was sealed."""
+        """Open a ciphertext, or raise ``VaultTampered`` if anything differs from the sealed record."""
         ...
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one version of one secret belongs. A version number is never given twice, also not after a deletion."""
+    """Place of one version of one secret. A version number is never reused, also not after a deletion."""
 
     vault_id: str
     ref: SecretRef
@@ -70,7 +69,7 @@ class SealedVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sealer:
-    """Seals and opens with a cipher and a source of randomness that the composition root provides."""
+    """Sealer and opener of records, with a given cipher and source of randomness."""
 
     def __init__(self, aead: Aead, random: RandomBytes) -> None:
         self._aead = aead
@@ -91,7 +90,7 @@ class Sealer:
         return self._open(data_key, version.sealed, place.bound(VALUE_PURPOSE))
 
     def rewrap(self, old: KeyEncryptionKey, new: KeyEncryptionKey, place: Place, wrapped: bytes) -> bytes:
-        """The same data key under another key. The value is not opened, and need not be at hand."""
+        """Wrap the same data key under another key, without the value."""
         data_key = self._unwrap(old, place, wrapped)
         return self._seal(new.reveal(), data_key, place.bound(WRAP_PURPOSE, new.key_id))
 
@@ -123,6 +122,6 @@ class Sealer:
 
 
 def bind(*fields: str) -> bytes:
-    """Length-prefixed, so that no two lists of fields have the same bytes."""
+    """Join fields with length prefixes, so that no two lists have the same bytes."""
     encoded = (field.encode("utf-8") for field in fields)
     return b"".join(len(field).to_bytes(4, "big") + field for field in encoded)

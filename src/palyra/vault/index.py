@@ -1,9 +1,9 @@
-"""Which secrets there are and which version is in force, so that nobody can turn a part of it back unseen.
+"""Index of the vault's secrets and their versions in force, which detects any rollback.
 
-Sealed values cannot be forged, but an older one could be put back in force by restoring old rows. So every secret has a
-head with a tag under the vault's index key; the tags of one bucket are summed up in a digest; and the state holds all
-digests under a tag of its own, together with the number of the journal entry of the last change. Using a secret checks
-its head, its bucket, the state, and that the journal knows of no later change.
+Sealed values cannot be forged, but restored old rows could put an older one back in force. So every secret has a head
+with a tag under the vault's index key, and a digest covers the tags of one bucket. The state holds all digests under
+its own tag, with the number of the journal entry of the last change. Each use of a secret checks its head, its bucket,
+the state, and that the journal has no later change.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ DIGEST_BYTES: Final = 32
 
 
 class SecretHead(msgspec.Struct, frozen=True, kw_only=True):
-    """One secret's place in the index. A deleted one keeps its head, so that its version numbers are never reused."""
+    """Entry of one secret. A deleted secret keeps its head, so that its version numbers are never reused."""
 
     ref: SecretRef
     current: int
@@ -64,7 +64,7 @@ class VaultState(msgspec.Struct, frozen=True, kw_only=True):
         return cls(vault_id=vault_id, revision=0, seq=0, live=0, active_key=active_key, previous_key="", buckets=empty)
 
     def keys_in_use(self) -> frozenset[str]:
-        """The keys that something may be sealed with now."""
+        """Return the keys under which records may be sealed now."""
         return frozenset((self.active_key, self.previous_key)) - {""}
 
     def tag(self, index_key: bytes) -> bytes:
@@ -86,7 +86,7 @@ class VaultState(msgspec.Struct, frozen=True, kw_only=True):
             raise VaultTampered("the vault's state was changed")
         if newest_seq is not None and newest_seq > self.seq:
             raise VaultTampered(
-                f"the journal's entry {newest_seq} tells of a change that the vault does not have: it was turned back"
+                f"the journal's entry {newest_seq} is a change that the vault does not have: it was turned back"
             )
 
     def require_bucket(self, index_key: bytes, bucket: int, tags: Iterable[bytes]) -> None:
@@ -106,7 +106,7 @@ def bucket_of(ref: SecretRef) -> int:
 
 
 def bucket_digest(index_key: bytes, vault_id: str, bucket: int, tags: Iterable[bytes]) -> bytes:
-    """``tags`` are those of the bucket's heads, in the order of scope and key. All have one length."""
+    """Digest the tags of a bucket's heads, in the order of scope and key. All have one length."""
     return _mac(index_key, bind(BUCKET_PURPOSE, vault_id, str(bucket)) + b"".join(tags))
 
 

@@ -1,4 +1,4 @@
-"""Keys in a file of their owner's, outside the state directory, so that a copied state directory opens nothing."""
+"""Key file of the owner, outside the state directory, so that a copied state directory opens nothing."""
 
 import base64
 import contextlib
@@ -17,7 +17,7 @@ from palyra.vault.key_source import KeyEncryptionKey, KeyMalformed, KeyMissing, 
 from palyra.vault.limits import KEY_BYTES, MAX_KEY_FILE_BYTES, MAX_KEYS_IN_FILE
 
 FILE_FORMAT: Final = "palyra.vault.key-file/1"
-# A key is replaced seldom; somebody who does it this often in the time of one look means harm.
+# A key file is replaced seldom; so many replacements during one read are an attack.
 MAX_REPLACED: Final = 100
 _MODE: Final = 0o600
 
@@ -33,7 +33,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class KeyFile:
-    """Several vaults and several processes may share one file: changes are made under a lock on its folder."""
+    """File of keys. Several vaults and processes may share it: it is changed under a lock on its folder."""
 
     kind = "file"
 
@@ -74,7 +74,7 @@ class KeyFile:
                 self._write(folder, kept)
 
     def _refuse_state_dir(self) -> None:
-        """Judged on where the folder really is: a link to the state directory is the state directory."""
+        """Refuse a file in the state directory, also by a link to that directory."""
         root = Path(os.path.realpath(self._state_dir))
         place = Path(os.path.realpath(self._path.parent)) / self._path.name
         if place.is_relative_to(root):
@@ -99,7 +99,7 @@ class KeyFile:
         try:
             document = msgspec.json.decode(raw, type=_Document)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            # The decoder's own words may quote what it read.
+            # The decoder's message may quote the key.
             raise KeyMalformed(f"{self._path} is not a key file") from None
         if document.format != FILE_FORMAT:
             raise KeyMalformed(
@@ -135,7 +135,7 @@ class KeyFile:
 
 
 def read_private(path: Path, max_bytes: int) -> bytes | None:
-    """A file that only its owner, who is us, can have read or written; None where there is none."""
+    """Read a file that only this user can read or write; None if it does not exist."""
     for _ in range(MAX_REPLACED):
         try:
             return _read_private(path, max_bytes)
@@ -145,7 +145,7 @@ def read_private(path: Path, max_bytes: int) -> bytes | None:
 
 
 class _Replaced(Exception):
-    """Another file took the name between opening and looking."""
+    """Another file took the name after this one was opened."""
 
 
 def _read_private(path: Path, max_bytes: int) -> bytes | None:

@@ -1,7 +1,7 @@
-"""Key-encryption keys, and what the vault needs from a place that keeps them.
+"""Key-encryption keys, their sources (environment and keyring here), and the vault's errors.
 
-A key never stands in the database. What stands there is its id, the kind of place that keeps it, and what that place
-needs to find or derive it again (the salt of a passphrase, for instance).
+A key is never in the database. The database has its id, the kind of its source, and what the source needs to find or
+derive it again, such as the salt of a passphrase.
 """
 
 import base64
@@ -18,11 +18,9 @@ from palyra.errors import Denied, InvalidInput, LimitExceeded, NeedsApproval, Ta
 from palyra.secret import REDACTED
 from palyra.vault.limits import KEY_BYTES, MAX_SECRETS, MAX_VALUE_BYTES
 
-# How the vault refuses.
-
 
 class VaultTampered(Tampered):
-    """What is stored is not what was stored: a changed bit, a record from elsewhere, or one from an older copy."""
+    """The database was changed: a changed bit, a record from elsewhere, or one from an older copy."""
 
     code = "vault.tampered"
     hint = "somebody changed the database; compare with `palyra journal verify` and a backup, then put the secret again"
@@ -62,7 +60,7 @@ class TooManySecrets(LimitExceeded):
 
 
 class KeyMissing(Unavailable):
-    """The place that should have the key-encryption key does not have it, or has another."""
+    """The source does not have the key-encryption key, or has another."""
 
     code = "vault.key_missing"
     hint = "bring back the key that the message names; without it nobody can read what it sealed"
@@ -126,7 +124,7 @@ _ID_CHARS: Final = 32
 
 
 class KeyEncryptionKey:
-    """32 bytes that wrap data keys. Its id is a digest: it tells keys apart and says nothing about them."""
+    """32 bytes that wrap data keys. Its id is a digest, which reveals nothing of the key."""
 
     __slots__ = ("_key", "key_id")
 
@@ -147,7 +145,7 @@ class KeyEncryptionKey:
 
 
 class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What the database keeps of a key. ``parameters`` are public: they are of use only with the key's own secret."""
+    """Record of a key in the database. ``parameters`` are public: without the key's own secret they are useless."""
 
     key_id: str
     source: str
@@ -155,28 +153,28 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeySource(Protocol):
-    """A place that keeps keys. Its methods may block: they run on a thread."""
+    """Source of keys. Its methods may block: they run on a thread."""
 
     @property
     def kind(self) -> str:
-        """The word of the setting ``vault.key_source``."""
+        """Return the word of the setting ``vault.key_source``."""
         ...
 
     def create(self, known: Collection[str]) -> tuple[KeyRecord, KeyEncryptionKey]:
-        """A key that is none of ``known``: made, or taken from what a person provided. Kept before this returns."""
+        """Make a key that is not in ``known``, or take it from a person's input. Keep it before returning."""
         ...
 
     def load(self, record: KeyRecord) -> KeyEncryptionKey:
-        """Exactly the key of the record. Raises ``KeyMissing`` when it is not there, also when another one is."""
+        """Return exactly the key of the record. Raise ``KeyMissing`` if it is absent, or if another is in its place."""
         ...
 
     def forget(self, record: KeyRecord) -> None:
-        """Destroys a key that nothing is sealed with any more, where that is in this place's power."""
+        """Destroy a key that seals nothing any more, if the source can."""
         ...
 
 
 def decode_key(text: str, where: str) -> bytes:
-    """32 bytes of base 64, in the standard or the URL-safe alphabet. The error never shows the text."""
+    """Decode 32 bytes of base 64, in the standard or the URL-safe alphabet. The error never shows the text."""
     try:
         key = base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
     except (binascii.Error, ValueError):
@@ -186,16 +184,17 @@ def decode_key(text: str, where: str) -> bytes:
     return key
 
 
-# Keys from the environment: for containers whose platform hands secrets over that way.
-#
-# The variable holds one key, or, while a rotation is wanted, the new one and the old one with a comma between. It is
-# the weakest of the places: whoever can read the process's environment has the key.
-
 VARIABLE: Final = "PALYRA_VAULT_KEY"
 _MAX_KEYS: Final = 2
 
 
 class EnvironmentKeys:
+    """Keys from the environment, for containers whose platform passes secrets by it.
+
+    The variable holds one key, or for a rotation the new one and the old one with a comma between. It is the weakest
+    source: a process that can read this environment has the key.
+    """
+
     kind = "environment"
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -216,7 +215,7 @@ class EnvironmentKeys:
         raise KeyMissing(f"{VARIABLE} does not hold the key {record.key_id}", key_id=record.key_id)
 
     def forget(self, record: KeyRecord) -> None:
-        """The variable is its owner's to change."""
+        """Do nothing: the owner changes the variable."""
 
     def _keys(self) -> list[KeyEncryptionKey]:
         raw = self._environ.get(VARIABLE, "")
@@ -227,11 +226,6 @@ class EnvironmentKeys:
             raise KeyMalformed(f"{VARIABLE} holds more than {_MAX_KEYS} keys")
         return [KeyEncryptionKey(decode_key(part.strip(), VARIABLE)) for part in parts]
 
-
-# Keys in the operating system's keyring, by the ``keyring`` package, which is an optional extra.
-#
-# It speaks to the Secret Service, KWallet, the macOS keychain and Windows. Backends that keep nothing, or keep it in
-# plain files, are refused: they would only look like a keyring.
 
 SERVICE: Final = "palyra vault"
 _TRUSTED: Final = (
@@ -245,6 +239,11 @@ _CHAIN: Final = "keyring.backends.chainer"
 
 
 class OsKeyring:
+    """Keys in the operating system's keyring, by the optional package ``keyring``.
+
+    Backends that keep nothing, or keep it in plain files, are refused.
+    """
+
     kind = "keyring"
 
     def __init__(self, load_package: Callable[[], Any] = lambda: importlib.import_module("keyring")) -> None:
@@ -288,7 +287,7 @@ class OsKeyring:
 
 
 def _parts(backend: Any) -> Iterable[Any]:
-    """A chain asks several backends in turn: each of them has to be one we trust."""
+    """Return the backends of a chain, each of which must be trusted."""
     if type(backend).__module__ != _CHAIN:
         return (backend,)
     parts = tuple(backend.backends)
@@ -298,7 +297,7 @@ def _parts(backend: Any) -> Iterable[Any]:
 
 
 def _call_keyring(what: str, question: Callable[[], Any]) -> Any:
-    """Backends raise errors of their own kinds, whose text may hold what was asked of them."""
+    """Call the keyring. Hide the text of its errors, which may hold the key."""
     try:
         return question()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The vault's bounds, each with its reason."""
+"""Bounds of the vault, each with its reason."""
 
 from palyra.limits import KIB
 
@@ -35,7 +35,7 @@ MAX_KEY_FILE_BYTES = 16 * KIB
 SCRYPT_N = 2**17
 SCRYPT_R = 8
 SCRYPT_P = 1
-# Stored parameters outside these are refused: weaker ones protect nothing, stronger ones are somebody's attack.
+# Stored parameters outside these are refused: weaker ones protect nothing, stronger ones are an attack.
 MIN_SCRYPT_N = 2**14
 MAX_SCRYPT_N = 2**20
 MAX_SCRYPT_R = 16

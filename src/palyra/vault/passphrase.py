@@ -1,7 +1,7 @@
-"""Keys derived from a passphrase with scrypt. The salt and the cost are stored with the key's record; the rest is not.
+"""Keys derived from a passphrase with scrypt. Only the salt and the cost are stored, with the key's record.
 
 The passphrase comes from a terminal, a file or a descriptor, never from the command line. A file or descriptor has one
-line, or two while the passphrase is being changed: the new one first, then the old one.
+line, or two during a change of the passphrase: the new one first, then the old one.
 """
 
 import getpass
@@ -41,9 +41,9 @@ from palyra.vault.limits import (
 )
 
 _SALT: Final = re.compile(rf"[0-9a-f]{{{2 * SALT_BYTES}}}")
-# What scrypt needs beyond its table.
+# Memory that scrypt needs beyond its table.
 _SPARE_MEMORY: Final = 2**20
-# The question is whether the passphrase opens what there is, or is to seal anew.
+# The argument is the purpose of the passphrase: OPEN or NEW.
 Ask = Callable[[str], Secret]
 Passphrases = Callable[[str], list[Secret]]
 OPEN: Final = "open"
@@ -57,7 +57,7 @@ class ScryptParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     p: int = SCRYPT_P
 
     def check(self) -> None:
-        """Somebody who edits the stored cost must not make a start take all memory, or a guess cheap."""
+        """Bound the stored cost: an edited one must not take all memory, or make a guess cheap."""
         power_of_two = self.n > 0 and self.n & (self.n - 1) == 0
         if (
             not power_of_two
@@ -77,7 +77,7 @@ class PassphraseKeys:
         self._cost = cost
 
     def create(self, known: Collection[str]) -> tuple[KeyRecord, KeyEncryptionKey]:
-        """A fresh salt makes a new key of an old passphrase too."""
+        """Derive a key with a fresh salt, which makes a new key of an old passphrase too."""
         newest = self._passphrases(NEW)[0]
         if len(newest.reveal()) < MIN_PASSPHRASE_CHARS:
             raise PassphraseWeak(f"a passphrase has at least {MIN_PASSPHRASE_CHARS} characters")
@@ -101,7 +101,7 @@ class PassphraseKeys:
         )
 
     def forget(self, record: KeyRecord) -> None:
-        """A passphrase is in a person's head or file."""
+        """Do nothing: the passphrase is the person's."""
 
 
 def derive(passphrase: Secret, parameters: ScryptParameters) -> KeyEncryptionKey:
@@ -119,7 +119,7 @@ def derive(passphrase: Secret, parameters: ScryptParameters) -> KeyEncryptionKey
 
 
 def from_file(path: Path) -> Passphrases:
-    """Read each time: the file is changed for a rotation."""
+    """Read the file each time: it is changed for a rotation."""
 
     def read(_question: str) -> list[Secret]:
         raw = read_private(path, MAX_PASSPHRASE_BYTES)
@@ -131,7 +131,7 @@ def from_file(path: Path) -> Passphrases:
 
 
 def from_descriptor(descriptor: int) -> Passphrases:
-    """Read once, to its end: a pipe gives what it holds only the first time."""
+    """Read the descriptor once: a pipe has its content only the first time."""
     kept: list[Secret] = []
 
     def read(_question: str) -> list[Secret]:
@@ -169,11 +169,8 @@ def _lines(raw: bytes, where: str) -> list[Secret]:
     return [Secret(line) for line in lines]
 
 
-# Asks a person for a passphrase, on the terminal and nowhere else.
-
-
 def ask_passphrase(question: str) -> Secret:
-    """Typed without an echo; a new one is typed twice."""
+    """Ask on the terminal, without an echo; ask for a new passphrase twice."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:

@@ -1,6 +1,6 @@
-"""What a secret is called, and whose it is: ``scope/key``.
+"""References of secrets, ``scope/key``, and the vault's reports, which hold no value.
 
-The scope says who may use it at all: everybody whom policy lets (``global``), one principal (``principal:agent:bot``),
+The scope limits the users of a secret: all whom policy lets (``global``), one principal (``principal:agent:bot``),
 calls through one channel (``channel:mcp``), or one skill (``skill:acme.github``).
 """
 
@@ -45,7 +45,7 @@ class SecretScope(msgspec.Struct, frozen=True, order=True):
             return cls(ScopeKind.GLOBAL)
         word, colon, owner = raw.partition(":")
         owned = {kind.value for kind in ScopeKind} - {ScopeKind.GLOBAL.value}
-        # A name with such a part in it reads as another one wherever names are taken for paths.
+        # A name with such a part means another name where names are used as paths.
         odd = any(part in ("", ".", "..") for part in owner.split("/"))
         if not colon or word not in owned or len(raw) > MAX_REF_CHARS or odd or not _OWNER.fullmatch(owner):
             raise InvalidSecretRef(f"{raw[:MAX_REF_CHARS]!r} is not a scope")
@@ -62,7 +62,7 @@ class SecretScope(msgspec.Struct, frozen=True, order=True):
 
 
 class SecretRef(msgspec.Struct, frozen=True, order=True):
-    """The last slash parts scope and key: a key has none, a principal's name may."""
+    """A scope and a key. The last slash separates them: a key has no slash, a principal's name may."""
 
     scope: SecretScope
     key: str
@@ -78,11 +78,8 @@ class SecretRef(msgspec.Struct, frozen=True, order=True):
         return f"{self.scope}/{self.key}"
 
 
-# What the vault says of secrets without saying them.
-
-
 class SecretInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """``version`` is in force; those from ``oldest_version`` on are kept."""
+    """A secret's versions: ``version`` is in force; those from ``oldest_version`` on are kept."""
 
     ref: SecretRef
     version: int
@@ -93,7 +90,7 @@ class SecretInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UseNote(msgspec.Struct, frozen=True, kw_only=True):
-    """Who used a secret for what: everything that the journal keeps of it."""
+    """Record of one use of a secret, for the journal."""
 
     actor: str
     principal: str = ""
@@ -109,7 +106,7 @@ class UseNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RotationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """``rewrapped`` counts what this run did; a resumed rotation had done the rest before."""
+    """Report of a rotation. ``rewrapped`` counts this run only; a resumed rotation had done the rest before."""
 
     key_id: str
     previous_key_id: str
@@ -119,7 +116,7 @@ class RotationReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VaultStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """``waiting`` counts the versions that a rotation under way has not reached yet."""
+    """Status of the vault. ``waiting`` counts the versions that a rotation has not reached yet."""
 
     secrets: int
     key_id: str = ""

@@ -1,11 +1,11 @@
-"""Rotation: every data key from under the old key to under the new one, a batch at a time.
+"""Rotation: re-wrap every data key under a new key, a batch at a time.
 
-    begin    the new key exists in its place, then one transaction makes it active and the old one the previous one
-    batches  each re-wraps some data keys; both keys open what is under them, so nothing stops
-    end      nothing is left under the previous key: it is retired, then destroyed where it was kept
+    begin    the new key exists at its source, then one transaction makes it active and the old one the previous one
+    batches  each re-wraps some data keys; both keys still open their records, so nothing stops
+    end      nothing is left under the previous key: it is retired, then destroyed at its source
 
-A crash between any two steps leaves a state from which the next call goes on. Two processes that rotate at once do the
-same rotation together.
+After a crash between any two steps the next call goes on. Two processes that rotate at once do the same rotation
+together.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from palyra.vault.envelope import Place, Sealer
 from palyra.vault.key_source import KeyEncryptionKey, KeySource, NoSuchSecret, VaultTampered
 from palyra.vault.limits import REWRAP_BATCH
 from palyra.vault.reference import RotationReport, SecretRef, SecretScope
-from palyra.vault.verified_vault import OpenedVault
+from palyra.vault.tables import OpenedVault
 
 T = TypeVar("T")
 Cursor = tuple[str, str, int]
 _START: Cursor = ("", "", 0)
-# A report names a few; the rest is as broken.
+# A report names this many damaged records.
 MAX_NAMED = 16
 
 
@@ -48,7 +48,7 @@ class _Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rotation:
-    """``run`` does work in a transaction and loads the keys it needs; ``hold`` takes a key into memory."""
+    """One rotation. ``run`` does work in a transaction and loads the keys it needs; ``hold`` keeps a key in memory."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Rotation:
             before = keys.active
             keys = await self._begin(source, before)
             if not keys.previous:
-                # Somebody else has begun and ended one since we looked: that is the one that was asked for.
+                # Another process has begun and ended a rotation since: it counts as this one.
                 keys = _Keys(keys.active, before)
         rewrapped = 0
         while True:
@@ -108,17 +108,17 @@ class Rotation:
             vault.change_keys(event, active=key.key_id, previous=active)
             return _Keys(key.key_id, active)
 
-        # If this fails the new key stays where it was put: a key is destroyed only when it surely seals nothing.
+        # If this fails the new key stays at its source: a key is destroyed only if it surely seals nothing.
         keys = await self._run(work, None, self._actor)
         if keys.active == key.key_id:
             self._hold(key)
         else:
-            # Somebody else began first: theirs is the one to go on with.
+            # Another process began first: join its rotation.
             await asyncio.to_thread(source.forget, record)
         return keys
 
     async def _pass(self, keys: _Keys) -> tuple[int, list[str]]:
-        """Once over everything that is under the previous key."""
+        """Re-wrap once everything that is under the previous key."""
         rewrapped, damaged = 0, list[str]()
         after: Cursor | None = _START
         while after is not None:
@@ -132,7 +132,7 @@ class Rotation:
         def work(tx: Transaction) -> _Batch:
             vault = self._existing(tx)
             if vault.state.previous_key != keys.previous:
-                # Somebody else has ended it.
+                # Another process has ended the rotation.
                 return _Batch(rewrapped=0, damaged=(), after=None)
             old, new = vault.key(keys.previous), vault.key(keys.active)
             rows = vault.tables.versions_under(keys.previous, after, REWRAP_BATCH)
@@ -154,7 +154,7 @@ class Rotation:
         return work
 
     async def _end(self, keys: _Keys, rewrapped: int, resumed: bool) -> RotationReport | None:
-        """None when something is under the previous key again: another process was slower than we looked."""
+        """End the rotation; None if a slower process put something under the previous key again."""
 
         def work(tx: Transaction) -> RotationReport | None:
             vault = self._existing(tx)
@@ -194,7 +194,7 @@ class Rotation:
 
 
 def _refusal(damaged: list[str]) -> Callable[[Transaction], NoReturn]:
-    """Raised as work, so that it is recorded like all tampering."""
+    """Return work that raises, so that the damage is recorded like all tampering."""
 
     def work(_tx: Transaction) -> NoReturn:
         named = damaged[:MAX_NAMED]

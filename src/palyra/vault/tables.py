@@ -1,20 +1,26 @@
-"""The tables of the vault. In a module of their own, because every store is opened with them and few use them."""
+"""Tables of the vault, and the vault inside one transaction with its index verified.
 
+``VaultTables`` needs no key: rows that it reads must still be verified, and values that it writes are sealed. A change
+is made in one transaction that first verifies its base, so several processes may share the store.
+"""
+
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
+from palyra.store.event import NewEvent
 from palyra.store.port import Store, Transaction
-from palyra.vault.envelope import SealedVersion
-from palyra.vault.index import SecretHead, VaultState
-from palyra.vault.key_source import KeyRecord, VaultTampered
+from palyra.vault.envelope import Place, SealedVersion, Sealer
+from palyra.vault.index import SecretHead, VaultState, bucket_digest, bucket_of, require_head
+from palyra.vault.key_source import KeyEncryptionKey, KeyRecord, VaultTampered
 from palyra.vault.limits import MAX_SECRETS
 from palyra.vault.reference import SecretInfo, SecretRef, SecretScope
 
-# The kinds of journal entry that tell of a change; the vault's state holds the number of the last of them.
+# Journal entries of changes; the vault's state holds the number of the last one.
 _KINDS = "('vault.created', 'vault.secret_put', 'vault.secret_deleted', 'vault.rotation_started', 'vault.rotated')"
-# The condition of the index, word for word as a query has to repeat it. Other events do not get as far as the list, of
-# which SQLite makes a table with every statement that inserts one that does.
+# The condition of the index, which a query must repeat exactly. SQLite makes a table of the list for every statement
+# that inserts an event of the vault; the range keeps it from doing so for others.
 IS_CHANGE = f"kind >= 'vault.' AND kind < 'vault/' AND kind IN {_KINDS}"
 
 SCHEMA = (
@@ -34,17 +40,11 @@ SCHEMA = (
         scope TEXT NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL, key_id TEXT NOT NULL, wrapped BLOB NOT NULL,
         sealed BLOB NOT NULL, PRIMARY KEY (scope, key, version)) STRICT""",
     "CREATE INDEX IF NOT EXISTS vault_versions_by_key ON vault_versions (key_id, scope, key, version)",
-    # The same by the list alone, as it was made before.
+    # The index by the list alone, as earlier versions made it.
     "DROP INDEX IF EXISTS vault_changes",
     f"CREATE INDEX IF NOT EXISTS changes_of_vault ON events (seq) WHERE {IS_CHANGE}",
 )
 
-
-# The vault's tables in SQL. Nothing here knows a key: what is read has yet to be verified, what is written was
-# sealed.
-#
-# A change is made inside one transaction that first verifies what it builds on, so several processes may share the
-# store.
 
 _HEAD: Final = "scope, key, current, oldest, live, created_ms, updated_ms, updated_by"
 LIVE: Final = "live"
@@ -73,7 +73,7 @@ class VaultTables:
         return VaultState(**dict(zip(names, fields, strict=True))), tag
 
     def newest_change(self) -> int | None:
-        """The journal entry of the last change, whatever the vault's own tables say."""
+        """Return the journal entry of the last change, without the vault's own tables."""
         newest: int | None = self._tx.execute(f"SELECT MAX(seq) FROM events WHERE {IS_CHANGE}")[0][0]  # noqa: S608
         return newest
 
@@ -101,7 +101,7 @@ class VaultTables:
         return _key(rows[0]) if rows else None
 
     def retired_keys(self) -> list[StoredKey]:
-        """Keys that nothing is sealed with any more, and that their places may still hold."""
+        """List keys that seal nothing any more, but that their sources may still hold."""
         rows = self._tx.execute(
             "SELECT key_id, source, parameters, state, index_key FROM vault_keys WHERE state = ?", (RETIRED,)
         )
@@ -183,14 +183,14 @@ class VaultTables:
         )
 
     def destroy_versions(self, ref: SecretRef, before: int) -> None:
-        """Versions below ``before`` go, and their wrapped data keys are overwritten first, not only unlinked."""
+        """Delete versions below ``before``. Overwrite their wrapped data keys first."""
         where = "WHERE scope = ? AND key = ? AND version < ?"
         params = (str(ref.scope), ref.key, before)
         self._tx.execute(f"UPDATE vault_versions SET wrapped = zeroblob(length(wrapped)) {where}", params)  # noqa: S608
         self._tx.execute(f"DELETE FROM vault_versions {where}", params)  # noqa: S608
 
     def versions_under(self, key_id: str, after: tuple[str, str, int], limit: int) -> list[tuple[Any, ...]]:
-        """Rows of scope, key, version and wrapped data key, in that order; values stay where they are."""
+        """Read rows of scope, key, version and wrapped data key, without values."""
         return self._tx.execute(
             "SELECT scope, key, version, wrapped FROM vault_versions"
             " WHERE key_id = ? AND (scope, key, version) > (?, ?, ?) ORDER BY scope, key, version LIMIT ?",
@@ -198,7 +198,7 @@ class VaultTables:
         )
 
     def rewrap(self, ref: SecretRef, version: int, *, old_key_id: str, new_key_id: str, wrapped: bytes) -> int:
-        """How many rows it changed: none if somebody else did it first."""
+        """Return how many rows it changed: 0 if another process did it first."""
         self._tx.execute(
             "UPDATE vault_versions SET key_id = ?, wrapped = ?"
             " WHERE scope = ? AND key = ? AND version = ? AND key_id = ?",
@@ -214,7 +214,7 @@ class VaultTables:
 def list_secrets(
     store: Store, scope: SecretScope | None, *, after: SecretRef | None = None, limit: int = MAX_SECRETS
 ) -> list[SecretInfo]:
-    """Names and versions, in the order of their names. Needs no key, and so proves nothing: use does."""
+    """List names and versions in the order of names. This needs no key, so the rows are not verified."""
     start = ("", "") if after is None else (str(after.scope), after.key)
     rows = store.read(
         f"SELECT {_HEAD} FROM vault_secrets WHERE live = 1 AND (:scope IS NULL OR scope = :scope)"  # noqa: S608
@@ -250,3 +250,107 @@ def _key(row: tuple[Any, ...]) -> StoredKey:
         state=state,
         index_key=index_key,
     )
+
+
+class KeyNeeded(Exception):
+    """The work needs a key that this process does not hold. It is undone, the key loaded, the work repeated."""
+
+    def __init__(self, record: KeyRecord) -> None:
+        super().__init__(record.key_id)
+        self.record = record
+
+
+class OpenedVault:
+    def __init__(
+        self,
+        tx: Transaction,
+        tables: VaultTables,
+        state: VaultState,
+        index_key: bytes,
+        keys: Mapping[str, KeyEncryptionKey],
+    ) -> None:
+        self._tx = tx
+        self.tables = tables
+        self.state = state
+        self.index_key = index_key
+        self._keys = keys
+
+    def key(self, key_id: str) -> KeyEncryptionKey:
+        held = self._keys.get(key_id)
+        if held is not None:
+            return held
+        stored = self.tables.key(key_id)
+        if stored is None:
+            raise VaultTampered(f"the record of the key {key_id} is gone", key_id=key_id)
+        raise KeyNeeded(stored.record)
+
+    def active_key(self) -> KeyEncryptionKey:
+        return self.key(self.state.active_key)
+
+    def head(self, ref: SecretRef) -> SecretHead | None:
+        """Return the secret's entry. Its absence is verified as well."""
+        bucket = bucket_of(ref)
+        self.state.require_bucket(self.index_key, bucket, self.tables.tags(bucket))
+        found = self.tables.head(ref, bucket)
+        if found is None:
+            return None
+        head, tag = found
+        require_head(head, self.state.vault_id, self.index_key, tag)
+        return head
+
+    def value(self, sealer: Sealer, ref: SecretRef, version: int) -> bytes:
+        stored = self.tables.version(ref, version)
+        if stored is None:
+            raise VaultTampered(f"version {version} of {ref} is gone", version=version)
+        if stored.key_id not in self.state.keys_in_use():
+            raise VaultTampered(
+                f"version {version} of {ref} is sealed with a retired key: it comes from an older copy",
+                version=version,
+                key_id=stored.key_id,
+            )
+        place = Place(vault_id=self.state.vault_id, ref=ref, version=version)
+        return sealer.open(self.key(stored.key_id), place, stored)
+
+    def change(self, event: NewEvent, head: SecretHead | None = None, *, live_change: int = 0) -> None:
+        """Record the event, store the new head in its bucket, and bind the state to both."""
+        state = self.state
+        buckets = state.buckets
+        if head is not None:
+            bucket = bucket_of(head.ref)
+            self.tables.put_head(head, bucket, head.tag(state.vault_id, self.index_key))
+            digest = bucket_digest(self.index_key, state.vault_id, bucket, self.tables.tags(bucket))
+            buckets = state.with_bucket(bucket, digest)
+        seq = self._tx.append(event).seq
+        self.state = msgspec.structs.replace(
+            state, revision=state.revision + 1, seq=seq, live=state.live + live_change, buckets=buckets
+        )
+        self.tables.put_state(self.state, self.state.tag(self.index_key))
+
+    def change_keys(self, event: NewEvent, *, active: str, previous: str) -> None:
+        self.state = msgspec.structs.replace(self.state, active_key=active, previous_key=previous)
+        self.change(event)
+
+
+def open_vault(
+    tx: Transaction, sealer: Sealer, keys: Mapping[str, KeyEncryptionKey], index_keys: dict[str, bytes]
+) -> OpenedVault | None:
+    """Open the vault; None if none was ever made. ``index_keys`` caches the index key between transactions."""
+    tables = VaultTables(tx)
+    stored, newest = tables.state(), tables.newest_change()
+    if stored is None:
+        if newest is not None:
+            raise VaultTampered(f"the journal's entry {newest} is about a vault, and its tables are empty")
+        return None
+    state, tag = stored
+    index_key = index_keys.get(state.vault_id)
+    if index_key is None:
+        key = tables.key(state.active_key)
+        if key is None or key.state != LIVE:
+            raise VaultTampered("the record of the active key is gone", key_id=state.active_key)
+        held = keys.get(state.active_key)
+        if held is None:
+            raise KeyNeeded(key.record)
+        index_key = sealer.unwrap_index_key(held, state.vault_id, key.index_key)
+        index_keys[state.vault_id] = index_key
+    state.require(index_key, tag, newest)
+    return OpenedVault(tx, tables, state, index_key, keys)

@@ -1,8 +1,8 @@
-"""The vault: secrets put in, used, rotated and destroyed, each change and each use on record.
+"""Vault: secrets put, used, rotated and destroyed, each change and each use on record.
 
-Keys are loaded outside of transactions, because that may take a person or a slow derivation; everything else happens in
+Keys are loaded outside of transactions, because that may take a person or a slow derivation. Everything else happens in
 one transaction of the shared store, which verifies the index before it reads or changes anything. So several processes
-may work on one vault, and one that sees a key it does not hold yet loads it and tries again.
+may work on one vault. A process that finds a key it does not hold loads it and tries again.
 """
 
 import asyncio
@@ -33,20 +33,22 @@ from palyra.vault.key_source import (
 from palyra.vault.limits import MAX_KEY_TURNS, MAX_SECRETS, MAX_VALUE_BYTES, MAX_VERSIONS_KEPT
 from palyra.vault.reference import RotationReport, SecretInfo, SecretRef, SecretScope, UseNote, VaultStatus
 from palyra.vault.rotation import Rotation
-from palyra.vault.tables import VaultTables, list_secrets
-from palyra.vault.verified_vault import KeyNeeded, OpenedVault, open_vault
+from palyra.vault.tables import KeyNeeded, OpenedVault, VaultTables, list_secrets, open_vault
 
 T = TypeVar("T")
 VAULT_ID_BYTES = 16
 
 
 class _VaultNeeded(Exception):
-    """There is no vault yet: its first key has to be made before the work can be done."""
+    """No vault exists yet: its first key must be made before the work."""
 
 
 class Vault:
-    """``sources`` are the places that keys may be in, ``source`` the kind for new ones. ``learn`` is told every value
-    that passes through, so that it can be kept out of records and results."""
+    """The vault of one store.
+
+    ``sources`` may have keys, ``source`` is the kind for new ones. ``learn`` gets every value that passes through, so
+    that it can be kept out of records and results.
+    """
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class Vault:
         self._loading = asyncio.Lock()
 
     async def put(self, ref: SecretRef, value: Secret, *, actor: str) -> SecretInfo:
-        """Stores a new version, which is in force from now on. Earlier ones are kept up to a limit."""
+        """Store a new version and put it in force. Earlier ones are kept up to a limit."""
         raw = _checked(value)
         self._learn(value)
 
@@ -107,7 +109,7 @@ class Vault:
         return await self._run(work, ref, actor)
 
     async def reveal(self, ref: SecretRef, *, version: int | None = None, note: UseNote) -> Secret:
-        """The value, once its use is on record. Policy has been asked before: see ``use``."""
+        """Record the use and return the value. The caller has asked policy before: see ``DecidedSecrets``."""
 
         def work(tx: Transaction) -> bytes:
             vault = self._open(tx)
@@ -129,11 +131,11 @@ class Vault:
     def list(
         self, scope: SecretScope | None = None, *, after: SecretRef | None = None, limit: int = MAX_SECRETS
     ) -> list[SecretInfo]:
-        """Names and versions, never values. Needs no key."""
+        """List names and versions, never values. Needs no key."""
         return list_secrets(self._store, scope, after=after, limit=limit)
 
     async def delete(self, ref: SecretRef, *, actor: str) -> SecretInfo:
-        """Destroys every version."""
+        """Destroy every version."""
 
         def work(tx: Transaction) -> SecretInfo:
             vault = self._open(tx)
@@ -153,10 +155,10 @@ class Vault:
         return await self._run(work, ref, actor)
 
     async def rotate(self, new_key_source: KeySource | str | None = None, *, actor: str) -> RotationReport:
-        """Puts every data key under a new key and retires the old one. A rotation that was cut off is resumed.
+        """Put every data key under a new key and retire the old one. Resume a rotation that was cut off.
 
-        Secrets can be used and put all the while. Where some records do not open, the others are done, the old key
-        stays, and ``VaultTampered`` names them: put or delete those secrets, then rotate again.
+        Secrets can be used and put meanwhile. If some records do not open, the others are rotated, the old key stays,
+        and ``VaultTampered`` names them: put or delete those secrets, then rotate again.
         """
         if new_key_source is None or isinstance(new_key_source, str):
             new_key_source = self._place(new_key_source or self._source)
@@ -166,7 +168,7 @@ class Vault:
         return report
 
     async def status(self) -> VaultStatus:
-        """What can be told without a key."""
+        """Return the status, which needs no key."""
 
         def work(tx: Transaction) -> VaultStatus:
             tables = VaultTables(tx)
@@ -192,7 +194,7 @@ class Vault:
         return open_vault(tx, self._sealer, self._keys, self._index_keys)
 
     async def _run(self, work: Callable[[Transaction], T], ref: SecretRef | None, actor: str) -> T:
-        """The work's result, after loading what keys it turned out to need. What was tampered with is recorded."""
+        """Do the work, after loading the keys it needs. Record tampering that it finds."""
         for _ in range(MAX_KEY_TURNS):
             try:
                 return await self._store.transact(work)
@@ -245,7 +247,7 @@ class Vault:
             self._hold(key)
 
     async def _forget_retired(self) -> None:
-        """Destroys retired keys where they are kept; one out of reach now is tried again after the next rotation."""
+        """Destroy retired keys at their sources; one out of reach is tried again after the next rotation."""
         for stored in await self._store.transact(lambda tx: VaultTables(tx).retired_keys()):
             key_id = stored.record.key_id
             with contextlib.suppress(PalyraError):
@@ -264,7 +266,7 @@ def _checked(value: Secret) -> bytes:
     try:
         raw = value.reveal().encode("utf-8")
     except UnicodeEncodeError:
-        # The error's own text would show a part of the value.
+        # The error's text would show a part of the value.
         raise BadValue("the value holds half a surrogate pair, which is not text") from None
     if not raw:
         raise BadValue("the value is empty")

@@ -5,7 +5,7 @@ import pytest
 from fakes.vault_harness import VaultHarness, ref
 from palyra.vault.envelope import AesGcm, Sealer
 from palyra.vault.key_source import VaultTampered
-from palyra.vault.verified_vault import KeyNeeded, open_vault
+from palyra.vault.tables import KeyNeeded, open_vault
 
 SEALER = Sealer(AesGcm(), os.urandom)
 
