@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from palyra.browser.domain import limits
 from palyra.browser.domain.cdp_messages import CdpBroken, CdpEvent, FrameReader, Reply, decode, encode, refusal
@@ -42,16 +42,11 @@ class TooManyCommands(LimitExceeded):
     hint = f"at most {limits.MAX_WAITING_COMMANDS} commands wait for a reply at once"
 
 
-class _Waiting:
-    __slots__ = ("late", "method", "reply", "session_id")
-
-    def __init__(
-        self, method: str, session_id: str, reply: "asyncio.Future[dict[str, Any]]", late: asyncio.TimerHandle
-    ) -> None:
-        self.method = method
-        self.session_id = session_id
-        self.reply = reply
-        self.late = late
+class _Waiting(NamedTuple):
+    method: str
+    session_id: str
+    reply: "asyncio.Future[dict[str, Any]]"
+    late: asyncio.TimerHandle
 
 
 class CdpPipe:
@@ -93,21 +88,14 @@ class CdpPipe:
         timeout: float = limits.COMMAND_SECONDS,
     ) -> "asyncio.Future[dict[str, Any]]":
         """Send a command and return the future of its result."""
-        if self.failure is not None:
-            raise _again(self.failure)
         if len(self._waiting) >= limits.MAX_WAITING_COMMANDS:
             self._drop_cancelled()
             if len(self._waiting) >= limits.MAX_WAITING_COMMANDS:
                 raise TooManyCommands(f"{method}: {len(self._waiting)} commands wait already", method=method)
-        number = self._next
-        frame = encode(number, method, params, session_id)
-        if len(self._unsent) + len(frame) > limits.MAX_UNSENT_BYTES:
-            raise TooManyCommands(f"{method}: Chromium does not read what it was sent", method=method)
-        self._next += 1
+        number = self._send(method, params, session_id)
         reply: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         late = self._loop.call_later(timeout, self._late, number, timeout)
         self._waiting[number] = _Waiting(method, session_id or "", reply, late)
-        self._write(frame)
         return reply
 
     def _late(self, number: int, timeout: float) -> None:
@@ -126,13 +114,7 @@ class CdpPipe:
 
         This is cheap, for answers to events that come by the thousand.
         """
-        if self.failure is not None:
-            raise _again(self.failure)
-        frame = encode(self._next, method, params, session_id)
-        if len(self._unsent) + len(frame) > limits.MAX_UNSENT_BYTES:
-            raise TooManyCommands(f"{method}: Chromium does not read what it was sent", method=method)
-        self._next += 1
-        self._write(frame)
+        self._send(method, params, session_id)
 
     def subscribe(self, session_id: str | None, handler: Handler) -> Callable[[], None]:
         """Deliver every event of a session (None: the browser itself) until the returned function is called."""
@@ -221,11 +203,19 @@ class CdpPipe:
 
     # Writing.
 
-    def _write(self, frame: bytes) -> None:
-        """Collect the frames of one turn of the loop into one write: each write wakes Chromium."""
+    def _send(self, method: str, params: dict[str, Any] | None, session_id: str | None) -> int:
+        """Return the command's number. Frames of one turn of the loop go in one write: each write wakes Chromium."""
+        if self.failure is not None:
+            raise _again(self.failure)
+        number = self._next
+        frame = encode(number, method, params, session_id)
+        if len(self._unsent) + len(frame) > limits.MAX_UNSENT_BYTES:
+            raise TooManyCommands(f"{method}: Chromium does not read its commands", method=method)
+        self._next += 1
         if not self._unsent:
             self._loop.call_soon(self._flush)
         self._unsent += frame
+        return number
 
     def _flush(self) -> None:
         if self.failure is None and self._put():

@@ -13,7 +13,6 @@ import hashlib
 import logging
 import os
 import re
-import secrets
 import stat
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -46,6 +45,7 @@ from palyra.browser.profiles.encryption import (
     unseal,
     unseal_registry,
 )
+from palyra.config.state_dir import replace_file
 from palyra.errors import PalyraError
 from palyra.ids import Ulid
 
@@ -60,7 +60,6 @@ _FILE_MODE: Final = 0o600
 _NO_FILE: Final = (errno.ELOOP, errno.ENXIO)
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ProfileFiles:
@@ -118,20 +117,8 @@ class ProfileFiles:
 
     def write(self, name: str, content: bytes) -> None:
         """Write durably. After a crash either the old or the new content is there."""
-        temporary = f".{secrets.token_hex(8)}{_TEMPORARY}"
         try:
-            descriptor = os.open(temporary, _CREATE, _FILE_MODE, dir_fd=self._folder)
-            try:
-                with open(descriptor, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(descriptor)
-                os.replace(temporary, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary, dir_fd=self._folder)
-                raise
-            os.fsync(self._folder)
+            replace_file(self._folder, name, content)
         except OSError as error:
             raise self._unusable("write", name, error) from error
 

@@ -7,7 +7,6 @@ import base64
 import logging
 import os
 import secrets
-import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,8 @@ from typing import Final
 from palyra.browser.domain.profile import ProfileKeyBad
 from palyra.browser.profiles.encryption import KEY_BYTES, VARIABLE, StateKeys, parse_keys
 from palyra.browser.profiles.store import ProfileStore
+from palyra.errors import PalyraError
+from palyra.vault.key_file import read_private
 
 _MAX_FILE_BYTES: Final = 1_024
 _MODE: Final = 0o600
@@ -62,19 +63,10 @@ def _create(path: Path) -> None:
 
 def _read(path: Path) -> str:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise ProfileKeyBad(f"cannot open {path}: {error.strerror}") from error
-    try:
-        # The check uses the open file: the name can be given to another file at any time.
-        status = os.fstat(descriptor)
-        others = status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or others or status.st_nlink != 1:
-            raise ProfileKeyBad(f"{path} is not a file that is the daemon's alone (mode 0600, one name)")
-        raw = os.read(descriptor, _MAX_FILE_BYTES + 1)
-    finally:
-        os.close(descriptor)
-    if len(raw) > _MAX_FILE_BYTES or not raw.isascii():
+        raw = read_private(path, _MAX_FILE_BYTES)
+    except PalyraError as unsafe:
+        raise ProfileKeyBad(unsafe.message) from unsafe
+    if raw is None or not raw.isascii():
         raise ProfileKeyBad(f"{path} is not a file of keys")
     return raw.decode("ascii")
 
