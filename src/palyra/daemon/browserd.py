@@ -43,7 +43,7 @@ from palyra.browser.profiles.archive import unpack
 from palyra.browser.profiles.opening import open_profiles
 from palyra.browser.service.access import SOCKET_FOLDER, SocketPlace
 from palyra.browser.service.chromium_session_proxy import ChromiumSessionProxy
-from palyra.browser.service.grpc_server import BrowserService, serving
+from palyra.browser.service.grpc_server import BrowserService, serve
 from palyra.browser.service.metrics import BrowserMetrics
 from palyra.browser.service.profile_service import ProfileService
 from palyra.browser.service.session import PagesNeeds
@@ -228,7 +228,7 @@ class BrowserdServices:
             place = SocketPlace.make(self._state.path(SOCKET_FOLDER))
             stack.callback(place.close)
             profile_service = ProfileService(store, self.manager.session_of_profile)
-            await stack.enter_async_context(serving(BrowserService(self.manager, profile_service, self.health), place))
+            await stack.enter_async_context(serve(BrowserService(self.manager, profile_service, self.health), place))
             stack.callback(profile_service.end_following)
             # While it is still served, so that palyrad hears of what the last sessions saved.
             stack.push_async_callback(self.manager.close_all)

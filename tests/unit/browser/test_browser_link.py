@@ -11,7 +11,7 @@ from palyra.browser.service import connection
 from palyra.browser.service.access import TOKEN_NAME, BrowserAway, SocketPlace
 from palyra.browser.service.client import BrowserClient
 from palyra.browser.service.connection import BrowserLink, BrowserUnavailable
-from palyra.browser.service.grpc_server import BrowserService, serving
+from palyra.browser.service.grpc_server import BrowserService, serve
 
 
 async def test_who_read_the_token_of_a_daemon_that_was_killed_finds_the_one_that_follows(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ async def test_who_read_the_token_of_a_daemon_that_was_killed_finds_the_one_that
         return
 
     place = SocketPlace.make(folder)
-    async with serving(service, place):
+    async with serve(service, place):
         own = (folder / TOKEN_NAME).read_text()
         (folder / TOKEN_NAME).write_text("x" * len(own))
         link = BrowserLink(folder, trace, greet)

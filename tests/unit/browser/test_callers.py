@@ -3,7 +3,7 @@
 import pytest
 
 from palyra.browser.domain.session_api import Caller
-from palyra.browser.service.access import RIGHTS, OperatorOnly, OwnerOnly, Right, admitted
+from palyra.browser.service.access import RIGHTS, OperatorOnly, OwnerOnly, Right, admit
 from palyra.ids import InvalidPrincipal
 from palyra.wire.browser.v1 import browser_pb2 as wire
 
@@ -23,14 +23,14 @@ def test_a_right_lets_in_whom_it_names(method: str) -> None:
     right = RIGHTS[method]
     if right is Right.OPERATOR:
         with pytest.raises(OperatorOnly):
-            admitted(method, OWNER)
+            admit(method, OWNER)
     else:
-        assert admitted(method, OWNER) == OWNER
+        assert admit(method, OWNER) == OWNER
     if right is Right.OWNER:
         with pytest.raises(OwnerOnly):
-            admitted(method, OPERATOR)
+            admit(method, OPERATOR)
     else:
-        assert admitted(method, OPERATOR) == OPERATOR
+        assert admit(method, OPERATOR) == OPERATOR
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_a_right_lets_in_whom_it_names(method: str) -> None:
 )
 def test_names_that_are_none_are_refused(caller: Caller) -> None:
     with pytest.raises(InvalidPrincipal):
-        admitted("GetSession", caller)
+        admit("GetSession", caller)

@@ -9,7 +9,7 @@ import pytest
 from palyra.browser.domain.budget import BadBudget, TooFast
 from palyra.browser.domain.session_api import NoSuchSession
 from palyra.browser.service.access import BrowserAway, OperatorOnly
-from palyra.browser.service.grpc_server import answering, refuse
+from palyra.browser.service.grpc_server import answer_errors, refuse
 from palyra.browser.service.wire import ERROR_KEY, decode_error
 from palyra.errors import PalyraError
 
@@ -44,7 +44,7 @@ async def test_an_error_has_a_status_and_comes_whole(error: PalyraError, status:
 
 async def test_a_full_disk_is_no_fault_of_ours() -> None:
     class Service:
-        @answering
+        @answer_errors
         async def Method(self, request: Any, context: Any) -> Any:
             raise OSError(errno.ENOSPC, "No space left on device", "/home/somebody/state/browser/sessions/x")
 
@@ -59,7 +59,7 @@ async def test_a_full_disk_is_no_fault_of_ours() -> None:
 
 async def test_a_fault_of_ours_is_told_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
     class Service:
-        @answering
+        @answer_errors
         async def Method(self, request: Any, context: Any) -> Any:
             if request is None:
                 raise ValueError("the password is hunter2")

@@ -1,4 +1,4 @@
-"""Who may ask what: each request of the service has a right, and one that has none cannot be asked."""
+"""Rights of the service's requests, and the socket and token that prove the owner."""
 
 import os
 import secrets
@@ -28,7 +28,7 @@ class Right(StrEnum):
     OWNER = "owner"
     EITHER = "either"
     OPERATOR = "operator"
-    # Asked for nobody in particular.
+    # On nobody's behalf.
     ANYONE = "anyone"
 
 
@@ -67,8 +67,8 @@ RIGHTS: Final[Mapping[str, Right]] = {
 }
 
 
-def admitted(method: str, caller: Caller) -> Caller:
-    """The caller, with names that are names; raises where they are not, or may not ask this at all."""
+def admit(method: str, caller: Caller) -> Caller:
+    """Return the caller if it may make this request and its names are valid."""
     right = RIGHTS[method]
     if right is Right.ANYONE:
         return caller
@@ -85,11 +85,8 @@ def admitted(method: str, caller: Caller) -> Caller:
     return caller
 
 
-# Where the browser daemon listens, and the proof that whoever asks is its owner's: a socket and a token in one
-# folder.
-#
-# The folder and both files are the owner's alone. The token is made anew at each start; a process that can read it
-# could as well read everything else that is the owner's.
+# The daemon listens at a socket in a folder with a token. The folder and both files are the owner's alone. Each start
+# makes a new token. A process that can read it could as well read everything else of the owner.
 
 # Within the state directory.
 SOCKET_FOLDER: Final = "browser/run"
@@ -99,7 +96,7 @@ TOKEN_NAME: Final = "browserd.token"  # noqa: S105  a file's name
 TOKEN_KEY: Final = "palyra-browser-token"  # noqa: S105  a key's name
 _TOKEN_BYTES: Final = 32
 _MAX_TOKEN_BYTES: Final = 256
-# A token on its way: who reads one reads all of it, or none.
+# A token while it is written, so that no reader gets a part of it.
 _HALF_WRITTEN: Final = f".{TOKEN_NAME}"
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
@@ -111,8 +108,7 @@ class BrowserAway(Unavailable):
 
 
 class NotAdmitted(BrowserAway):
-    """For who came in good faith the daemon that it knew is away: another has taken its place, with a token of its
-    own."""
+    """Another daemon has taken the place of the one that the client knew, with a token of its own."""
 
     code = "browser.not_admitted"
     hint = "the browser daemon answers its owner's palyrad only, which reads the token beside its socket"
@@ -124,7 +120,7 @@ class SocketExposed(Denied):
 
 
 class SocketPlace:
-    """The folder is held by a descriptor, and the socket is named by it: a path of any length will do."""
+    """The folder of the socket. It is held by a descriptor, and the socket is named by it: any path length will do."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -142,7 +138,7 @@ class SocketPlace:
 
     @classmethod
     def make(cls, folder: Path) -> "SocketPlace":
-        """For the daemon: the folder, and nothing of an earlier life in it."""
+        """Make the daemon's folder, and remove the files of an earlier daemon."""
         folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         place = cls(folder)
         place.clear()
@@ -160,7 +156,7 @@ class SocketPlace:
                 continue
 
     def new_token(self) -> Secret:
-        """Written before the socket is there: who finds the socket finds its token."""
+        """Write a token. This comes before the socket: every process that finds the socket finds its token."""
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(_HALF_WRITTEN, flags, _FILE_MODE, dir_fd=self._held), "w", encoding="ascii") as file:
@@ -180,7 +176,7 @@ class SocketPlace:
             raise BrowserAway(f"no browser daemon runs at {self.folder}") from problem
 
     def close_socket(self) -> None:
-        """After the server made it: the mode that a mask may have left open."""
+        """Restrict the mode of the socket that the server made."""
         os.chmod(SOCKET_NAME, _FILE_MODE, dir_fd=self._held)
 
     def close(self) -> None:

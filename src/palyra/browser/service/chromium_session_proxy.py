@@ -1,4 +1,4 @@
-"""The guard of browser sessions: a door of the egress proxy for each, behind one judge and one resolver."""
+"""The guard of browser sessions: a listener of the egress proxy for each, with one judge and one resolver."""
 
 import re
 import socket
@@ -16,11 +16,6 @@ from palyra.egress.proxy.resolver import OwnAddresses, SystemResolver
 from palyra.egress.proxy.server import CallListener, EgressProxy, ListeningSocket, ProxyStats
 from palyra.egress.settings import EgressSettings
 
-# The judge of a session's addresses: the guard's own, asked before Chromium opens anything.
-#
-# It judges scheme, host and port. Addresses are the guard's matter: it looks names up itself, and dials what it
-# judged.
-
 # A WebSocket begins as a request, at the same host and port.
 _AS_REQUEST: Final = {"ws": "http", "wss": "https"}
 _PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.?)", re.DOTALL)
@@ -28,6 +23,11 @@ _ENDS_AN_AUTHORITY: Final = ("", "/", "?", "#")
 
 
 class SessionRequestJudge:
+    """The guard's own judge, consulted before Chromium opens anything. It judges scheme, host and port.
+
+    The guard judges the addresses: it looks names up itself, and dials what it judged.
+    """
+
     def __init__(self, service: EgressProxyPolicyService, grant: EgressGrant) -> None:
         self._service = service
         self._grant = grant
@@ -40,7 +40,7 @@ class SessionRequestJudge:
 
 
 def target_of(url: str) -> Target:
-    """Of the part that says where to; the rest may be as long as pages make it."""
+    """Parse the target of an address. The rest of the address may be as long as pages make it."""
     found = _PARTS.match(url)
     if found is None or found.group(3) not in _ENDS_AN_AUTHORITY:
         raise OddTarget(f"{render(url)!r} is no address of the web")
@@ -53,7 +53,7 @@ Happened = Callable[[EgressEvent], None]
 
 
 class ChromiumSessionProxy:
-    """``resolver`` is the system's unless another is given, which this then closes too."""
+    """``resolver`` replaces the system's resolver. ``close`` closes either."""
 
     def __init__(self, settings: EgressSettings, resolver: Resolver | None = None) -> None:
         self._resolver = resolver or SystemResolver(settings.static_hosts)
@@ -80,7 +80,7 @@ class ChromiumSessionProxy:
         return SessionListener(self, opened)
 
     def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
-        """As the observer of the proxy."""
+        """Report an event to the grant's observer."""
         report = self._reporters.get(grant.grant_id)
         if report is not None:
             report(event)

@@ -1,4 +1,4 @@
-"""The browser daemon as palyrad sees it: a method per request, values in and out, errors with their own codes."""
+"""The browser daemon as palyrad sees it: a method per request, with values, and errors with their own codes."""
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
@@ -58,7 +58,7 @@ class TooLate(LimitExceeded):
 
 
 class BrowserClient:
-    """One daemon. Several calls may be under way; ``close`` ends them."""
+    """A client of one daemon. Several calls may be under way; ``close`` ends them."""
 
     def __init__(self, place: SocketPlace) -> None:
         self._place = place
@@ -68,7 +68,7 @@ class BrowserClient:
 
     @classmethod
     def at(cls, folder: Path) -> Self:
-        """Of the daemon whose socket is in this folder; raises ``BrowserAway`` where there is none."""
+        """Connect to the daemon whose socket is in this folder. Raise ``BrowserAway`` if none runs."""
         place = SocketPlace(folder)
         try:
             return cls(place)
@@ -117,7 +117,7 @@ class BrowserClient:
     async def act(
         self, caller: Caller, session_id: str, actions: Sequence[Action], *, picture_on_failure: bool = False
     ) -> ActReport:
-        """In order, up to the first that fails; that failure is in the report. Raises where nothing was begun."""
+        """Run the actions up to the first that fails; the report has its error. Raise if none was begun."""
         request = _for(wire.ActRequest, caller, session_id=session_id, picture_on_failure=picture_on_failure)
         request.actions.extend(map(write_action, actions))
         answer = await self._ask("Act", request, limits.ACTION_SECONDS * max(1, len(actions)))
@@ -154,7 +154,7 @@ class BrowserClient:
         return _all((await self._ask("ListDownloads", _of_session(caller, session_id))).downloads, DownloadRecord)
 
     async def read_download(self, caller: Caller, session_id: str, download_id: str) -> AsyncIterator[bytes]:
-        """Its bytes in order. What is quarantined is refused before the first."""
+        """Yield its bytes in order. A quarantined download is refused before the first."""
         request = _for(wire.DownloadRequest, caller, session_id=session_id, download_id=download_id)
         async for chunk in self._follow("ReadDownload", request):
             yield chunk.data
@@ -177,7 +177,7 @@ class BrowserClient:
         return read((await self._ask("CreateProfile", request)).profile, ProfileView)
 
     async def rename_profile(self, caller: Caller, profile_id: str, *, name: str, colour: str = "") -> ProfileView:
-        """An empty colour stays what it was."""
+        """Rename a profile. An empty colour keeps the old one."""
         request = _for(wire.RenameProfileRequest, caller, profile_id=profile_id, name=name, colour=colour)
         return read((await self._ask("RenameProfile", request)).profile, ProfileView)
 
@@ -190,7 +190,7 @@ class BrowserClient:
         return read((await self._ask("ResetProfile", request)).profile, ProfileView)
 
     async def follow_profiles(self, caller: Caller, last_head: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
-        """How the profiles stand to what was heard of them last, then each change, until the daemon ends."""
+        """Yield how the profiles relate to ``last_head``, then each change, until the daemon ends."""
         request = _for(wire.FollowProfilesRequest, caller)
         write(last_head, request.heard)
         async with contextlib.aclosing(self._follow("FollowProfiles", request)) as heads:
@@ -201,7 +201,7 @@ class BrowserClient:
         return read(await self._ask("AcceptProfiles", _for(wire.AcceptProfilesRequest, caller)), ProfilesHead)
 
     async def export_storage_state(self, caller: Caller, session_id: str) -> bytes:
-        """Logins in the clear, in Playwright's format."""
+        """Return logins in the clear, in Playwright's format."""
         answer = await self._ask("ExportStorageState", _of_session(caller, session_id), limits.ACTION_SECONDS)
         return bytes(answer.document)
 
@@ -210,7 +210,7 @@ class BrowserClient:
         return read(await self._ask("ImportStorageState", request, limits.ACTION_SECONDS), ImportReport)
 
     async def watch(self, caller: Caller, session_id: str, ask: WatchAsk) -> AsyncIterator[LiveFrame | SessionEvent]:
-        """Until the session ends or the watcher stops asking."""
+        """Yield pictures and events until the session ends or the watcher closes this."""
         request = write(ask, _for(wire.WatchSessionRequest, caller, session_id=session_id))
         async for seen in self._follow("WatchSession", request):
             if seen.WhichOneof("seen") == "frame":
@@ -226,7 +226,7 @@ class BrowserClient:
         return read((await self._ask("HandBack", _of_session(caller, session_id))).session, SessionView)
 
     async def operate(self, caller: Caller, session_id: str, inputs: Sequence[OperatorInput]) -> None:
-        """What the operator who took the session over does, in order."""
+        """Send the inputs of the operator who took the session over, in order."""
         request = _for(wire.OperateRequest, caller, session_id=session_id)
         for given in inputs:
             write(given, request.inputs.add())

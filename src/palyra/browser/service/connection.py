@@ -1,4 +1,4 @@
-"""The connection to the browser daemon: made when it is first needed, made anew when the daemon is another one."""
+"""The connection to the browser daemon: made at the first use, and made again when the daemon is another one."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from palyra.errors import Unavailable
 if TYPE_CHECKING:
     from palyra.browser.service.client import BrowserClient
 
-# A browser daemon that is started together with this one is waited for: in this daemon's first minute, for so long.
+# A browser daemon may start together with this one. In this daemon's first minute a call waits this long for it.
 STARTING_SECONDS: Final = 60.0
 WAIT_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.1
@@ -35,15 +35,18 @@ class BrowserOff(Unavailable):
 
 
 class BrowserLink:
-    """``on_connect`` is awaited with each new connection, before anybody gets it. ``trace`` is a file that is where
-    a browser daemon was ever started: without it none is waited for."""
+    """``on_connect`` is awaited with each new connection, before a caller gets it.
+
+    ``trace`` is a file that exists if a browser daemon was ever started. Without it the link does not wait for
+    one.
+    """
 
     def __init__(self, folder: Path, trace: Path, on_connect: "Callable[[BrowserClient], Awaitable[None]]") -> None:
         self._folder = folder
         self._trace = trace
         self._on_connect = on_connect
         self._client: BrowserClient | None = None
-        # Given up, and perhaps still in the hands of calls that are about to fail.
+        # Given up, and perhaps still in use by calls that are about to fail.
         self._given_up: BrowserClient | None = None
         self._connecting = asyncio.Lock()
         self._since = time.monotonic()
@@ -53,7 +56,7 @@ class BrowserLink:
         return self._client is not None
 
     async def client(self) -> "BrowserClient":
-        """Raises ``BrowserUnavailable`` where no daemon answers."""
+        """Raise ``BrowserUnavailable`` where no daemon answers."""
         if self._client is not None:
             return self._client
         async with self._connecting:
@@ -62,7 +65,7 @@ class BrowserLink:
             return self._client
 
     async def lost(self, client: "BrowserClient") -> None:
-        """It does not answer, or is another daemon by now: the next one who asks connects anew."""
+        """Give a connection up. The next caller connects again."""
         if self._client is client:
             before, self._given_up, self._client = self._given_up, client, None
             if before is not None:
@@ -88,7 +91,7 @@ class BrowserLink:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _connect(self) -> "BrowserClient":
-        # gRPC is loaded by whoever uses a browser, and by nobody else.
+        # Only calls that use a browser load gRPC.
         from palyra.browser.service.access import BrowserAway, NotAdmitted
         from palyra.browser.service.client import BrowserClient
 

@@ -1,4 +1,4 @@
-"""What principals do with their profiles; one that a session uses is left alone until that has ended."""
+"""Requests about profiles. A profile that a session uses is not changed until the session has ended."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -19,8 +19,10 @@ class ProfileService:
         self._ending = False
 
     async def follow(self, last_head: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
-        """How the profiles stand to what was heard of last, and each change from then on until ``end_following``; the
-        latest where several come at once."""
+        """Yield how the profiles relate to ``last_head``, then each change until ``end_following``.
+
+        Several changes at once are reported as the latest.
+        """
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
         def changed() -> None:
@@ -45,7 +47,7 @@ class ProfileService:
             stop()
 
     def end_following(self) -> None:
-        """Nothing changes any more: who follows is told the last change, and that it was the last."""
+        """Report the last change to every follower, and end them."""
         self._ending = True
         for news in self._followers:
             news.set()
@@ -54,7 +56,7 @@ class ProfileService:
         return await asyncio.to_thread(self._store.accept)
 
     async def profiles(self, caller: Caller) -> list[ProfileView]:
-        """An operator who names no principal sees everybody's."""
+        """List profiles. An operator who names no principal gets those of all."""
         if caller.operator and not caller.principal:
             found = await asyncio.to_thread(self._store.every_profile)
         else:
@@ -88,7 +90,7 @@ class ProfileService:
         return self._view(await asyncio.to_thread(self._store.reset, caller.principal, profile_id))
 
     async def _require_free(self, caller: Caller, profile_id: str) -> None:
-        """First whether it is theirs: whether another's is in use is nobody's business."""
+        """Check the owner first: whether another's profile is in use is not revealed."""
         await asyncio.to_thread(self._store.get, caller.principal, profile_id)
         session_id = self._session_of(profile_id)
         if session_id:

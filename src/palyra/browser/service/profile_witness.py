@@ -1,9 +1,9 @@
-"""palyrad's memory of the browser daemon's profiles: what their folder cannot know of itself.
+"""palyrad's memory of the browser daemon's profiles, which their folder cannot keep itself.
 
-Whoever can write the folder can put back an older copy of all of it, in which everything fits together. So palyrad
-remembers the last change that it was told of, in its own database, and says so whenever it meets a browser daemon;
-one whose profiles do not follow on that change lets nobody use them until an operator accepts them. A change is on the
-browser daemon's disk before it is told: a crash in between leaves palyrad behind, which is no reason to refuse.
+A process that can write the folder can put back an older copy of all of it, in which everything fits together. So
+palyrad stores the last change that it received, in its own database, and reports it to each browser daemon. If the
+daemon's profiles do not follow that change, nobody uses them until an operator accepts them. The browser daemon
+stores a change before it reports it. A crash in between leaves palyrad behind, which is not refused.
 """
 
 from collections.abc import AsyncGenerator
@@ -22,39 +22,39 @@ Heads = AsyncGenerator[ProfilesHead, None]
 
 
 class ProfileWitness:
-    """``caller`` is who asks the browser daemon, ``actor`` who is on record."""
+    """``caller`` makes the requests to the browser daemon; ``actor`` is on record."""
 
     def __init__(self, store: Store, caller: Caller, actor: str) -> None:
         self._store = store
         self._caller = caller
         self._actor = actor
-        # The older copy that the browser daemon has, as it was found.
+        # The older copy that the browser daemon has.
         self._older: ProfilesHead | None = None
 
     @property
     def rolled_back(self) -> bool:
-        """Whether the browser daemon that was met last lets nobody use its profiles."""
+        """Whether the last browser daemon lets nobody use its profiles."""
         return self._older is not None
 
     async def meet(self, client: "BrowserClient") -> Heads:
-        """Says what was heard last and hears how the profiles stand to it; what comes is for ``follow``."""
+        """Report the last known change and receive the daemon's answer. Return the stream for ``follow``."""
         self._older = None
         heads = client.follow_profiles(self._caller, read_last_head(self._store))
         await self._on_head(await anext(heads))
         return heads
 
     async def follow(self, heads: Heads) -> None:
-        """Until the browser daemon ends, or is gone."""
+        """Store each change until the browser daemon ends, or is gone."""
         async with aclosing(heads):
             async for head in heads:
                 await self._on_head(head)
 
     async def catch_up(self, client: "BrowserClient") -> None:
-        """What was saved until now is remembered when this returns."""
+        """Store every change until now."""
         await (await self.meet(client)).aclose()
 
     async def accept(self, client: "BrowserClient", actor: str) -> dict[str, Any]:
-        """The older copy is the newest from now on; on record with who decided it."""
+        """Accept the older copy as the newest, and record the operator."""
         last_head, found = read_last_head(self._store), self._older or ProfilesHead()
         head = await client.accept_profiles(Caller(operator=actor))
         self._older = None

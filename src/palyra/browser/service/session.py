@@ -1,4 +1,4 @@
-"""What a session needs of others: a guard for its traffic, a browser, and the pages in it. A daemon joins them."""
+"""One session: its owner, budget, browser and pages. Every request to it is counted and on record."""
 
 import asyncio
 import contextlib
@@ -52,14 +52,14 @@ HealthOf = Callable[[], HealthView]
 
 class Browsers(Protocol):
     async def blank(self) -> ChromiumProcess:
-        """One with an empty profile, if there is one from those that are ready."""
+        """Return a browser with an empty profile, from those that are ready if there is one."""
         ...
 
     async def with_profile(self, archive: bytes) -> ChromiumProcess: ...
 
 
 class PagesNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pages of one session are made from."""
+    """The parameters for the pages of one session."""
 
     process: ChromiumProcess
     judge: RequestJudge
@@ -74,7 +74,7 @@ OpenPages = Callable[[PagesNeeds], Awaitable[ChromiumPages]]
 
 
 class SessionMetrics(Protocol):
-    """Counted by closed sets only."""
+    """Counts with closed sets of labels."""
 
     def opened(self) -> None: ...
 
@@ -84,8 +84,6 @@ class SessionMetrics(Protocol):
 
     def egress(self, event: EgressEvent) -> None: ...
 
-
-# One session: its owner, budget, browser and pages, and everything that is asked of it, counted and on record.
 
 _GOOD: Final = ""
 
@@ -126,7 +124,7 @@ class BrowserSession:
         return self.meter.why_over(self.clock.monotonic())
 
     def use(self) -> None:
-        """On every call that is a use: raises when the session's time is up, or its browser gone."""
+        """Count a use. Raise when the session's time is up, or its browser gone."""
         now = self.clock.monotonic()
         self.meter.use(now)
         self._used = now
@@ -160,10 +158,8 @@ class BrowserSession:
             operator=taken_by,
         )
 
-    # What its owner does.
-
     async def act(self, caller: Caller, actions: Sequence[Action], *, picture_on_failure: bool = False) -> ActReport:
-        """One after the other; the first that fails is the last."""
+        """Run the actions in order, up to the first that fails."""
         outcomes: list[ActionOutcome] = []
         for action in actions:
             try:
@@ -205,9 +201,6 @@ class BrowserSession:
 
     # Downloads.
 
-    def download_records(self) -> list[DownloadRecord]:
-        return self.downloads.records()
-
     async def read_download(self, download_id: str) -> bytes:
         async with self._download_lock:
             return await asyncio.to_thread(self.downloads.read, download_id)
@@ -238,12 +231,12 @@ class BrowserSession:
         self.use()
         for given in inputs:
             await self.pages.live.operate(caller.operator, given)
-        # What was typed is the person's own: it is counted, not shown.
+        # The typed text is the person's own: it is counted, not shown.
         kinds = ", ".join(dict.fromkeys(given.does.value for given in inputs))
         self.log.add(log.OPERATED, text=f"{len(inputs)}: {kinds}", caller=caller)
 
     async def watch(self, ask: WatchAsk) -> AsyncIterator[LiveFrame | SessionEvent]:
-        """Events in order and without gaps, pictures as they come, until the session is over. Not a use of it."""
+        """Yield events in order and without gaps, and pictures, until the session is over. This is not a use of it."""
         if self._watchers >= limits.MAX_WATCHERS:
             raise TooManyWatchers(f"{self._watchers} others watch this session")
         waiting: asyncio.Queue[LiveFrame | SessionEvent | None] = asyncio.Queue()
@@ -269,7 +262,7 @@ class BrowserSession:
 
     async def _show(self, waiting: "asyncio.Queue[LiveFrame | SessionEvent | None]") -> None:
         async for frame in self.pages.live.frames():
-            # A watcher that has not taken the last ones gets no more of them.
+            # A watcher that has not taken the last pictures gets no more of them.
             if waiting.empty():
                 waiting.put_nowait(frame)
 
@@ -288,7 +281,7 @@ class BrowserSession:
             raise BudgetSpent(f"the session moved its {moved} bytes", field="max_network_bytes")
 
     async def _picture(self) -> ActionOutcome | None:
-        """Of the page as it is when something failed. Its own failure is not told."""
+        """Take a picture of the page as it is after a failure. The picture's own failure is ignored."""
         try:
             return await self.pages.perform(Screenshot())
         except PalyraError:
@@ -305,7 +298,7 @@ class BrowserSession:
 
 
 def _offer(waiting: "asyncio.Queue[Any]", event: SessionEvent) -> None:
-    """A watcher that reads nothing is let go rather than remembered for."""
+    """Queue an event. A watcher that reads nothing is disconnected at the limit of its queue."""
     if waiting.qsize() >= limits.MAX_WAITING_EVENTS:
         waiting.put_nowait(None)
     else:

@@ -1,4 +1,4 @@
-"""The end of a session: its last words, its browser, its guard, and what its profile keeps."""
+"""The beginning and the end of a session."""
 
 import asyncio
 import logging
@@ -54,7 +54,7 @@ class _LastWords:
 
 
 async def end_session(session: BrowserSession, store: ProfileStore, *, discard: bool) -> CloseReport:
-    """Everything of it is gone when this returns, whatever happened on the way."""
+    """End everything of the session, in every case, and save its profile if it persists."""
     keep = session.persistent and not discard
     archives: list[bytes] = []
     words = _LastWords()
@@ -86,7 +86,7 @@ async def end_session(session: BrowserSession, store: ProfileStore, *, discard: 
 
 
 async def _last_words(session: BrowserSession) -> _LastWords:
-    """A page that hangs, or lies, costs its tabs and not the profile."""
+    """Read the state to keep. A page that hangs, or lies, costs its tabs and not the profile."""
     pages, words = session.pages, _LastWords()
     try:
         async with asyncio.timeout(limits.LAST_WORDS_SECONDS):
@@ -116,8 +116,6 @@ async def _quietly(closing: object, what: str) -> None:
     except PalyraError as problem:
         _LOG.warning("%s did not close well: %s", what, problem.message)
 
-
-# What a session may reach, as a grant for the guard: made from what was asked, without what is never allowed.
 
 TOOL = "browser"
 
@@ -155,11 +153,8 @@ def _require_named(rule: HostRule, rules: tuple[HostRule, ...]) -> None:
         raise BadSessionHosts(f"the private target {rule} is not among the session's hosts")
 
 
-# The beginning of a session: its profile, its browser, its guard, its pages, in this order; all of it or nothing.
-
-
 class SessionMaker(msgspec.Struct, kw_only=True):
-    """What every session of a daemon is made with."""
+    """Opens sessions: profile, browser, guard, pages, in this order, all of it or nothing."""
 
     browsers: Browsers
     guards: ChromiumSessionProxy
@@ -261,7 +256,7 @@ def _download_reporter(journal: SessionLog) -> Callable[[DownloadRecord], None]:
 
 
 async def _restore(session: BrowserSession, snapshot: PersistedSessionSnapshot | None) -> None:
-    """What the last session left. What cannot be had again is on record, and no reason not to begin."""
+    """Restore the state of the last session. A failure is recorded, and the session begins without it."""
     if snapshot is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""All sessions of the daemon: who has which, how many there may be, and their ends by time, by crash and by request."""
+"""All sessions of the daemon: their owners, their number, and their ends by time, by crash and by request."""
 
 import asyncio
 import contextlib
@@ -58,7 +58,7 @@ class SessionManager:
         self._max_sessions = max_sessions
         self._max_per_principal = max_per_principal
         self._sessions: dict[str, BrowserSession] = {}
-        # Whose places are taken: from before a session is there until everything of it is gone.
+        # The principals of taken places, from before a session exists until everything of it is gone.
         self._places: dict[str, str] = {}
         self._profiles: dict[str, str] = {}
         self._ends: dict[str, asyncio.Task[CloseReport]] = {}
@@ -68,7 +68,7 @@ class SessionManager:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Sessions whose time is up are ended meanwhile, and all of them at the end."""
+        """End sessions whose time is up, and all sessions at the end."""
         sweeping = asyncio.create_task(self._sweep_for_ever(), name="browser sessions are swept")
         try:
             yield
@@ -85,14 +85,14 @@ class SessionManager:
         return self._profiles.get(profile_id, "")
 
     def sessions(self, caller: Caller) -> list[BrowserSession]:
-        """The caller's own; an operator's list has everybody's, or those of the principal that is named."""
+        """List the caller's sessions. An operator gets those of all, or of the named principal."""
         every = self._sessions.values()
         if caller.operator and not caller.principal:
             return list(every)
         return [each for each in every if each.principal == caller.principal]
 
     def find(self, caller: Caller, session_id: str) -> BrowserSession:
-        """The session, if it is this caller's to ask for. Another's and none at all are the same."""
+        """Return a session that the caller may use. Another's session looks like none."""
         session = self._sessions.get(session_id)
         if session is None or not (caller.operator or session.principal == caller.principal):
             self._refuse_ended(caller, session_id)
@@ -119,7 +119,7 @@ class SessionManager:
         self._watching[session_id] = asyncio.create_task(self._watch(session), name="a browser session is watched")
         self._maker.metrics.opened()
         try:
-            # It may have come while the session was opened.
+            # The stop may have begun while the session was opened.
             self._refuse_stopping()
         except Stopping:
             await self.close(session, reason=STOPPED)
@@ -131,7 +131,7 @@ class SessionManager:
             raise Stopping("no session is opened any more")
 
     async def close(self, session: BrowserSession, *, discard: bool = False, reason: str = ON_REQUEST) -> CloseReport:
-        """Who asks later gets the same report."""
+        """End the session. A later request gets the same report."""
         return await asyncio.shield(self._begin_end(session, reason, discard=discard))
 
     async def close_all(self) -> None:
@@ -141,7 +141,7 @@ class SessionManager:
             await asyncio.wait({*ends, *self._ends.values()})
 
     def sweep(self) -> int:
-        """Begins the end of every session whose time is up; says of how many."""
+        """Begin the end of every session whose time is up, and return their number."""
         found = 0
         for session in tuple(self._sessions.values()):
             reason = session.why_over()
@@ -197,7 +197,7 @@ class SessionManager:
 
     @contextlib.contextmanager
     def _place(self, session_id: str, principal: str, profile_id: str) -> Iterator[Callable[[], None]]:
-        """Given back at the end, unless what is yielded was called."""
+        """Reserve a place. It is returned at the end unless the yielded function was called."""
         own = sum(each == principal for each in self._places.values())
         if len(self._places) >= self._max_sessions or own >= self._max_per_principal:
             raise TooManySessions(
@@ -234,7 +234,7 @@ class SessionManager:
             self._ended.popitem(last=False)
 
     def _refuse_ended(self, caller: Caller, session_id: str) -> None:
-        """Whose session it was is told why it is over."""
+        """Raise the reason of the end, for the former owner."""
         principal, why = self._ended.get(session_id, ("", None))
         if why is not None and (caller.operator or principal == caller.principal):
             raise type(why)(why.message, hint=why.hint, **why.details)

@@ -1,8 +1,8 @@
 """Logins of a running session in Playwright's format, out and in.
 
-Local storage belongs to a site, and is reached where that site's document is. So that neither the network nor the site
-has a part in it, each origin is given an empty document of ours in a tab of its own, for as long as it takes. Its
-address is judged as any other: a session cannot be given the storage of a site that it may not reach.
+Local storage belongs to a site, and is reached through that site's document. Each origin gets an empty document of
+ours in a tab of its own, so that neither the network nor the site takes part. Its address is judged as any other: a
+session cannot get the storage of a site that it may not reach.
 """
 
 import asyncio
@@ -32,8 +32,6 @@ from palyra.browser.tabs.session_tabs import ChromiumPages
 from palyra.errors import InvalidInput, PalyraError, Unavailable
 from palyra.secret import Secret
 
-# The cookies of a running browser: those that it would forget, kept for the next session, and those of a document.
-
 
 async def all_cookies(cdp: CdpPipe) -> tuple[StateCookie, ...]:
     answer: dict[str, Any] = await cdp.send("Storage.getCookies")
@@ -48,14 +46,14 @@ async def put_cookies(cdp: CdpPipe, cookies: Iterable[StateCookie]) -> int:
 
 
 async def read_session_cookies(cdp: CdpPipe) -> bytes:
-    """A storage state of the cookies that end with the browser; empty where there are none."""
+    """Return a storage state of the cookies that end with the browser, or nothing."""
     found = [cookie for cookie in await all_cookies(cdp) if cookie.expires == SESSION_EXPIRES]
     readable = tuple(filter(_can_be_read, found))
     return write_storage_state(StorageState(cookies=readable)) if readable else b""
 
 
 def _can_be_read(cookie: StateCookie) -> bool:
-    """A site can set one that no document may hold: it must not cost the others."""
+    """Whether a document can hold the cookie. A site can set one that no document holds."""
     try:
         read_storage_state(write_storage_state(StorageState(cookies=(cookie,))))
     except InvalidInput:
@@ -77,7 +75,7 @@ class OriginUnreachable(Unavailable):
 
 
 async def export_state(session: BrowserSession) -> bytes:
-    """Cookies of every site, and the local storage of those that were open in this session."""
+    """Return the cookies of every site, and the local storage of the sites that this session opened."""
     cdp = session.process.cdp
     origins = []
     for origin in _origins_seen(session.pages):
@@ -85,7 +83,7 @@ async def export_state(session: BrowserSession) -> bytes:
             async with _at(session, origin) as session_id:
                 answer = await cdp.send("DOMStorage.getDOMStorageItems", {"storageId": _storage(origin)}, session_id)
         except PalyraError:
-            # A site that may not be reached any more has nothing to say.
+            # The session may not reach this site any more.
             continue
         items = tuple(StorageItem(str(name), Secret(str(value))) for name, value in answer.get("entries", ()))
         if items:
@@ -94,7 +92,7 @@ async def export_state(session: BrowserSession) -> bytes:
 
 
 async def import_state(session: BrowserSession, document: bytes) -> ImportReport:
-    """Beside what is there: a cookie or an item of the same name is replaced."""
+    """Add the state. A cookie or an item of the same name is replaced."""
     state = read_storage_state(document)
     cdp = session.process.cdp
     for each in state.origins:
@@ -120,7 +118,7 @@ def _storage(origin: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _at(session: BrowserSession, origin: str) -> AsyncIterator[str]:
-    """The CDP session of a tab that shows an empty document of this origin."""
+    """Open a tab that shows an empty document of this origin, and yield its CDP session."""
     await session.judge.judge_document(f"{origin}/")
     cdp, pages = session.process.cdp, session.pages
     tab = await pages.new_tab()
@@ -128,7 +126,7 @@ async def _at(session: BrowserSession, origin: str) -> AsyncIterator[str]:
     loaded = asyncio.Event()
     stop = cdp.subscribe(session_id, _answer_with_empty_page(cdp, session_id, loaded))
     try:
-        # A worker of the site's would answer in our place.
+        # A worker of the site would answer in our place.
         await cdp.send("Network.setBypassServiceWorker", {"bypass": True}, session_id)
         await cdp.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]}, session_id)
         answer = await cdp.send("Page.navigate", {"url": f"{origin}/"}, session_id, timeout=ORIGIN_SECONDS)

@@ -1,4 +1,7 @@
-"""An error on its way through the browser daemon's socket: what every door shows, as JSON, and the same error again."""
+"""Wire messages of the browser daemon as values, and back, and errors on their way through its socket.
+
+A value and its message have the same field names, so one walk serves all of them; a test compares the names.
+"""
 
 import types
 from collections.abc import Mapping
@@ -16,7 +19,7 @@ from palyra.limits import KIB
 from palyra.secret import Secret
 from palyra.wire.browser.v1 import browser_pb2 as wire
 
-# The trailing metadata of an answer that says no; the ending makes gRPC take any bytes.
+# The trailing metadata of a refusal. The ending makes gRPC accept any bytes.
 ERROR_KEY: Final = "palyra-error-bin"
 # gRPC refuses metadata beyond 8 KiB.
 MAX_DOCUMENT_BYTES: Final = 6 * KIB
@@ -34,7 +37,7 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_error(error: PalyraError) -> bytes:
-    """The details are left out where they are too many to travel."""
+    """Encode an error. Details that are too large to travel are left out."""
     shown = error.as_dict()
     status = error.remote_http_status if isinstance(error, RemoteError) else error.http_status
     document = _Document(
@@ -52,10 +55,10 @@ def encode_error(error: PalyraError) -> bytes:
 
 
 def decode_error(raw: bytes) -> PalyraError:
-    """The error itself where its code is known here; otherwise one that keeps its code, hint and exit code."""
+    """Return the error of its own class if the code is known here, or else one with its code, hint and exit code."""
     document = msgspec.json.decode(raw, type=_Document)
     known = PalyraError.registry.get(document.code)
-    # One that is made in another way than all others cannot be made again from what travels.
+    # An error class with a constructor of its own cannot be rebuilt from the document.
     if known is not None and known.__init__ is PalyraError.__init__:
         details = {name: value for name, value in document.details.items() if name not in ("message", "hint")}
         return known(document.message, hint=document.hint, **details)
@@ -69,17 +72,13 @@ def decode_error(raw: bytes) -> PalyraError:
     )
 
 
-# Wire messages of the browser daemon as values, and back.
-#
-# A value and its message have the same field names, so one walk serves all of them; a test compares the names.
-
 T = TypeVar("T", bound=msgspec.Struct)
 
 ACTIONS: Final[Mapping[str, type[Action]]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Action)}
 
 
 def read(message: Any, kind: type[T]) -> T:
-    """The value of a message. What is not set has the value's own default; missing what has none is refused."""
+    """Build the value of a message. Unset fields have the value's defaults; a missing required field is refused."""
     try:
         return kind(**_fields(message, kind))
     except TypeError:
@@ -88,7 +87,7 @@ def read(message: Any, kind: type[T]) -> T:
 
 
 def write(value: msgspec.Struct, message: Any) -> Any:
-    """Fills the message and returns it."""
+    """Fill the message and return it."""
     for field in message.DESCRIPTOR.fields:
         given = getattr(value, field.name, None)
         if given is not None:
@@ -135,7 +134,7 @@ def _fields(message: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _get(message: Any, field: FieldDescriptor, hint: Any) -> Any:
-    """UNSET is left to the value's default."""
+    """Return UNSET for a field that the value's default replaces."""
     raw = getattr(message, field.name)
     hint, may_be_none = _without_none(hint)
     if field.is_repeated:
@@ -191,7 +190,7 @@ def _put(message: Any, field: FieldDescriptor, given: Any) -> None:
 
 
 def _prefix(enum: EnumDescriptor) -> str:
-    """What the names of an enum's values begin with: those of LoadState with LOAD_STATE_."""
+    """Return the common prefix of an enum's values: LOAD_STATE_ for LoadState."""
     first: str = enum.values[0].name
     return first.removesuffix("UNSPECIFIED")
 
