@@ -15,7 +15,7 @@ from palyra.clock import Clock
 from palyra.config.state_dir import StateDir
 from palyra.errors import PalyraError
 from palyra.executors.wasm.active_skills import ActiveSkills
-from palyra.executors.wasm.host_services import LogOnly, SkillCalls, SkillServices
+from palyra.executors.wasm.host_services import SkillCalls, SkillServices
 from palyra.executors.wasm.skill_tools import ActiveTool, call_grants, call_limits, guest_input
 from palyra.executors.wasm.spec import (
     PLUGIN_RUN,
@@ -184,17 +184,10 @@ class WasmTools:
             return await self._run_active(plan, self._skills.tool(plan.tool, plan.skill))
 
     async def _run_active(self, plan: ExecutionPlan, active: ActiveTool) -> ExecutorOutcome:
-        if not active.spec.metadata.capabilities:
-            return await self._run_with(plan, active, self._calls.log_only)
-        services = self._calls.services(plan, active)
-        if not active.requested.http_egress_allowlist:
-            return await self._run_with(plan, active, services)
-        async with self._calls.egress_grant(plan, services):
+        async with self._calls.services(plan, active) as services:
             return await self._run_with(plan, active, services)
 
-    async def _run_with(
-        self, plan: ExecutionPlan, active: ActiveTool, services: SkillServices | LogOnly
-    ) -> ExecutorOutcome:
+    async def _run_with(self, plan: ExecutionPlan, active: ActiveTool, services: SkillServices) -> ExecutorOutcome:
         limits = call_limits(plan, active.limits)
         compiled = await self._skills.compiled(active.module, self._compile)
         error: PalyraError | None = None

@@ -33,7 +33,7 @@ from palyra.skills.package.capabilities import STAR, channel_meant, host_named
 from palyra.vault.access import SecretUse
 from palyra.vault.reference import SecretRef
 from palyra.wasm.domain.grants import Grant
-from palyra.wasm.domain.host_interface import GuestRequest, GuestResponse, HostRefusal, NoServices, Status
+from palyra.wasm.domain.host_interface import GuestRequest, GuestResponse, HostRefusal, Status
 from palyra.wasm.domain.outcome import CapabilityDenied, LogLine
 
 # Refusals in an error. The first ones name the cause; a skill that retries is refused each time.
@@ -90,43 +90,27 @@ MAX_MESSAGES: Final = 64
 class SkillServices:
     """The services of one call. ``used`` counts the uses of each."""
 
-    def __init__(
-        self,
-        plan: ExecutionPlan,
-        active: ActiveTool,
-        *,
-        call: Callable[[], CallOfGrant],
-        http: Callable[[], SkillHttp],
-        secrets: RevealsSecrets,
-        storage: Callable[[], SkillStorage],
-        threads: StorageThreads,
-        channels: ChannelHub,
-        redactor: Redactor,
-    ) -> None:
-        """Take some parts as functions and call each on first use: most calls need few of them."""
+    def __init__(self, calls: "SkillCalls", plan: ExecutionPlan, active: ActiveTool) -> None:
+        self._calls = calls
         self._plan = plan
         self._active = active
-        self._make_call = call
-        self._make_http = http
-        self._secrets = secrets
-        self._make_storage = storage
-        self._threads = threads
-        self._channels = channels
-        self._redactor = redactor
         self.used: Counter[str] = Counter()
-        self.refusals = SkillRefusals(redactor)
+        self.refusals = SkillRefusals(calls.redactor)
+
+    # Most calls need few of these, so each is made on its first use.
 
     @cached_property
     def call(self) -> CallOfGrant:
-        return self._make_call()
+        active = self._active
+        return call_of(self._plan, active.spec, self._calls.directory, skill=active.module.entity())
 
     @cached_property
     def _http(self) -> SkillHttp:
-        return self._make_http()
+        return self._calls.open_http(self._plan, self._active)
 
     @cached_property
     def _storage(self) -> SkillStorage:
-        return self._make_storage()
+        return self._calls.open_storage(self._active)
 
     async def http(self, grant: Grant, request: GuestRequest) -> GuestResponse:
         most = self._active.requested.quotas.http_requests
@@ -151,13 +135,13 @@ class SkillServices:
             approved=self.call.approved and grant.name in self.call.secrets,
         )
         with self.refusals.note_refusals("secret"):
-            secret = await self._secrets.reveal(SecretRef.parse(grant.name), use)
+            secret = await self._calls.secrets.reveal(SecretRef.parse(grant.name), use)
         self.used["secrets revealed"] += 1
         return secret.reveal()
 
     async def _run_stored(self, work: Callable[[], R]) -> R:
         with self.refusals.note_refusals("storage"):
-            return await self._threads.run(self._active.module.skill_id, work)
+            return await self._calls.threads.run(self._active.module.skill_id, work)
 
     async def storage_get(self, grant: Grant, key: str) -> bytes:
         self.used["values read"] += 1
@@ -189,9 +173,9 @@ class SkillServices:
         if self.used["messages"] >= MAX_MESSAGES:
             raise HostRefusal(Status.QUOTA)
         self.used["messages"] += 1
-        await self._channels.send(
+        await self._calls.channels.send(
             channel,
-            self._redactor.text(text),
+            self._calls.redactor.text(text),
             skill=self._active.module.skill_id,
             principal=self._plan.principal,
             run=self._plan.run_id,
@@ -199,7 +183,8 @@ class SkillServices:
         )
 
     def log(self, line: LogLine, *, was_cut: bool) -> LogLine:
-        return _redacted(self._redactor, line, was_cut=was_cut)
+        redact = self._calls.redactor.broken_off if was_cut else self._calls.redactor.text
+        return LogLine(level=line.level, text=redact(line.text))
 
     def explain(self, failure: PalyraError) -> None:
         self.refusals.explain(failure)
@@ -222,33 +207,13 @@ class SkillServices:
                 raise HostRefusal(Status.DENIED)
 
 
-class LogOnly(NoServices):
-    """The services of skills without grants: log lines only. It keeps no state, so one object serves all calls."""
-
-    def __init__(self, redactor: Redactor) -> None:
-        self._redactor = redactor
-
-    def log(self, line: LogLine, *, was_cut: bool) -> LogLine:
-        return _redacted(self._redactor, line, was_cut=was_cut)
-
-    def explain(self, failure: PalyraError) -> None:
-        """Add nothing: no service was refused."""
-
-    def receipt(self) -> list[dict[str, Any]]:
-        return []
-
-
-def _redacted(redactor: Redactor, line: LogLine, *, was_cut: bool) -> LogLine:
-    return LogLine(level=line.level, text=redactor.broken_off(line.text) if was_cut else redactor.text(line.text))
-
-
 def _path(grant: Grant, key: str) -> str:
     """Return the path of a key below its root. The runtime has checked that keys are relative, without ``..``."""
     return f"{grant.name}/{key}" if grant.name else key
 
 
 class SkillCalls:
-    """Makes the services of each call: its egress grant, its storage and its channels."""
+    """The parts that all calls of skills share, and the services of each call."""
 
     def __init__(
         self,
@@ -262,47 +227,36 @@ class SkillCalls:
         redactor: Redactor,
         require_kept: Callable[[str, str], None],
     ) -> None:
-        """``require_kept`` raises when the skill of this id and digest may not store anything any more."""
+        """Take ``require_kept``, which raises if the skill of this id and digest was removed."""
+        self.directory = directory
+        self.secrets = secrets
+        self.channels = channels
+        self.redactor = redactor
+        self.threads = StorageThreads()
         self._settings = settings
         self._folders = SkillFolders(state)
-        self._threads = StorageThreads()
         self._egress = egress
-        self._directory = directory
-        self._secrets = secrets
-        self._channels = channels
-        self._redactor = redactor
-        self.log_only = LogOnly(redactor)
         self._require_kept = require_kept
         self._credentials = BoundCredentials(egress.secrets, egress.observer)
         ca_file = str(Path(settings.ca_file).expanduser()) if settings.ca_file else ""
         self._client = FetchClient(egress.observer, ca_file=ca_file)
 
-    def services(self, plan: ExecutionPlan, active: ActiveTool) -> SkillServices:
-        """Make the services of one call. Those of a skill that may reach hosts are used within ``egress_grant``."""
-        return SkillServices(
-            plan,
-            active,
-            call=lambda: call_of(plan, active.spec, self._directory, skill=active.module.entity()),
-            http=lambda: self._http(plan, active),
-            secrets=self._secrets,
-            storage=lambda: self._storage(active),
-            threads=self._threads,
-            channels=self._channels,
-            redactor=self._redactor,
-        )
-
     @asynccontextmanager
-    async def egress_grant(self, plan: ExecutionPlan, services: SkillServices) -> AsyncIterator[None]:
-        """Hold the call's egress grant, and write its egress events to the journal before the call ends."""
+    async def services(self, plan: ExecutionPlan, active: ActiveTool) -> AsyncIterator[SkillServices]:
+        """Make the services of one call. The journal has its egress events before it ends."""
+        services = SkillServices(self, plan, active)
+        if not active.requested.http_egress_allowlist:
+            yield services
+            return
         self._egress.grants.enter(plan.call_id, services.call)
         try:
-            yield
+            yield services
         finally:
             self._egress.grants.leave(plan.call_id)
             await asyncio.shield(self._egress.observer.flush())
             self._egress.observer.forget(plan.call_id)
 
-    def _storage(self, active: ActiveTool) -> SkillStorage:
+    def open_storage(self, active: ActiveTool) -> SkillStorage:
         most, module = active.requested.quotas.storage_bytes, active.module
         return self._folders.of(
             module.skill_id,
@@ -310,14 +264,12 @@ class SkillCalls:
             require_kept=lambda: self._require_kept(module.skill_id, module.digest),
         )
 
-    def _http(self, plan: ExecutionPlan, active: ActiveTool) -> SkillHttp:
-        grant = grant_of(plan, self._settings, active.hosts)
-        plain = parse_rules(self._settings.plain_targets)
+    def open_http(self, plan: ExecutionPlan, active: ActiveTool) -> SkillHttp:
         return SkillHttp(
             self._client,
             self._egress.proxy.dialler,
             self._credentials,
-            grant,
-            plain=plain,
+            grant_of(plan, self._settings, active.hosts),
+            plain=parse_rules(self._settings.plain_targets),
             may_carry_secrets=active.requested.may_carry_secrets,
         )
