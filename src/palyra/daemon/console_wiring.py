@@ -19,13 +19,7 @@ def build_console(gateway: "Gateway") -> "ASGIApp":
     from palyra.doctor.report import examine
     from palyra.journal.checkpoint import CHECKPOINT_NAME
     from palyra.server.console.app import create_console_app
-    from palyra.server.console.services import (
-        CandidateService,
-        Console,
-        ConsoleServices,
-        JournalService,
-        PolicyService,
-    )
+    from palyra.server.console.services import CHANNEL, CandidateService, Console, JournalService, PolicyService
 
     def examine_machine() -> list[dict[str, Any]]:
         report = examine(
@@ -34,11 +28,12 @@ def build_console(gateway: "Gateway") -> "ASGIApp":
         checks: list[dict[str, Any]] = msgspec.to_builtins(report.checks)
         return checks
 
-    services = ConsoleServices(
+    console = Console(
+        service=gateway.service.with_channel(CHANNEL),
         policy=PolicyService(gateway.policy),
         journal=JournalService(gateway.store, gateway.state.path(PUBLIC_KEY), gateway.state.path(CHECKPOINT_NAME)),
         candidates=CandidateService(gateway.state.path(CANDIDATES), gateway.settings.skills),
         examine_machine=examine_machine,
         egress_rules=tuple(gateway.settings.egress.allowed_hosts),
     )
-    return create_console_app(Console(gateway.service, services))
+    return create_console_app(console)

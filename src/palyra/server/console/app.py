@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -26,7 +27,7 @@ from palyra.server.console.errors import (
     problem_of,
 )
 from palyra.server.console.limits import KEEP_ALIVE_SECONDS, MAX_LISTENERS
-from palyra.server.console.page import LIVE_HEADER, Download, Listing, Page, Role, Section, Visit, Write, authenticate
+from palyra.server.console.page import LIVE_HEADER, Listing, Page, Role, Section, Visit, authenticate
 from palyra.server.console.pages import (
     access,
     approvals,
@@ -132,6 +133,7 @@ log = logging.getLogger("palyra.console")
 
 Handler = Callable[[Request], Awaitable[Response]]
 JSON_PREFIX = "/console/v1/"
+_SESSION = f"{JSON_PREFIX}session"
 # Scripts, styles, images and connections from our own origin only, and nothing inline.
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -167,19 +169,22 @@ class ConsoleApp:
         self.downloads = [download for section in SECTIONS for download in section.downloads]
 
     def routes(self) -> Sequence[Route]:
-        found = [Route(page.path, self._guarded(self._page(page))) for page in self.pages]
-        found += [Route(each.path, self._guarded(self._listing(each))) for each in self.listings]
-        found += [Route(write.path, self._guarded(self._write(write)), methods=[write.method]) for write in self.writes]
-        found += [Route(each.path, self._guarded(self._download(each))) for each in self.downloads]
-        found += [
-            Route("/login", self._guarded(self._login_page)),
-            Route("/console/v1/session", self._guarded(self._with_console(actions.log_in)), methods=["POST"]),
-            Route("/console/v1/session", self._guarded(self._with_console(actions.log_out)), methods=["DELETE"]),
-            Route("/console/v1/session", self._guarded(self._with_console(actions.show_session))),
-            Route("/console/v1/events", self._guarded(self._with_console(follow))),
-            Route("/static/{digest}/{name}", self._guarded(self._assets.serve)),
+        console = self._console
+        return [
+            *(self._route(page.path, partial(self._show_page, page)) for page in self.pages),
+            *(self._route(each.path, partial(self._show_listing, each)) for each in self.listings),
+            *(self._route(write.path, partial(perform, console, write), write.method) for write in self.writes),
+            *(self._route(each.path, partial(hand_out, console, each)) for each in self.downloads),
+            self._route("/login", self._login_page),
+            self._route(_SESSION, partial(actions.log_in, console), "POST"),
+            self._route(_SESSION, partial(actions.log_out, console), "DELETE"),
+            self._route(_SESSION, partial(actions.show_session, console)),
+            self._route("/console/v1/events", partial(follow, console)),
+            self._route("/static/{digest}/{name}", self._assets.serve),
         ]
-        return found
+
+    def _route(self, path: str, handler: Handler, method: str = "GET") -> Route:
+        return Route(path, self._guarded(handler), methods=[method])
 
     async def not_found(self, request: Request, _: Exception) -> Response:
         return self._refusal(request, NoSuchPage(f"there is nothing at {request.url.path[:128]}"))
@@ -189,41 +194,17 @@ class ConsoleApp:
         refusal.headers.update(getattr(error, "headers", None) or {})
         return refusal
 
-    def _page(self, page: Page) -> Handler:
-        async def handle(request: Request) -> Response:
-            visit = await authenticate(self._console, request)
-            visit.require(page.role)
-            shown = await page.show(self._console, visit)
-            shown |= {"page": page, "title": shown.get("title", page.title), "counts": await self._console.counts()}
-            return self._render(page.template, visit, **shown)
+    async def _show_page(self, page: Page, request: Request) -> Response:
+        visit = await authenticate(self._console, request)
+        visit.require(page.role)
+        shown = await page.show(self._console, visit)
+        shown |= {"page": page, "title": shown.get("title", page.title), "counts": await self._console.counts()}
+        return self._render(page.template, visit, **shown)
 
-        return handle
-
-    def _listing(self, listing: Listing) -> Handler:
-        async def handle(request: Request) -> Response:
-            visit = await authenticate(self._console, request)
-            visit.require(listing.role)
-            return answer(await listing.show(self._console, visit))
-
-        return handle
-
-    def _write(self, write: Write) -> Handler:
-        async def handle(request: Request) -> Response:
-            return await perform(self._console, write, request)
-
-        return handle
-
-    def _download(self, download: Download) -> Handler:
-        async def handle(request: Request) -> Response:
-            return await hand_out(self._console, download, request)
-
-        return handle
-
-    def _with_console(self, endpoint: Callable[[Console, Request], Awaitable[Response]]) -> Handler:
-        async def handle(request: Request) -> Response:
-            return await endpoint(self._console, request)
-
-        return handle
+    async def _show_listing(self, listing: Listing, request: Request) -> Response:
+        visit = await authenticate(self._console, request)
+        visit.require(listing.role)
+        return answer(await listing.show(self._console, visit))
 
     async def _login_page(self, request: Request) -> Response:
         try:
@@ -238,7 +219,7 @@ class ConsoleApp:
             template,
             visit=visit,
             csrf=visit.secret.csrf(),
-            menu=[page for page in self.pages if page.menu],
+            menu=[page for page in self.pages if not page.above],
             query=lambda **changes: query_of(given, **changes),
             **shown,
         )
@@ -310,9 +291,6 @@ def create_console_app(console: Console) -> ASGIApp:
     app = Starlette(routes=made.routes(), exception_handlers={404: made.not_found, 405: made.wrong_method})
     app.router.redirect_slashes = False
     return SecurityHeaders(app)
-
-
-_SESSION = "/console/v1/session"
 
 
 def describe_routes() -> Iterator[DescribedRoute]:

@@ -123,13 +123,16 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     # Returns the values of the template.
     show: Show
-    # Its word in the menu. A page without one names the page ``above`` it.
-    menu: str = ""
-    icon: str = ""
+    # The page to which it belongs. A page without one is in the menu, under ``menu`` or its title.
     above: str = ""
+    menu: str = ""
     # Prefixes of the kinds of journal events after which the page fetches itself again.
     live: tuple[str, ...] = ()
     role: Role = Role.VIEWER
+
+    @property
+    def icon(self) -> str:
+        return self.template.removesuffix(".html")
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):

@@ -140,33 +140,26 @@ class CandidateService:
             raise BuilderDisabled("the skill builder is switched off")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConsoleServices:
+@dataclass(kw_only=True)
+class Console:
+    """The services of one console, its open pages, and work that runs once at a time."""
+
+    service: ApiService
     policy: PolicyService
     journal: JournalService
     candidates: CandidateService
     # Takes some seconds, in a thread: one check a row, as ``palyra doctor --json`` prints it.
     examine_machine: Callable[[], list[dict[str, Any]]]
     egress_rules: tuple[str, ...] = ()
+    listeners: int = 0
+    # When the machine was examined last, and the checks.
+    examined: tuple[int, list[dict[str, Any]]] | None = None
 
-
-class Console:
-    """The state of one console: its services, open pages, and work that runs once at a time."""
-
-    def __init__(self, service: ApiService, services: ConsoleServices) -> None:
-        self.service = service.with_channel(CHANNEL)
-        self.policy = services.policy
-        self.journal = services.journal
-        self.candidates = services.candidates
-        self.examine_machine = services.examine_machine
-        self.egress_rules = services.egress_rules
+    def __post_init__(self) -> None:
         self.throttle = LoginThrottle()
-        self.forgeries = Forgeries(service.store, service.clock)
-        self.listeners = 0
+        self.forgeries = Forgeries(self.service.store, self.service.clock)
         self.verifying = asyncio.Lock()
         self.examining = asyncio.Lock()
-        # When the machine was examined last, and the checks.
-        self.examined: tuple[int, list[dict[str, Any]]] | None = None
 
     async def counts(self) -> dict[str, int]:
         """Return how many items of each page wait for a person. The menu shows these numbers."""

@@ -55,8 +55,6 @@ SECTION = Section(
             path="/access",
             template="access.html",
             title="Access",
-            menu="Access",
-            icon="access",
             show=show_access,
             live=("credential.created", "credential.revoked"),
         ),
@@ -109,16 +107,6 @@ def _newest(console: Console, kind: str) -> Any:
 
 
 VAULT_SECTION = Section(
-    pages=(
-        Page(
-            path="/vault",
-            template="vault.html",
-            title="Vault",
-            menu="Vault",
-            icon="vault",
-            show=show_vault,
-            live=("vault.",),
-        ),
-    ),
+    pages=(Page(path="/vault", template="vault.html", title="Vault", menu="Vault", show=show_vault, live=("vault.",)),),
     listings=(Listing(path="/console/v1/vault", show=list_secrets_as_json),),
 )

@@ -186,8 +186,6 @@ SECTION = Section(
             path="/approvals",
             template="approvals.html",
             title="Approvals",
-            menu="Approvals",
-            icon="approvals",
             show=show_approvals,
             live=("approval.", "call.", "policy."),
         ),

@@ -169,15 +169,7 @@ def _line(seen: LiveFrame | SessionEvent) -> bytes:
 _SESSION = "/console/v1/browser/sessions/{session_id}"
 SECTION = Section(
     pages=(
-        Page(
-            path="/browser",
-            template="browser.html",
-            title="Browser",
-            menu="Browser",
-            icon="browser",
-            show=show_browser,
-            live=("browser.",),
-        ),
+        Page(path="/browser", template="browser.html", title="Browser", show=show_browser, live=("browser.",)),
         Page(
             path="/browser/{session_id}",
             template="browser_session.html",

@@ -211,13 +211,7 @@ async def cancel_call(console: Console, visit: Visit, _body: NoBody) -> dict[str
 SECTION = Section(
     pages=(
         Page(
-            path="/calls",
-            template="calls.html",
-            title="Calls",
-            menu="Runs and calls",
-            icon="calls",
-            show=show_calls,
-            live=("call.",),
+            path="/calls", template="calls.html", title="Calls", menu="Runs and calls", show=show_calls, live=("call.",)
         ),
         Page(
             path="/calls/{call_id}",

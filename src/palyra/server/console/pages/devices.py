@@ -128,8 +128,6 @@ SECTION = Section(
             path="/devices",
             template="devices.html",
             title="Nodes and workers",
-            menu="Nodes and workers",
-            icon="devices",
             show=show_devices,
             live=("pairing.", "node", "worker.", "lease.", "identity."),
         ),

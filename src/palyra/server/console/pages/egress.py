@@ -136,13 +136,7 @@ def why_not(event: Event) -> tuple[str, str]:
 SECTION = Section(
     pages=(
         Page(
-            path="/egress",
-            template="egress.html",
-            title="Egress",
-            menu="Egress",
-            icon="egress",
-            show=show_egress,
-            live=("egress.", "call.refused"),
+            path="/egress", template="egress.html", title="Egress", show=show_egress, live=("egress.", "call.refused")
         ),
     ),
     listings=(Listing(path="/console/v1/egress", show=list_as_json),),

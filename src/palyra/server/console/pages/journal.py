@@ -121,14 +121,7 @@ async def export_journal(console: Console, visit: Visit) -> Response:
 
 SECTION = Section(
     pages=(
-        Page(
-            path="/journal",
-            template="journal.html",
-            title="Journal",
-            menu="Journal",
-            icon="journal",
-            show=show_journal,
-        ),
+        Page(path="/journal", template="journal.html", title="Journal", show=show_journal),
         Page(path="/journal/{seq}", template="event.html", title="Entry", above="/journal", show=show_event),
     ),
     listings=(Listing(path="/console/v1/journal", show=list_as_json),),

@@ -52,17 +52,7 @@ async def examine_machine(console: Console, visit: Visit, _body: ExamineBody) ->
 
 
 DOCTOR_SECTION = Section(
-    pages=(
-        Page(
-            path="/doctor",
-            template="doctor.html",
-            title="Doctor",
-            menu="Doctor",
-            icon="doctor",
-            show=show_doctor,
-            live=("console.action_",),
-        ),
-    ),
+    pages=(Page(path="/doctor", template="doctor.html", title="Doctor", show=show_doctor, live=("console.action_",)),),
     listings=(Listing(path="/console/v1/doctor", show=show_doctor_as_json),),
     writes=(Write(path="/console/v1/doctor/examine", name="doctor.examine", act=examine_machine, body=ExamineBody),),
 )
@@ -206,8 +196,6 @@ SECTION = Section(
             path="/",
             template="overview.html",
             title="Overview",
-            menu="Overview",
-            icon="overview",
             show=show_overview,
             live=(
                 *("call.", "approval.", "run.", "policy.", "egress.", "worker.", "node", "vault.", "browser."),

@@ -95,15 +95,7 @@ def _recorded(console: Console, most: int) -> Iterator[RecordedDecision]:
 
 SECTION = Section(
     pages=(
-        Page(
-            path="/policy",
-            template="policy.html",
-            title="Policy",
-            menu="Policy",
-            icon="policy",
-            show=show_policy,
-            live=("policy.",),
-        ),
+        Page(path="/policy", template="policy.html", title="Policy", show=show_policy, live=("policy.",)),
         Page(path="/policy/replay", template="replay.html", title="Replay", above="/policy", show=show_replay),
     ),
     listings=(Listing(path="/console/v1/policy", show=show_as_json),),

@@ -166,8 +166,6 @@ SECTION = Section(
             path="/skills",
             template="skills.html",
             title="Skills",
-            menu="Skills",
-            icon="skills",
             show=show_skills,
             live=("skill.", "console.action_done"),
         ),
