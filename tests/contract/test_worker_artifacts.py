@@ -68,7 +68,7 @@ async def upload(worker: HandWorker, offer: Any, content: bytes, *, digest: str 
 
 async def test_files_go_out_and_come_back_by_digest(harness: FleetServerHarness, worker: HandWorker) -> None:
     call = harness.call(inputs=(INPUT,))
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     assert [(one.path, one.digest_sha256, one.size) for one in offer.inputs] == [("in.txt", DIGEST, len(CONTENT))]
     assert await download(worker, offer) == CONTENT
     assert await download(worker, offer, offset=CHUNK_BYTES) == CONTENT[CHUNK_BYTES:]
@@ -90,7 +90,7 @@ async def test_files_go_out_and_come_back_by_digest(harness: FleetServerHarness,
 
 async def test_only_the_lease_s_own_worker_gets_its_files(harness: FleetServerHarness, worker: HandWorker) -> None:
     call = harness.call(inputs=(INPUT,))
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     thief = await (await harness.worker("a thief")).online()
     assert await refused(download(thief, offer)) == "lease.wrong_worker"
     assert await refused(upload(thief, offer, b"planted")) == "lease.wrong_worker"
@@ -105,7 +105,7 @@ async def test_only_the_lease_s_own_worker_gets_its_files(harness: FleetServerHa
 
 async def test_what_is_not_what_it_says_is_not_kept(harness: FleetServerHarness, worker: HandWorker) -> None:
     call = harness.call()
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     assert await refused(upload(worker, offer, b"made", digest=DIGEST[::-1])) == "worker_artifact.digest_mismatch"
     assert await refused(upload(worker, offer, b"made", size=3)) == "worker_artifact.digest_mismatch"
     assert await refused(upload(worker, offer, b"made", size=5)) == "worker_artifact.digest_mismatch"
@@ -119,7 +119,7 @@ async def test_what_is_not_what_it_says_is_not_kept(harness: FleetServerHarness,
 
 async def test_a_lease_that_may_only_read_brings_nothing(harness: FleetServerHarness, worker: HandWorker) -> None:
     call = harness.call(scope=WorkerWorkspaceScope.parse(SCOPE.root, (".",), read_only=True))
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     assert await refused(upload(worker, offer, b"made")) == "worker_artifact.read_only"
     made = ArtifactRef(path="out.txt", digest_sha256=DIGEST, size=len(CONTENT))
     assert (await worker.settle(offer, artifacts=(made,))).code == "worker_scope.denied"

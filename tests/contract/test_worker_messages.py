@@ -38,13 +38,13 @@ async def test_in_busy_times_an_answer_comes_with_the_next_lease_and_a_lease_ans
     monkeypatch.setattr(lease_service, "BUSY_LEASES_A_SECOND", 0)
     first = harness.call(call_id="01CALL1")
     assert await kinds_of_next(worker) == ["lease"]
-    await worker.say(settlement=worker.settlement(await worker.hear("lease")))
+    await worker.say(settlement=worker.settlement(await worker.receive("lease")))
     assert (await first).settled.result == {"text": "hi"}
     # Nothing but the lease was sent since it connected: that is answer enough.
     await worker.say(heartbeat=wire.Heartbeat(slots=4))
     second = harness.call(call_id="01CALL2")
     assert await kinds_of_next(worker) == ["settlement_answer", "lease"]
-    await worker.say(settlement=worker.settlement(await worker.hear("lease")))
+    await worker.say(settlement=worker.settlement(await worker.receive("lease")))
     await second
     # Something was sent since the last heartbeat, and nothing since this one.
     for _ in range(2):
@@ -57,12 +57,12 @@ async def test_a_worker_that_winds_down_and_one_that_is_refused_hear_it_at_once(
 ) -> None:
     monkeypatch.setattr(lease_service, "BUSY_LEASES_A_SECOND", 0)
     call = harness.call()
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await worker.say(settlement=worker.settlement(offer))
     await call
     await worker.say(heartbeat=wire.Heartbeat(slots=0))
     assert await kinds_of_next(worker) == ["settlement_answer", "heartbeat_ack"]
-    await worker.hear("settlement_answer")
+    await worker.receive("settlement_answer")
     assert (await worker.settle(offer)).code == "lease.duplicate_result"
 
 
@@ -71,15 +71,15 @@ async def test_a_worker_is_told_that_it_counts_before_it_is_offered_anything_aga
 ) -> None:
     """One that was not told yet could not even decline, and the lease would stay with nobody until its deadline."""
     call = harness.call()
-    await worker.hear("lease")
+    await worker.receive("lease")
     await worker.hang_up()
     await worker.open()
-    await worker.say(attestation=worker.attestation((await worker.hear("challenge")).nonce))
+    await worker.say(attestation=worker.attestation((await worker.receive("challenge")).nonce))
     said: list[str] = []
     while "lease" not in said:
         said += await kinds_of_next(worker)
     assert said.index("attestation_answer") < said.index("lease")
-    assert (await worker.settle(await worker.hear("lease"))).code == ""
+    assert (await worker.settle(await worker.receive("lease"))).code == ""
     await call
 
 
@@ -87,7 +87,7 @@ async def test_workspaces_counted_before_a_report_are_not_held_against_it(
     harness: FleetServerHarness, worker: HandWorker
 ) -> None:
     call = harness.call()
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await worker.say(heartbeat=wire.Heartbeat(workspaces=1, slots=4))
     assert (await worker.settle(offer)).code == ""
     await call

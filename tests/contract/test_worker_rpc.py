@@ -49,7 +49,7 @@ async def test_a_call_runs_on_a_worker_and_its_word_can_be_checked(
 ) -> None:
     await worker.online()
     call = harness.call()
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     assert (offer.tool, offer.tier, offer.principal) == ("echo", "builtin", "agent:a")
     assert 0 < offer.timeout_ms <= 60_000 and offer.fence == 1 and offer.scope.root == "/srv/work"
     await worker.say(accepted=wire.LeaseAccepted(lease_id=offer.lease_id, fence=offer.fence))
@@ -69,7 +69,7 @@ async def test_calls_beyond_the_slots_wait_their_turn(harness: FleetServerHarnes
     await worker.online()
     calls = [harness.call(call_id=f"01CALL{number}", run_id=f"01RUN{number}") for number in range(4)]
     for _ in calls:
-        offer = await worker.hear("lease")
+        offer = await worker.receive("lease")
         assert len(worker.record().open_leases) == 1
         await worker.settle(offer)
     assert {(await call).lease.state for call in calls} == {LeaseState.SETTLED}
@@ -133,7 +133,7 @@ async def test_a_worker_that_attests_wrongly_is_quarantined_until_released_and_a
     harness: FleetServerHarness, worker: HandWorker, changes: dict[str, str], code: str
 ) -> None:
     await worker.open()
-    challenge = await worker.hear("challenge")
+    challenge = await worker.receive("challenge")
     answer = await worker.attest(challenge.nonce, **changes)
     assert answer.code == code
     assert await worker.ended() is DENIED
@@ -141,16 +141,16 @@ async def test_a_worker_that_attests_wrongly_is_quarantined_until_released_and_a
     # It may connect and is not asked for anything, over a restart of the daemon too.
     await harness.restart()
     await worker.open()
-    await worker.hear("welcome")
+    await worker.receive("welcome")
     await worker.beat()
     assert not worker.heard
     with pytest.raises(NoWorker):
         await harness.call()
     await harness.parts.decide(commands.ReleaseWorker(actor="user:operator", worker_id=worker.worker_id))
-    challenge = await worker.hear("challenge")
+    challenge = await worker.receive("challenge")
     assert (await worker.attest(challenge.nonce)).code == ""
     call = harness.call()
-    await worker.settle(await worker.hear("lease"))
+    await worker.settle(await worker.receive("lease"))
     assert (await call).settled.result == {"text": "hi"}
 
 
@@ -171,7 +171,7 @@ async def test_a_settlement_that_contradicts_itself_quarantines(
 ) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     if "nonce" in changes:
         offer.nonce = changes["nonce"]
         changes = {}
@@ -187,7 +187,7 @@ async def test_an_incomplete_cleanup_counts_as_a_result_and_quarantines(
 ) -> None:
     await worker.online()
     call = harness.call()
-    await worker.settle(await worker.hear("lease"), processes_left=1)
+    await worker.settle(await worker.receive("lease"), processes_left=1)
     assert (await call).settled.result == {"text": "hi"}
     assert await worker.ended() is DENIED
     assert "worker_cleanup.incomplete" in worker.record().reason
@@ -205,7 +205,7 @@ async def test_more_workspaces_than_leases_contradict_the_cleanup(
 async def test_another_workers_lease_cannot_be_settled(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     call = harness.call()
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     thief = await (await harness.worker("a thief")).online()
     assert (await thief.settle(offer)).code == "lease.wrong_worker"
     assert await thief.ended() is DENIED
@@ -220,33 +220,33 @@ async def test_a_lost_lease_is_tried_again_where_that_is_harmless_and_late_words
 ) -> None:
     await worker.online()
     call = harness.call()
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await lost(harness, worker)
     assert harness.parts.ledger.lease(offer.lease_id).state is LeaseState.FENCED
     with pytest.raises(NoWorker):
         await call
     await worker.open(open_ids=(offer.lease_id,))
-    assert list((await worker.hear("welcome")).void_lease_ids) == [offer.lease_id]
-    await worker.attest((await worker.hear("challenge")).nonce)
+    assert list((await worker.receive("welcome")).void_lease_ids) == [offer.lease_id]
+    await worker.attest((await worker.receive("challenge")).nonce)
     # It owes the cleanup, and gets nothing before it shows it.
     with pytest.raises(NoWorker):
         await harness.call()
     assert (await worker.settle(offer)).code == "lease.fenced"
     again = harness.call(call_id="01AGAIN")
-    await worker.settle(await worker.hear("lease"))
+    await worker.settle(await worker.receive("lease"))
     assert (await again).lease.attempt == 1
 
 
 async def test_a_lost_lease_goes_to_another_worker(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     call = harness.call()
-    first = await worker.hear("lease")
+    first = await worker.receive("lease")
     other = await (await harness.worker("another")).online()
     await worker.hang_up()
     harness.clock.ahead_ms += TIMEOUT_MS - 1_000
     await other.beat()
     harness.clock.ahead_ms += 2_000
-    offer = await other.hear("lease")
+    offer = await other.receive("lease")
     assert offer.call_id == first.call_id and offer.lease_id != first.lease_id and offer.fence > first.fence
     await other.settle(offer)
     report = await call
@@ -257,7 +257,7 @@ async def test_a_lost_lease_goes_to_another_worker(harness: FleetServerHarness, 
 async def test_what_may_have_run_is_not_repeated(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    await worker.hear("lease")
+    await worker.receive("lease")
     await lost(harness, worker)
     with pytest.raises(LeaseLost) as error:
         await call
@@ -267,13 +267,13 @@ async def test_what_may_have_run_is_not_repeated(harness: FleetServerHarness, wo
 async def test_a_worker_that_reconnects_settles_once(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await worker.hang_up()
     await worker.open(open_ids=(offer.lease_id,))
-    await worker.hear("welcome")
+    await worker.receive("welcome")
     # Nothing counts before the attestation.
     assert (await worker.settle(offer)).code == "worker.not_attested"
-    await worker.attest((await worker.hear("challenge")).nonce)
+    await worker.attest((await worker.receive("challenge")).nonce)
     assert (await worker.settle(offer)).code == ""
     assert (await call).settled.result == {"text": "hi"}
 
@@ -281,10 +281,10 @@ async def test_a_worker_that_reconnects_settles_once(harness: FleetServerHarness
 async def test_an_offer_that_never_arrived_is_made_again(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await worker.hang_up()
     await worker.online()
-    again = await worker.hear("lease")
+    again = await worker.receive("lease")
     assert (again.lease_id, again.fence) == (offer.lease_id, offer.fence)
     await worker.settle(again)
     await call
@@ -300,7 +300,7 @@ async def test_an_offer_that_never_arrived_and_is_void_is_disclaimed(
     with pytest.raises(LeaseLost):
         await call
     await worker.online()
-    owed = await worker.hear("owed")
+    owed = await worker.receive("owed")
     assert worker.record().owes == (owed.lease_id,)
     with pytest.raises(NoWorker):
         await harness.call()
@@ -314,7 +314,7 @@ async def test_an_offer_that_never_arrived_and_is_void_is_disclaimed(
     await worker.beat()
     await harness.parts.sessions.reap()
     again = harness.call(call_id="01AGAIN")
-    await worker.settle(await worker.hear("lease"))
+    await worker.settle(await worker.receive("lease"))
     assert (await again).settled.result == {"text": "hi"}
 
 
@@ -323,13 +323,13 @@ async def test_what_the_worker_names_or_has_shown_is_not_asked_for(
 ) -> None:
     await worker.online()
     calls = [harness.call(idempotent=False, call_id=f"01CALL{number}") for number in range(3)]
-    named, shown, unknown = [await worker.hear("lease") for _ in calls]
+    named, shown, unknown = [await worker.receive("lease") for _ in calls]
     await worker.say(output=wire.OutputChunk(lease_id=shown.lease_id, fence=shown.fence, stream=1, data=b"x"))
     await worker.beat()
     await worker.given_up()
     await asyncio.gather(*calls, return_exceptions=True)
     await worker.online(open_ids=(named.lease_id,))
-    assert (await worker.hear("owed")).lease_id == unknown.lease_id
+    assert (await worker.receive("owed")).lease_id == unknown.lease_id
     await worker.beat()
     assert not [one for one in worker.heard if one.WhichOneof("command") == "owed"]
     assert set(worker.record().owes) == {named.lease_id, shown.lease_id, unknown.lease_id}
@@ -341,7 +341,7 @@ async def test_a_lease_that_its_worker_showed_and_does_not_name_is_not_given_out
     """It ran, nobody knows how far: neither this worker nor another gets it a second time."""
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await worker.say(output=wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence, stream=1, data=b"x"))
     await worker.beat()
     await worker.hang_up()
@@ -358,7 +358,7 @@ async def test_a_lease_that_its_worker_showed_and_does_not_name_is_not_given_out
 async def test_a_crash_during_a_lease_quarantines(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    await worker.hear("lease")
+    await worker.receive("lease")
     await worker.hang_up()
     worker.boot_id = "boot-2"
     await worker.open()
@@ -382,9 +382,9 @@ async def test_a_newer_connection_ends_the_older(harness: FleetServerHarness, wo
 async def test_a_declined_lease_is_offered_to_the_next(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await worker.say(declined=wire.LeaseDeclined(lease_id=offer.lease_id, fence=offer.fence, reason="no room"))
-    again = await worker.hear("lease")
+    again = await worker.receive("lease")
     assert again.lease_id != offer.lease_id
     await worker.say(declined=wire.LeaseDeclined(lease_id=again.lease_id, fence=again.fence, reason="no room"))
     with pytest.raises(PalyraError) as error:
@@ -395,9 +395,9 @@ async def test_a_declined_lease_is_offered_to_the_next(harness: FleetServerHarne
 async def test_a_call_that_is_stopped_stops_its_worker(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     call = harness.call()
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     call.cancel()
-    cancel = await worker.hear("cancel")
+    cancel = await worker.receive("cancel")
     assert (cancel.lease_id, cancel.fence) == (offer.lease_id, offer.fence)
     await worker.settle(offer, outcome=LeaseOutcome.CANCELLED, error={"code": "call.cancelled", "message": "stopped"})
     with pytest.raises(asyncio.CancelledError):
@@ -411,13 +411,13 @@ async def test_a_new_attestation_on_the_same_connection_takes_no_lease_back(
     """The worker stops a call that nobody waits for any more, and still has to show that it cleaned up."""
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    await worker.hear("cancel")
+    await worker.receive("cancel")
     await harness.parts.decide(commands.Challenge(actor="palyrad", worker_id=worker.worker_id, nonce="ab" * 32))
-    assert (await worker.attest((await worker.hear("challenge")).nonce)).code == ""
+    assert (await worker.attest((await worker.receive("challenge")).nonce)).code == ""
     await harness.parts.sessions.batcher.settle()
     assert harness.parts.ledger.lease(offer.lease_id).state is LeaseState.CANCELLING
     assert worker.record().open_leases == (offer.lease_id,)
@@ -426,12 +426,12 @@ async def test_a_new_attestation_on_the_same_connection_takes_no_lease_back(
 async def test_a_restart_loses_no_lease(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     call = harness.call()
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     call.cancel()
     await harness.restart()
     await worker.open(open_ids=(offer.lease_id,))
-    await worker.hear("welcome")
-    await worker.attest((await worker.hear("challenge")).nonce)
+    await worker.receive("welcome")
+    await worker.attest((await worker.receive("challenge")).nonce)
     assert (await worker.settle(offer)).code == ""
     assert harness.parts.ledger.lease(offer.lease_id).state is LeaseState.SETTLED
 
@@ -442,7 +442,7 @@ async def test_what_a_dead_daemon_left_open_is_fenced_by_the_next(
 ) -> None:
     await worker.online()
     call = harness.call()
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     call.cancel()
     await worker.hang_up()
     await harness.close()
@@ -455,16 +455,16 @@ async def test_what_a_dead_daemon_left_open_is_fenced_by_the_next(
 async def test_operators_drain_and_resume(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     call = harness.call()
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await harness.parts.decide(commands.DrainWorker(actor="user:o", worker_id=worker.worker_id, reason="new disk"))
     with pytest.raises(NoWorker):
         await harness.call()
     await worker.settle(offer)
     await call
     await harness.parts.decide(commands.ResumeWorker(actor="user:o", worker_id=worker.worker_id))
-    await worker.attest((await worker.hear("challenge")).nonce)
+    await worker.attest((await worker.receive("challenge")).nonce)
     call = harness.call()
-    await worker.settle(await worker.hear("lease"))
+    await worker.settle(await worker.receive("lease"))
     await call
 
 
@@ -492,7 +492,7 @@ async def test_a_certificate_is_renewed_on_the_connection(harness: FleetServerHa
 async def test_output_is_kept_while_the_call_runs(harness: FleetServerHarness, worker: HandWorker) -> None:
     await worker.online()
     call = harness.call()
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     chunk = wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence, stream=1, offset=0, data=b"half")
     await worker.say(output=chunk)
     stale = wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence + 1, stream=1, offset=4, data=b"other")
@@ -510,7 +510,7 @@ async def test_nothing_is_kept_of_leases_that_end_without_their_worker(
 ) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await worker.say(output=wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence, stream=1, data=b"half"))
     await worker.beat(workspaces=1)
     assert len(harness.parts.output) == 1 and harness.parts.calls().in_flight == 1
@@ -557,10 +557,10 @@ async def test_what_ended_long_ago_is_forgotten_as_fast_as_it_came(
     await worker.online()
     for number in range(5):
         call = harness.call(call_id=f"01CALL{number}")
-        await worker.settle(await worker.hear("lease"))
+        await worker.settle(await worker.receive("lease"))
         await call
     call = harness.call()
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await harness.parts.prune()
     assert harness.parts.ledger.lease(offer.lease_id).is_open
     harness.clock.ahead_ms += limits.KEPT_AFTER_END_MS + 1_000_000
@@ -576,6 +576,6 @@ async def test_an_attestation_is_asked_for_again_before_it_lapses(
 ) -> None:
     await worker.online()
     harness.clock.ahead_ms += round(SETTINGS.attestation_seconds * 1000 * 3 / 4)
-    challenge = await worker.hear("challenge") if (await worker.beat()) else None
+    challenge = await worker.receive("challenge") if (await worker.beat()) else None
     assert challenge is not None
     assert (await worker.attest(challenge.nonce)).code == ""

@@ -91,9 +91,9 @@ def test_every_lease_of_a_killed_daemon_settles_or_is_fenced(
         # The one that died is fenced whatever happens; the other settles, unless its daemon was away for too long.
         assert how[1, "lease.fenced"] == LEASES // 2, how
         assert how[0, "lease.settled"] + how[0, "lease.fenced"] == LEASES // 2, how
-        lost = [(time_ms, told) for kind, time_ms, told in events(home) if kind == "worker.orphaned"]
+        lost = [(time_ms, payload) for kind, time_ms, payload in events(home) if kind == "worker.orphaned"]
         with capsys.disabled():
-            silent = max(time_ms - told["heard_ms"] for time_ms, told in lost) / 1_000
+            silent = max(time_ms - payload["heard_ms"] for time_ms, payload in lost) / 1_000
             print(f"\n{dict(how)}; fenced after {silent:.1f} s of silence, {HEARTBEAT_TIMEOUT} are allowed")
         assert held(home) == []
         workers[0].says("connected and attested", times=2)

@@ -18,42 +18,42 @@ CALLERS = 24
 TIMEOUT_MS = 90_000
 
 
-class Asked(msgspec.Struct, frozen=True):
+class PlannedCall(msgspec.Struct, frozen=True):
     number: int
     tool: str
     arguments: dict[str, Any]
     idempotent: bool
 
 
-def mixed(count: int) -> list[Asked]:
+def mixed(count: int) -> list[PlannedCall]:
     """Mostly cheap ones; some that write a file which comes back, and some that run for a moment."""
     made = []
     for number in range(count):
         if number % 25 == 7:
             arguments: dict[str, Any] = {"command": "sleep", "args": ["0.4"]}
-            made.append(Asked(number, "process.run", arguments, idempotent=False))
+            made.append(PlannedCall(number, "process.run", arguments, idempotent=False))
         elif number % 25 == 13:
-            made.append(Asked(number, "sleep", {"seconds": 1}, idempotent=True))
+            made.append(PlannedCall(number, "sleep", {"seconds": 1}, idempotent=True))
         elif number % 3 == 0:
             arguments = {"path": f"made/{number}.txt", "content": f"by call {number}"}
-            made.append(Asked(number, "fs.write", arguments, idempotent=False))
+            made.append(PlannedCall(number, "fs.write", arguments, idempotent=False))
         else:
-            made.append(Asked(number, "echo", {"text": f"call {number}"}, idempotent=True))
+            made.append(PlannedCall(number, "echo", {"text": f"call {number}"}, idempotent=True))
     return made
 
 
 class FleetLoad:
     """Runs them, ``CALLERS`` at a time. ``documents`` has each call as the API returned it, by its number."""
 
-    def __init__(self, daemon: Daemon, network: Network, asked: list[Asked]) -> None:
+    def __init__(self, daemon: Daemon, network: Network, planned: list[PlannedCall]) -> None:
         self.documents: dict[int, dict[str, Any]] = {}
         self.failed: list[BaseException] = []
         self._daemon = daemon
         self._network = network
-        self._asked: queue.SimpleQueue[Asked] = queue.SimpleQueue()
-        for one in asked:
-            self._asked.put(one)
-        self._count = len(asked)
+        self._planned: queue.SimpleQueue[PlannedCall] = queue.SimpleQueue()
+        for one in planned:
+            self._planned.put(one)
+        self._count = len(planned)
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(CALLERS)]
         for thread in self._threads:
             thread.start()
@@ -64,7 +64,7 @@ class FleetLoad:
             with self._daemon.client() as client:
                 while True:
                     try:
-                        one = self._asked.get_nowait()
+                        one = self._planned.get_nowait()
                     except queue.Empty:
                         return
                     try:

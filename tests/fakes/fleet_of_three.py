@@ -13,7 +13,7 @@ from typing import Any
 import fakes.traced_worker_main
 from fakes.daemon import Place
 from fakes.eventually import eventually_sync
-from fakes.fleet_load import Asked, FleetLoad, mixed
+from fakes.fleet_load import FleetLoad, PlannedCall, mixed
 from fakes.star_of_networks import StarOfNetworks, star_of_networks
 from fakes.two_networks import NEAR_ADDRESS
 from fakes.worker_process import DAEMON_SETTINGS, WorkerProcess, join, worker_state
@@ -60,7 +60,7 @@ def events(home: Place, *kinds: str) -> list[tuple[str, str, dict[str, Any]]]:
 
 def live_through(root: Path, calls: int) -> Counter[str]:
     """So many calls while it all happens; how many ended how. Asserts what holds of each of them."""
-    asked = mixed(calls)
+    planned = mixed(calls)
     with ExitStack() as stack:
         networks = stack.enter_context(star_of_networks(3))
         home = Place(root / "home", SETTINGS)
@@ -73,7 +73,7 @@ def live_through(root: Path, calls: int) -> Counter[str]:
             machine.worker_id = join(home, machine.place)
         with ThreadPoolExecutor(3) as starting:
             list(starting.map(Machine.start, machines))
-        load = FleetLoad(daemon, networks.near, asked)
+        load = FleetLoad(daemon, networks.near, planned)
         load.reaches(0.2)
         assert home.palyra("worker", "drain", machines[DRAINED].worker_id, "--json").status == 0
         load.reaches(0.4)
@@ -92,10 +92,10 @@ def live_through(root: Path, calls: int) -> Counter[str]:
         verified = home.palyra("journal", "verify", "--json")
         assert verified.status == 0, verified.stdout
     _every_result_is_attested(home, machines, documents)
-    _nothing_ran_twice_that_must_not(machines, asked, documents)
+    _nothing_ran_twice_that_must_not(machines, planned, documents)
     granted = Counter(payload["worker_id"] for _, _, payload in events(home, "lease.granted"))
     assert all(granted[machine.worker_id] > calls // 20 for machine in machines), granted
-    return _every_call_ended_once(home, asked, documents)
+    return _every_call_ended_once(home, planned, documents)
 
 
 def _stop(machines: list[Machine]) -> None:
@@ -120,14 +120,16 @@ def _every_result_is_attested(home: Place, machines: list[Machine], documents: d
         assert document["call_id"] in ran[lease["worker_id"]], "another worker than the one that ran it signed"
 
 
-def _every_call_ended_once(home: Place, asked: list[Asked], documents: dict[int, dict[str, Any]]) -> Counter[str]:
-    assert len(documents) == len(asked) and len({one["call_id"] for one in documents.values()}) == len(asked)
+def _every_call_ended_once(
+    home: Place, planned: list[PlannedCall], documents: dict[int, dict[str, Any]]
+) -> Counter[str]:
+    assert len(documents) == len(planned) and len({one["call_id"] for one in documents.values()}) == len(planned)
     how = Counter("succeeded" if one["status"] == "succeeded" else one["error"]["code"] for one in documents.values())
     assert set(how) <= LOST | {"succeeded"}, how
-    assert how["succeeded"] > 0.8 * len(asked), how
+    assert how["succeeded"] > 0.8 * len(planned), how
     finished = Counter(call for _, call, _ in events(home, "call.finished"))
     assert finished == Counter({one["call_id"]: 1 for one in documents.values()})
-    for one in asked:
+    for one in planned:
         if one.tool == "fs.write" and documents[one.number]["status"] == "succeeded":
             assert (home.state / "workspace" / one.arguments["path"]).read_text() == one.arguments["content"]
     leases = {payload["lease_id"] for _, _, payload in events(home, "lease.granted")}
@@ -137,10 +139,10 @@ def _every_call_ended_once(home: Place, asked: list[Asked], documents: dict[int,
 
 
 def _nothing_ran_twice_that_must_not(
-    machines: list[Machine], asked: list[Asked], documents: dict[int, dict[str, Any]]
+    machines: list[Machine], planned: list[PlannedCall], documents: dict[int, dict[str, Any]]
 ) -> None:
     begun = Counter(call for machine in machines for call in machine.ran())
-    for one in asked:
+    for one in planned:
         document = documents[one.number]
         times = begun[document["call_id"]]
         if document["status"] == "succeeded":

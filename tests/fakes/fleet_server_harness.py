@@ -190,7 +190,7 @@ class HandWorker:
     async def online(self, **options: Any) -> "HandWorker":
         """Connected and attested."""
         await self.open(**options)
-        challenge = await self.hear("challenge")
+        challenge = await self.receive("challenge")
         answer = await self.attest(challenge.nonce)
         assert answer.code == "", answer.message
         return self
@@ -202,7 +202,7 @@ class HandWorker:
         )
         await self.call.write(batch)
 
-    async def hear(self, kind: str) -> Any:
+    async def receive(self, kind: str) -> Any:
         """The next command of this kind; others are kept for those who want them."""
         while True:
             for index, command in enumerate(self.heard):
@@ -244,11 +244,11 @@ class HandWorker:
 
     async def attest(self, challenge: str, **changes: Any) -> Any:
         await self.say(attestation=self.attestation(challenge, **changes))
-        return await self.hear("attestation_answer")
+        return await self.receive("attestation_answer")
 
     async def beat(self, workspaces: int = 0) -> Any:
         await self.say(heartbeat=wire.Heartbeat(workspaces=workspaces, slots=self.slots))
-        return await self.hear("heartbeat_ack")
+        return await self.receive("heartbeat_ack")
 
     def settlement(
         self, offer: Any, result: Any = None, *, artifacts: tuple[ArtifactRef, ...] = (), **changes: Any
@@ -320,7 +320,7 @@ class HandWorker:
 
     async def settle(self, offer: Any, result: Any = None, **changes: Any) -> Any:
         await self.say(settlement=self.settlement(offer, result, **changes))
-        return await self.hear("settlement_answer")
+        return await self.receive("settlement_answer")
 
     def disclaimer(self, owed: Any, *, session: int, signer: EnvelopeKey | None = None, **changes: Any) -> Any:
         """What a worker says that never got the lease; then the changes of the statement and its look."""
@@ -348,7 +348,7 @@ class HandWorker:
     async def disclaim(self, owed: Any, **changes: Any) -> Any:
         session = changes.pop("session", self.record().session)
         await self.say(disclaimer=self.disclaimer(owed, session=session, **changes))
-        return await self.hear("settlement_answer")
+        return await self.receive("settlement_answer")
 
     async def given_up(self) -> None:
         """The line breaks, and the worker is silent until its leases are void."""

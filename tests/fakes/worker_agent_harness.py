@@ -55,7 +55,7 @@ POLICY = WorkerFleetPolicy(
 )
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class SettledReport(msgspec.Struct, frozen=True, kw_only=True):
     """One settlement as it came."""
 
     statement: LeaseSettlement
@@ -74,7 +74,7 @@ class FakeFleet(WorkerServiceServicer):
         self.ledger = MemoryFleet(harness.clock, WorkerFleetManager(policy))
         self.artifacts: dict[str, bytes] = {}
         self.uploaded: list[str] = []
-        self.told: list[Told] = []
+        self.reports: list[SettledReport] = []
         self.output: dict[str, bytes] = {}
         self.beats: list[Any] = []
         self.beats_with_reports = 0
@@ -144,7 +144,7 @@ class FakeFleet(WorkerServiceServicer):
             assert batch.device_id == session.worker_id
             for event in batch.events:
                 if not self.deaf:
-                    await session.hear(event, batch.sequence)
+                    await session.receive(event, batch.sequence)
                 self.happened.set()
 
     async def FindMissingArtifacts(self, request: Any, _context: Any) -> Any:
@@ -256,9 +256,9 @@ class FakeFleet(WorkerServiceServicer):
         self.harness.clock.ahead_ms += self.policy.heartbeat_timeout_ms
         await self.ledger.decide(commands.DeclareLost(actor="palyrad", worker_id=worker_id))
 
-    async def settled(self, lease: WorkerLease) -> Told:
+    async def settled(self, lease: WorkerLease) -> SettledReport:
         """The last word on this lease."""
-        return await eventually(lambda: next((t for t in self.told if t.statement.lease_id == lease.lease_id), None))
+        return await eventually(lambda: next((t for t in self.reports if t.statement.lease_id == lease.lease_id), None))
 
 
 class _Session:
@@ -275,7 +275,7 @@ class _Session:
             command = commands.EndSession(actor="w", worker_id=self.worker_id, session=self.number)
             await self.fleet.ledger.decide_all([command])
 
-    async def hear(self, event: Any, sequence: int) -> None:
+    async def receive(self, event: Any, sequence: int) -> None:
         fleet = self.fleet
         match event.WhichOneof("event"):
             case "hello":
@@ -391,8 +391,8 @@ class _Session:
                 ]
             )
             code = "" if decision.refusal is None else decision.refusal.code
-            fleet.told.append(
-                Told(
+            fleet.reports.append(
+                SettledReport(
                     statement=statement,
                     attestation=attestation,
                     result=msgspec.json.decode(sent.result_json),

@@ -191,7 +191,7 @@ async def serve(folder: Path) -> None:
 class Simulated:
     """One worker: connected, attested, heard of now and then, and quick."""
 
-    def __init__(self, told: dict[str, Any], device: dict[str, str], which: str) -> None:
+    def __init__(self, setup: dict[str, Any], device: dict[str, str], which: str) -> None:
         from fakes.fleet_server_harness import HandWorker
         from palyra.clock import SystemClock
         from palyra.wire.worker.v1.worker_pb2_grpc import WorkerServiceStub
@@ -200,10 +200,10 @@ class Simulated:
         harness: Any = SimpleNamespace(clock=SystemClock())
         self.hand = HandWorker(harness, SimpleNamespace(device_id=device["id"], key=key))  # type: ignore[arg-type]
         credentials = grpc.ssl_channel_credentials(
-            told["authorities"].encode(), device["key"].encode(), device["certificate"].encode()
+            setup["authorities"].encode(), device["key"].encode(), device["certificate"].encode()
         )
         options = (("grpc.ssl_target_name_override", "palyra"), ("grpc.use_local_subchannel_pool", 1))
-        self.channel = grpc.aio.secure_channel(f"127.0.0.1:{told[which]}", credentials, options=options)
+        self.channel = grpc.aio.secure_channel(f"127.0.0.1:{setup[which]}", credentials, options=options)
         stub: Any = WorkerServiceStub(self.channel)  # type: ignore[no-untyped-call]
         self.hand.call = stub.Work()
         self.lock = asyncio.Lock()
@@ -233,7 +233,7 @@ class Simulated:
 
         await self.say({"hello": wire.Hello(protocol_version=1, display_name="simulated", boot_id="1", slots=4)})
         if attested:
-            challenge = await self.hand.hear("challenge")
+            challenge = await self.hand.receive("challenge")
             answer = await self.hand.attest(challenge.nonce)
             assert answer.code == "", answer
         self.reading = asyncio.create_task(self._read())
@@ -256,12 +256,12 @@ class Simulated:
         await self.channel.close()
 
 
-async def connect(told: dict[str, Any], devices: list[dict[str, str]], which: str) -> list[Simulated]:
+async def connect(setup: dict[str, Any], devices: list[dict[str, str]], which: str) -> list[Simulated]:
     waiting = asyncio.Semaphore(CONNECTING_AT_ONCE)
 
     async def one(device: dict[str, str]) -> Simulated:
         async with waiting:
-            worker = Simulated(told, device, which)
+            worker = Simulated(setup, device, which)
             await worker.greet(attested=which == "port")
             return worker
 
@@ -305,28 +305,28 @@ class Remote:
         assert process.stdin is not None and process.stdout is not None
         self._into, self._out = process.stdin, process.stdout
 
-    async def hear(self) -> dict[str, Any]:
+    async def receive(self) -> dict[str, Any]:
         line = await asyncio.get_running_loop().run_in_executor(None, self._out.readline)
-        told: dict[str, Any] = json.loads(line)
-        return told
+        setup: dict[str, Any] = json.loads(line)
+        return setup
 
     async def ask(self, word: str) -> dict[str, Any]:
         self._into.write(f"{word}\n")
         self._into.flush()
-        return await self.hear()
+        return await self.receive()
 
 
 async def measure(remote: Remote) -> list[dict[str, Any]]:
     from palyra.daemon.process_setup import settle_in
 
-    told = await remote.hear()
+    setup = await remote.receive()
     # A thousand workers are a thousand processes elsewhere. Here they share one, whose threads must not be what waits.
     settle_in()
-    devices = told["devices"]
-    workers = await connect(told, devices[:WARM], "port")
+    devices = setup["devices"]
+    workers = await connect(setup, devices[:WARM], "port")
     before = await remote.ask("memory")
     begun = time.perf_counter()
-    workers += await connect(told, devices[WARM:], "port")
+    workers += await connect(setup, devices[WARM:], "port")
     connecting = time.perf_counter() - begun
     async with heartbeats(workers):
         await asyncio.sleep(IDLE_SECONDS / 2)
@@ -336,9 +336,9 @@ async def measure(remote: Remote) -> list[dict[str, Any]]:
         cpu = await remote.ask("cpu")
         await asyncio.sleep(IDLE_SECONDS)
         idle = ((await remote.ask("cpu"))["seconds"] - cpu["seconds"]) / IDLE_SECONDS
-        bare = await connect(told, devices[:BARE_WORKERS], "bare")
+        bare = await connect(setup, devices[:BARE_WORKERS], "bare")
         before = await remote.ask("memory")
-        bare += await connect(told, devices[:BARE_IDLE], "bare")
+        bare += await connect(setup, devices[:BARE_IDLE], "bare")
         each_bare = ((await remote.ask("memory"))["bytes"] - before["bytes"]) / BARE_IDLE
         ours: list[dict[str, Any]] = []
         theirs: list[dict[str, Any]] = []

@@ -68,7 +68,7 @@ async def test_a_worker_that_is_not_what_was_demanded_gets_no_work(
     harness: FleetServerHarness, worker: HandWorker, changes: dict[str, Any], code: str
 ) -> None:
     await worker.open()
-    answer = await worker.attest((await worker.hear("challenge")).nonce, **changes)
+    answer = await worker.attest((await worker.receive("challenge")).nonce, **changes)
     assert answer.code == code
     await is_distrusted(worker, code)
     assert [one["code"] for one in harness.events("worker.attestation_refused")] == [code]
@@ -77,13 +77,13 @@ async def test_a_worker_that_is_not_what_was_demanded_gets_no_work(
 async def test_a_recorded_attestation_is_worth_nothing_later(harness: FleetServerHarness, worker: HandWorker) -> None:
     """The worker was honest then, and is something else now: what it signed then answered another challenge."""
     await worker.open()
-    recorded = worker.attestation((await worker.hear("challenge")).nonce)
+    recorded = worker.attestation((await worker.receive("challenge")).nonce)
     await worker.say(attestation=recorded)
-    assert (await worker.hear("attestation_answer")).code == ""
+    assert (await worker.receive("attestation_answer")).code == ""
     await worker.open()
-    await worker.hear("challenge")
+    await worker.receive("challenge")
     await worker.say(attestation=recorded)
-    assert (await worker.hear("attestation_answer")).code == "worker_attestation.stale_nonce"
+    assert (await worker.receive("attestation_answer")).code == "worker_attestation.stale_nonce"
     await is_distrusted(worker, "worker_attestation.stale_nonce")
 
 
@@ -93,10 +93,10 @@ async def test_an_attestation_that_cannot_be_read_is_refused_as_any(
 ) -> None:
     """Who the worker's proxy would be is looked up before the signature is: that reads what anybody may have sent."""
     await worker.open()
-    good = worker.attestation((await worker.hear("challenge")).nonce)
+    good = worker.attestation((await worker.receive("challenge")).nonce)
     good.payload = said
     await worker.say(attestation=good)
-    assert (await worker.hear("attestation_answer")).code == "worker_attestation.signature"
+    assert (await worker.receive("attestation_answer")).code == "worker_attestation.signature"
     await is_distrusted(worker, "worker_attestation.signature")
 
 
@@ -105,9 +105,9 @@ async def test_anothers_attestation_is_worth_nothing(
 ) -> None:
     """Signed by an honest worker for the very challenge that the rogue was given."""
     await rogue.open()
-    nonce = (await rogue.hear("challenge")).nonce
+    nonce = (await rogue.receive("challenge")).nonce
     await rogue.say(attestation=worker.attestation(nonce, worker_id=rogue.worker_id))
-    assert (await rogue.hear("attestation_answer")).code == "worker_attestation.signature"
+    assert (await rogue.receive("attestation_answer")).code == "worker_attestation.signature"
     await is_distrusted(rogue, "worker_attestation.signature")
 
 
@@ -138,7 +138,7 @@ async def test_a_copied_key_shows_because_only_one_connection_counts(
     a lease of the other's life is found to have crashed."""
     await worker.online()
     call = harness.call(idempotent=False)
-    await worker.hear("lease")
+    await worker.receive("lease")
     thief = HandWorker(harness, worker.device)
     thief.boot_id = "another machine"
     await thief.open()
@@ -155,14 +155,14 @@ async def test_a_result_under_anothers_signature_is_not_believed(
     beside the daemon's that anybody could check."""
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     honest, worker.key = worker.key, EnvelopeKey(rogue.device.key)
     borrowed = worker.settlement(offer)
     worker.key = honest
     own = worker.settlement(offer)
     own.attestation_json = borrowed.attestation_json
     await worker.say(settlement=own)
-    assert (await worker.hear("settlement_answer")).code == "lease.settlement_mismatch"
+    assert (await worker.receive("settlement_answer")).code == "lease.settlement_mismatch"
     with pytest.raises(LeaseLost):
         await call
     await is_distrusted(worker, "lease.settlement_mismatch")
@@ -173,7 +173,7 @@ async def test_a_result_after_fencing_counts_neither_late_nor_under_a_newer_fenc
 ) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await worker.hang_up()
     harness.clock.ahead_ms += TIMEOUT_MS
     await eventually(lambda: not harness.parts.ledger.lease(offer.lease_id).is_open)
@@ -192,7 +192,7 @@ async def test_a_cleanup_that_is_claimed_before_the_call_ended_or_for_another_is
 ) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     assert (await worker.settle(offer, ended_ms=harness.clock.now_ms(), checked_ms=1)).code.startswith(
         "worker_cleanup."
     )
@@ -231,7 +231,7 @@ async def test_who_had_a_lease_does_not_get_away_with_saying_that_it_never_came(
 ) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await shown_by(how, worker, offer)
     if how == "named before":
         await worker.hang_up()
@@ -254,12 +254,12 @@ async def test_who_said_that_a_lease_never_came_and_then_has_it_is_found_out(
 ) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await worker.given_up()
     with pytest.raises(LeaseLost):
         await call
     await worker.online()
-    assert (await worker.disclaim(await worker.hear("owed"))).code == ""
+    assert (await worker.disclaim(await worker.receive("owed"))).code == ""
     if how == "result":
         assert (await worker.settle(offer)).code == "worker_cleanup.contradicted"
     elif how == "files":
@@ -277,12 +277,12 @@ async def test_a_workspace_that_is_left_contradicts_the_word_that_a_lease_never_
 ) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    await worker.hear("lease")
+    await worker.receive("lease")
     await worker.given_up()
     with pytest.raises(LeaseLost):
         await call
     await worker.online()
-    assert (await worker.disclaim(await worker.hear("owed"))).code == ""
+    assert (await worker.disclaim(await worker.receive("owed"))).code == ""
     await worker.say(heartbeat=wire.Heartbeat(workspaces=1, slots=4))
     await is_distrusted(worker, "worker_cleanup.contradicted")
 
@@ -305,12 +305,12 @@ async def test_a_word_that_is_recorded_borrowed_or_made_up_does_not_clear_a_work
 ) -> None:
     await worker.online()
     call = harness.call(idempotent=False)
-    await worker.hear("lease")
+    await worker.receive("lease")
     await worker.given_up()
     with pytest.raises(LeaseLost):
         await call
     await worker.online()
-    owed = await worker.hear("owed")
+    owed = await worker.receive("owed")
     changes = {"signer": rogue.key} if "signer" in lie else lie
     assert code in (await worker.disclaim(owed, **changes)).code
     await is_distrusted(worker, code)
@@ -324,7 +324,7 @@ async def test_who_restarted_or_stays_silent_about_a_lease_is_quarantined_as_eve
     for each in (worker, rogue):
         await each.online()
         call = harness.call(idempotent=False)
-        await each.hear("lease")
+        await each.receive("lease")
         await each.given_up()
         with pytest.raises(LeaseLost):
             await call
@@ -332,7 +332,7 @@ async def test_who_restarted_or_stays_silent_about_a_lease_is_quarantined_as_eve
     await worker.open()
     await is_distrusted(worker, "worker.crashed")
     await rogue.online()
-    owed = await rogue.hear("owed")
+    owed = await rogue.receive("owed")
     assert rogue.record().owes == (owed.lease_id,)
     harness.clock.ahead_ms += harness.settings.policy().settle_grace_ms
     await is_distrusted(rogue, "worker_cleanup.missing")
@@ -346,7 +346,7 @@ async def test_who_is_let_out_of_quarantine_and_keeps_a_workspace_is_found_out(
     """What it was taken it may still be cleaning up after, as long as it says so and no longer than the grace."""
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     odd = commands.QuarantineWorker(actor="operator", worker_id=worker.worker_id, reason="looks odd")
     await harness.parts.decide(odd)
     with pytest.raises(LeaseLost):
@@ -373,9 +373,9 @@ async def test_nothing_that_is_said_without_an_attestation_counts(
     """Neither work for it nor words about work: it is a stranger with a certificate."""
     await worker.online()
     call = harness.call(idempotent=False)
-    offer = await worker.hear("lease")
+    offer = await worker.receive("lease")
     await worker.open(open_ids=(offer.lease_id,))
-    await worker.hear("challenge")
+    await worker.receive("challenge")
     await worker.beat(workspaces=1)
     assert (await worker.settle(offer)).code == "worker.not_attested"
     with pytest.raises(NoWorker):

@@ -68,16 +68,16 @@ def test_folders_without_files_go_along_and_names_that_cannot_be_told_stay(tmp_p
     (root / os.fsdecode(b"\xff")).write_text("x")
     (root / os.fsdecode(b"\xfe")).mkdir()
 
-    def told(*paths: str) -> tuple[tuple[str, ...], list[str]]:
+    def gathered(*paths: str) -> tuple[tuple[str, ...], list[str]]:
         found, files = gather_inputs(scope(root, *paths), (".git",), store, GO_ON)
         return found.folders, [one.path for one in files]
 
-    assert told(".") == (("data/inner", "empty"), ["full/file"])
+    assert gathered(".") == (("data/inner", "empty"), ["full/file"])
     # A file that is about to be written: the folder it goes to is there, as far as it is.
-    assert told("data/new.txt") == (("data",), [])
-    assert told("data/not/there/new.txt") == (("data",), [])
-    assert told("new.txt") == ((), []) and told("full/file") == ((), ["full/file"])
-    assert told("empty") == (("empty",), [])
+    assert gathered("data/new.txt") == (("data",), [])
+    assert gathered("data/not/there/new.txt") == (("data",), [])
+    assert gathered("new.txt") == ((), []) and gathered("full/file") == ((), ["full/file"])
+    assert gathered("empty") == (("empty",), [])
 
 
 @pytest.mark.parametrize("path", ["link/x", "../x", "linked"])

@@ -33,11 +33,13 @@ async def test_a_call_is_run_told_in_signed_words_and_forgotten(tmp_path: Path) 
     async with worker_agent_harness(tmp_path) as harness, harness.running():
         await harness.online()
         lease = await harness.fleet.lease(harness.worker_id, "echo", ECHO)
-        told = await harness.fleet.settled(lease)
-        assert told.answer == "" and told.result == ECHO and told.error is None
-        assert told.statement.outcome is LeaseOutcome.SUCCEEDED
-        assert told.attestation.tool == "echo" and told.attestation.executor == f"worker/{harness.worker_id}/builtin"
-        assert told.attestation.receipt[0]["layer"] == "worker"
+        report = await harness.fleet.settled(lease)
+        assert report.answer == "" and report.result == ECHO and report.error is None
+        assert report.statement.outcome is LeaseOutcome.SUCCEEDED
+        assert (
+            report.attestation.tool == "echo" and report.attestation.executor == f"worker/{harness.worker_id}/builtin"
+        )
+        assert report.attestation.receipt[0]["layer"] == "worker"
         assert harness.fleet.ledger.lease(lease.lease_id).state is LeaseState.SETTLED
         await harness.fleet.until(lambda: not harness.agent.open_ids)
         assert harness.scratch_names() == [] and not list(harness.home.path("leases").glob("*.json"))
@@ -52,15 +54,15 @@ async def test_a_program_sees_its_files_writes_others_and_both_are_gone_afterwar
         fleet = harness.fleet
         inputs = (fleet.store("src/in.txt", b"hello\n" * 500), fleet.store("empty", b""))
         lease = await fleet.lease(harness.worker_id, "process.run", argv, inputs=inputs, read_only=False)
-        told = await fleet.settled(lease)
-        assert told.answer == "" and told.error is None, told.error
-        assert told.result["exit_code"] == 0 and told.result["stdout"] == "loud\n"
-        assert [each.path for each in told.statement.artifacts] == ["out.txt"]
-        assert fleet.artifacts[told.statement.artifacts[0].digest_sha256] == b"hello\n" * 500
-        assert told.statement.artifacts[0].digest_sha256 not in fleet.uploaded, "the daemon had these bytes already"
-        assert "1 not_files" in told.attestation.receipt[-1]["got"]
+        report = await fleet.settled(lease)
+        assert report.answer == "" and report.error is None, report.error
+        assert report.result["exit_code"] == 0 and report.result["stdout"] == "loud\n"
+        assert [each.path for each in report.statement.artifacts] == ["out.txt"]
+        assert fleet.artifacts[report.statement.artifacts[0].digest_sha256] == b"hello\n" * 500
+        assert report.statement.artifacts[0].digest_sha256 not in fleet.uploaded, "the daemon had these bytes already"
+        assert "1 not_files" in report.attestation.receipt[-1]["got"]
         assert fleet.output[lease.lease_id] == b"loud\n"
-        proof = told.statement.cleanup
+        proof = report.statement.cleanup
         assert (proof.entries_left, proof.processes_left, proof.mounts_left) == (0, 0, 0) and proof.workspace
         assert harness.scratch_names() == []
 
@@ -91,8 +93,8 @@ async def test_a_result_outlives_a_lost_connection_and_counts_once(tmp_path: Pat
         await fleet.stop_listening()
         await eventually(lambda: not harness.agent.running)
         await fleet.listen()
-        told = await fleet.settled(lease)
-        assert told.answer == "" and told.statement.outcome is LeaseOutcome.SUCCEEDED
+        report = await fleet.settled(lease)
+        assert report.answer == "" and report.statement.outcome is LeaseOutcome.SUCCEEDED
         assert list(fleet.hellos[-1].open_lease_ids) == [lease.lease_id]
         assert fleet.hellos[0].boot_id == fleet.hellos[-1].boot_id
 
@@ -116,9 +118,9 @@ async def test_a_result_that_is_not_taken_is_told_as_a_failure_once(tmp_path: Pa
         await harness.online()
         harness.fleet.holding = ["lease.result_too_large"]
         lease = await harness.fleet.lease(harness.worker_id, "echo", ECHO)
-        told = await harness.fleet.settled(lease)
-        assert told.answer == "" and told.statement.outcome is LeaseOutcome.FAILED and told.result is None
-        assert told.statement.error_code == "lease.result_too_large" == (told.error or {})["code"]
+        report = await harness.fleet.settled(lease)
+        assert report.answer == "" and report.statement.outcome is LeaseOutcome.FAILED and report.result is None
+        assert report.statement.error_code == "lease.result_too_large" == (report.error or {})["code"]
 
 
 async def test_a_lease_that_a_hello_named_before_it_could_not_be_noted_is_told_of_until_it_is_answered(
@@ -146,9 +148,9 @@ async def test_a_lease_that_a_hello_named_before_it_could_not_be_noted_is_told_o
         named = commands.NoteTaken(actor="w", worker_id=harness.worker_id, lease_id=lease.lease_id)
         await fleet.ledger.decide(named)
         line_is_cut.set()
-        told = await fleet.settled(lease)
-        assert told.answer == "lease.fenced" and (told.error or {})["code"] == NoRoom.code
-        assert told.statement.outcome is LeaseOutcome.FAILED and not fleet.declined
+        report = await fleet.settled(lease)
+        assert report.answer == "lease.fenced" and (report.error or {})["code"] == NoRoom.code
+        assert report.statement.outcome is LeaseOutcome.FAILED and not fleet.declined
         assert not fleet.ledger.worker(harness.worker_id).owes
         await eventually(lambda: not harness.agent.open_ids)
 
@@ -161,12 +163,12 @@ async def test_a_cancelled_and_a_void_lease_are_stopped_and_cleaned_up(tmp_path:
         second = await fleet.lease(harness.worker_id, "sleep", {"seconds": 600})
         await fleet.until(lambda: len(harness.scratch_names()) == 2)
         fleet.send(cancel=wire.LeaseCancel(lease_id=first.lease_id, fence=first.fence, reason="asked"))
-        told = await fleet.settled(first)
-        assert told.statement.outcome is LeaseOutcome.CANCELLED and told.answer == ""
+        report = await fleet.settled(first)
+        assert report.statement.outcome is LeaseOutcome.CANCELLED and report.answer == ""
         fleet.void = (second.lease_id,)
         fleet.cut()
-        told = await fleet.settled(second)
-        assert told.statement.outcome is LeaseOutcome.CANCELLED
+        report = await fleet.settled(second)
+        assert report.statement.outcome is LeaseOutcome.CANCELLED
         assert harness.scratch_names() == []
 
 
@@ -174,8 +176,8 @@ async def test_a_deadline_ends_a_call_here(tmp_path: Path) -> None:
     async with worker_agent_harness(tmp_path) as harness, harness.running():
         await harness.online()
         lease = await harness.fleet.lease(harness.worker_id, "sleep", {"seconds": 600}, timeout_ms=300)
-        told = await harness.fleet.settled(lease)
-        assert told.statement.outcome is LeaseOutcome.TIMED_OUT and told.answer == ""
+        report = await harness.fleet.settled(lease)
+        assert report.statement.outcome is LeaseOutcome.TIMED_OUT and report.answer == ""
 
 
 async def test_a_daemon_that_falls_silent_is_left_and_found_again(tmp_path: Path) -> None:
@@ -221,8 +223,8 @@ async def test_a_certificate_is_renewed_while_a_lease_runs(tmp_path: Path) -> No
         fleet.send(certificate_news=wire.CertificateNews(ca_bundle_pem=b"", renew_now=True))
         await fleet.until(lambda: len(fleet.attestation_answers) == 2)
         assert harness.record().generation == 2
-        told = await fleet.settled(lease)
-        assert told.answer == "" and told.statement.outcome is LeaseOutcome.SUCCEEDED, "signed with the new key"
+        report = await fleet.settled(lease)
+        assert report.answer == "" and report.statement.outcome is LeaseOutcome.SUCCEEDED, "signed with the new key"
 
 
 @pytest.mark.promise("P-worker-quarantine")
@@ -258,7 +260,7 @@ async def test_a_lease_that_never_arrived_is_disclaimed_and_one_that_did_is_sett
         )
         await fleet.until(lambda: fleet.declined)
         assert fleet.declined[0].reason.startswith("worker_offer.disclaimed")
-        assert never.lease_id not in {told.statement.lease_id for told in fleet.told}
+        assert never.lease_id not in {report.statement.lease_id for report in fleet.reports}
 
 
 async def test_a_worker_says_nothing_of_a_lease_that_it_has_told_of_or_that_is_none(tmp_path: Path) -> None:
@@ -292,13 +294,13 @@ async def test_a_worker_that_is_killed_tells_of_its_lease_in_its_next_life(tmp_p
         async with harness.running():
             # Another life while a lease is open is a crash: nothing it says counts before a person released it.
             await eventually(lambda: harness.fleet.ledger.worker(harness.worker_id).state.value == "quarantined")
-            assert harness.scratch_names() == [] and not harness.fleet.told
+            assert harness.scratch_names() == [] and not harness.fleet.reports
             await harness.fleet.ledger.decide(
                 commands.ReleaseWorker(actor="user:operator", worker_id=harness.worker_id)
             )
-            told = await harness.fleet.settled(lease)
-            assert told.statement.error_code == "worker.interrupted" and told.answer == "lease.fenced"
-            assert told.statement.cleanup.entries_left == 0
+            report = await harness.fleet.settled(lease)
+            assert report.statement.error_code == "worker.interrupted" and report.answer == "lease.fenced"
+            assert report.statement.cleanup.entries_left == 0
             await eventually(lambda: not harness.agent.open_ids)
             assert not harness.fleet.ledger.worker(harness.worker_id).owes
 

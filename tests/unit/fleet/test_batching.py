@@ -1,4 +1,4 @@
-"""Commands decided together: in order, each told before its asker, and none harmed by another's failure."""
+"""Commands decided together: in order, each delivered before its caller, and none harmed by another's failure."""
 
 import asyncio
 from collections.abc import Sequence
@@ -43,12 +43,12 @@ class Ledger:
 class Harness:
     def __init__(self, gather_seconds: float = 3_600) -> None:
         self.ledger = Ledger()
-        self.told: list[str] = []
+        self.delivered: list[str] = []
         self.answers: list[BeatAnswer] = []
         ledger: Any = self.ledger
         self.batcher = CommandBatcher(
             ledger,
-            lambda command, _decision: self.told.append(command.worker_id),
+            lambda command, _decision: self.delivered.append(command.worker_id),
             self.answers.append,
             beats_gather_seconds=gather_seconds,
         )
@@ -64,7 +64,7 @@ class Harness:
 async def test_one_command_is_decided_at_once_and_told_first() -> None:
     harness = Harness()
     await harness.submit("a")
-    assert harness.ledger.batches == [["a"]] and harness.told == ["a"]
+    assert harness.ledger.batches == [["a"]] and harness.delivered == ["a"]
     await harness.batcher.settle()
 
 
@@ -77,7 +77,7 @@ async def test_what_comes_while_a_transaction_runs_goes_together() -> None:
     harness.ledger.go.set()
     await asyncio.gather(first, *rest)
     assert [len(batch) for batch in harness.ledger.batches][-1] <= MAX_DECIDED_TOGETHER
-    assert len(harness.ledger.batches) <= 3 and len(harness.told) == MAX_DECIDED_TOGETHER + 2
+    assert len(harness.ledger.batches) <= 3 and len(harness.delivered) == MAX_DECIDED_TOGETHER + 2
 
 
 async def test_new_work_is_decided_apart_so_that_a_full_disk_ends_nothing() -> None:
@@ -94,7 +94,7 @@ async def test_one_that_breaks_the_transaction_fails_alone() -> None:
     harness.ledger.broken = "bad"
     futures = [harness.submit(name) for name in ("a", "bad", "b")]
     done = await asyncio.gather(*futures, return_exceptions=True)
-    assert isinstance(done[1], Broken) and harness.told == ["a", "b"]
+    assert isinstance(done[1], Broken) and harness.delivered == ["a", "b"]
     with pytest.raises(PalyraError):
         await harness.submit("bad")
 
@@ -131,4 +131,4 @@ async def test_who_stopped_waiting_harms_nobody() -> None:
     gone.cancel()
     harness.ledger.go.set()
     await stays
-    assert harness.told == ["a", "b"]
+    assert harness.delivered == ["a", "b"]

@@ -23,9 +23,9 @@ RECORD = WorkerRecord(
 )
 
 
-def on_the_wire(told: Outgoing) -> wire.DaemonCommand:
+def on_the_wire(message: Outgoing) -> wire.DaemonCommand:
     """Every field has its place in the message, or this raises."""
-    return wire.DaemonCommand(**{told.kind: told.fields})  # type: ignore[arg-type]
+    return wire.DaemonCommand(**{message.kind: message.fields})  # type: ignore[arg-type]
 
 
 def test_an_offer_has_the_lease_and_what_was_asked() -> None:
@@ -60,8 +60,12 @@ def test_answers_are_empty_or_have_a_code() -> None:
 
 
 def test_the_rest_fits_the_wire() -> None:
-    told = on_the_wire(messages.welcome(RECORD, POLICY, ["l"], b"pem")).welcome
-    assert (told.session, list(told.void_lease_ids), told.settle_grace_ms) == (3, ["l"], POLICY.settle_grace_ms)
+    sent = on_the_wire(messages.welcome(RECORD, POLICY, ["l"], b"pem")).welcome
+    assert (sent.session, list(sent.void_lease_ids), sent.settle_grace_ms) == (
+        3,
+        ["l"],
+        POLICY.settle_grace_ms,
+    )
     for each in (
         messages.challenge("n", POLICY),
         messages.acknowledge_heartbeat(1),

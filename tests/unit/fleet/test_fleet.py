@@ -200,8 +200,8 @@ async def test_what_is_there_after_the_grace_speaks_against_it(
     assert claim in due(ledger.candidates(clock.now), POLICY, clock.now, peers.nonce)
     assert (await done(ledger, claim)).written_off == ()
     assert claim not in due(ledger.candidates(clock.now), POLICY, clock.now, peers.nonce)
-    told = await done(ledger, has_workspaces(back, 1))
-    assert (told.state, told.reason) == (State.QUARANTINED, CleanupContradicted.code)
+    record = await done(ledger, has_workspaces(back, 1))
+    assert (record.state, record.reason) == (State.QUARANTINED, CleanupContradicted.code)
 
 
 @pytest.mark.parametrize("how", ["it does not name", "of an earlier life", "of a lease besides"])
@@ -212,8 +212,8 @@ async def test_a_workspace_that_no_lease_explains_contradicts_the_cleanup_of_one
     named = () if how == "it does not name" else (lease.lease_id,)
     boot = "boot-2" if how == "of an earlier life" else "boot-1"
     back = await done(ledger, peers.open_session(named=named, boot=boot))
-    told = await done(ledger, has_workspaces(back, 2 if how == "of a lease besides" else 1))
-    assert (told.state, told.reason) == (State.QUARANTINED, CleanupContradicted.code)
+    record = await done(ledger, has_workspaces(back, 2 if how == "of a lease besides" else 1))
+    assert (record.state, record.reason) == (State.QUARANTINED, CleanupContradicted.code)
 
 
 async def test_one_in_quarantine_keeps_its_reason_and_fills_no_journal_however_often_it_says_what_it_left(
@@ -225,8 +225,8 @@ async def test_one_in_quarantine_keeps_its_reason_and_fills_no_journal_however_o
     before = len(ledger.journal)
     for _ in range(3):
         said = commands.ReportWorkspaces(actor="w", worker_id=WORKER, session=worker.session, count=1)
-        told = await done(ledger, said)
-        assert (told.state, told.reason, told.connected) == (State.QUARANTINED, "the first reason", True)
+        record = await done(ledger, said)
+        assert (record.state, record.reason, record.connected) == (State.QUARANTINED, "the first reason", True)
     assert len(ledger.journal) == before
 
 

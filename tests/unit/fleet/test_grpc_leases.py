@@ -44,8 +44,8 @@ async def test_the_whole_list_comes_first_and_then_what_changes(fleet: EgressFle
     whole = await call.read()
     assert whole.whole and b"BEGIN CERTIFICATE" in whole.ca_bundle_pem
     assert [each.fence for each in whole.still_open] == [1]
-    (told,) = whole.granted
-    assert (told.lease_id, list(told.hosts), told.max_bytes) == (f"{1:026d}", ["a.example"], 7)
+    (granted,) = whole.granted
+    assert (granted.lease_id, list(granted.hosts), granted.max_bytes) == (f"{1:026d}", ["a.example"], 7)
     fleet.grants.grant(str(device.device_id), grant(3))
     more = await call.read()
     assert not more.whole and [each.fence for each in more.granted] == [3] and not more.ca_bundle_pem

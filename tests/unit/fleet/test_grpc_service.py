@@ -107,14 +107,14 @@ async def test_a_proxy_speaks_for_itself_and_not_after_it_was_revoked(fleet: Egr
 
 async def test_a_certificate_is_renewed_and_a_stale_generation_is_not(fleet: EgressFleet) -> None:
     device = await fleet.pair()
-    asking = worker_pb2.RenewCertificateRequest(
+    request = worker_pb2.RenewCertificateRequest(
         device_id=str(device.device_id), csr_der=device.key.csr(), generation=device.issued.generation
     )
-    answer = await stub(fleet, device).RenewCertificate(asking, timeout=30)
+    answer = await stub(fleet, device).RenewCertificate(request, timeout=30)
     assert answer.generation == device.issued.generation + 1 and b"BEGIN CERTIFICATE" in answer.certificate_pem
-    asking.csr_der = b"nonsense"
+    request.csr_der = b"nonsense"
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await stub(fleet, device).RenewCertificate(asking, timeout=30)
+        await stub(fleet, device).RenewCertificate(request, timeout=30)
     assert refused.value.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED)
 
 

@@ -26,9 +26,9 @@ def test_a_proxy_is_told_of_its_own_leases_only() -> None:
     assert grants.grant("e1", grant("c")) and not grants.grant("e3", grant("d"))
     grants.end("a")
     grants.end("nobody knows it")
-    told = queue.take()
-    assert told is not None and not told.whole
-    assert [each.lease_id for each in told.granted] == ["c"] and told.ended == (LeaseRef("a", 1),)
+    orders = queue.take()
+    assert orders is not None and not orders.whole
+    assert [each.lease_id for each in orders.granted] == ["c"] and orders.ended == (LeaseRef("a", 1),)
     # A thousand other proxies are not woken for it.
     assert changes == ["e1", "e1"] and len(grants) == 3
 

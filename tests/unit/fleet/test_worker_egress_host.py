@@ -1,4 +1,4 @@
-"""The process joined: its one worker is kept, its status is told, and it ends rather than half work."""
+"""The process joined: its one worker is kept, its status is printed, and it ends rather than half work."""
 
 import asyncio
 from pathlib import Path
@@ -41,15 +41,15 @@ async def test_it_says_what_it_is_and_stops_when_told(tmp_path: Path) -> None:
     async with egress_fleet(tmp_path, WorkerEgressPolicy()) as fleet:
         device = await fleet.pair()
         state = StateDir.open(fleet.install(device))
-        told: list[str] = []
+        lines: list[str] = []
         stopping = asyncio.Event()
 
         def say(text: str) -> None:
-            told.append(text)
+            lines.append(text)
             stopping.set()
 
         await asyncio.wait_for(EgressHost(state, say).serve(options(tmp_path), stopping), 60)
-        assert str(device.device_id) in told[0] and WorkerEgressPolicy().digest() in told[0]
+        assert str(device.device_id) in lines[0] and WorkerEgressPolicy().digest() in lines[0]
         status = status_of(state)
         assert status["egress_id"] == device.device_id and not status["running"] and status["worker_id"] == ""
         folder = open_folder(state)
@@ -66,14 +66,14 @@ async def test_it_says_what_it_is_and_stops_when_told(tmp_path: Path) -> None:
 async def test_it_pairs_by_a_code_of_its_own_kind(tmp_path: Path) -> None:
     async with PairingHarness(tmp_path / "daemon").running() as harness:
         state = StateDir.open(tmp_path / "proxy")
-        told: asyncio.Queue[str] = asyncio.Queue()
-        host = EgressHost(state, told.put_nowait)
+        lines: asyncio.Queue[str] = asyncio.Queue()
+        host = EgressHost(state, lines.put_nowait)
         _, other = await harness.code("qr", "worker")
         with pytest.raises(WrongKind):
             await host.join(other, [harness.address])
         _, code = await harness.code("pin", "egress")
         joining = asyncio.create_task(host.join(code, [harness.address]))
-        shown = await asyncio.wait_for(told.get(), 60)
+        shown = await asyncio.wait_for(lines.get(), 60)
         (request,) = await harness.pairing.pairings()
         assert request.comparison_code in shown
         await harness.pairing.approve(request.id, actor=OPERATOR)
