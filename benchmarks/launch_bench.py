@@ -23,7 +23,7 @@ from benchmarks import bars
 from benchmarks.bar import Bar
 from palyra.sandbox.domain.launch_spec import LandlockRules, LaunchSpec, ordinary_rlimits
 from palyra.sandbox.launch.launcher import Launcher
-from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
+from palyra.sandbox.launch.supervisor_pool import READY_SUPERVISORS
 from palyra.sandbox.layers import landlock
 from palyra.sandbox.layers.seccomp import build_tier_b_filter
 
@@ -78,7 +78,7 @@ def _nothing() -> Iterator[int]:
 
 
 async def _warm(launcher: Launcher) -> None:
-    while launcher.ready < READY_KEEPERS:  # noqa: ASYNC110 - the launcher tells nobody, and need not
+    while launcher.ready < READY_SUPERVISORS:  # noqa: ASYNC110 - the launcher tells nobody, and need not
         await asyncio.sleep(0.001)
     await asyncio.sleep(PAUSE_SECONDS)
 
@@ -92,7 +92,7 @@ async def _measure(program: bytes, place: Path) -> tuple[list[float], list[float
     with _nothing() as nothing:
 
         async def launch() -> None:
-            child = await launcher.launch(spec, stdin=nothing, stdout=nothing, stderr=nothing, confirm=False)
+            child = await launcher.launch(spec, stdin=nothing, stdout=nothing, stderr=nothing)
             ended = await child.wait()
             assert ended.exit_code == 0
 

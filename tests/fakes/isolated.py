@@ -20,13 +20,13 @@ from palyra.sandbox.domain.facts import Facts
 from palyra.sandbox.domain.launch_spec import LaunchStage, ReadOnlyHost
 from palyra.sandbox.domain.plan import BubblewrapPlan, plan_isolated
 from palyra.sandbox.domain.profile import Receipt, SandboxProfile
-from palyra.sandbox.launch.plan_encoding import RESTART, Segment
-from palyra.sandbox.launch.read_only_host import DESCRIPTORS, hold_read_only
+from palyra.sandbox.launch.gated_sandbox import Gate, GatedReadback, release_checked
+from palyra.sandbox.launch.plan_segment import DESCRIPTORS, RESTART, Segment, hold_read_only
 from palyra.sandbox.launch.supervisor import exec_child
 from palyra.sandbox.layers.bubblewrap import gather_host, to_launch_spec
 from palyra.sandbox.layers.protected_mounts import gather_workspace
 from palyra.sandbox.layers.syscall_table import SYSCALLS
-from palyra.sandbox.verify.readback import Gate, NotBuilt, Waiting, release_checked
+from palyra.sandbox.verify.readback import NotBuilt
 
 # Allows everything: these tests are about what holds without the filter. SECCOMP_RET_ALLOW.
 ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)
@@ -90,7 +90,7 @@ def start(plan: BubblewrapPlan, gate: Gate, *, pass_through: Sequence[int] = ())
         preexec_fn=place,
         start_new_session=True,
     )
-    gate.handed_over()
+    gate.hand_over()
     for each in opened:
         os.close(each)
     return process
@@ -136,7 +136,7 @@ def run_plan(plan: BubblewrapPlan, meanwhile: Callable[[int], None] | None = Non
         try:
             info = gate.wait()
             sandbox = int(info["child-pid"])
-            with Waiting(info) as waiting:
+            with GatedReadback(info) as waiting:
                 if meanwhile is not None:
                     meanwhile(waiting.pid)
                 receipt = release_checked(plan, gate, waiting)

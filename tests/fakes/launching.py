@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import palyra
-from palyra.sandbox.domain.launch_spec import Exit, KeeperLost, LaunchFailed, LaunchSpec
+from palyra.sandbox.domain.launch_spec import Exit, LaunchFailed, LaunchSpec, SupervisorLost
 from palyra.sandbox.launch import supervisor_pool
-from palyra.sandbox.launch.child import Child
-from palyra.sandbox.launch.launcher import Launcher
+from palyra.sandbox.launch.launcher import Child, Launcher
 
 NOBODY = 65534
 PYTHON = b"/usr/bin/python3"
@@ -49,7 +48,7 @@ async def started(launcher: Launcher, spec: LaunchSpec, **options: Any) -> Async
         try:
             yield child, Path(output.name)
         finally:
-            with contextlib.suppress(KeeperLost, LaunchFailed):
+            with contextlib.suppress(SupervisorLost, LaunchFailed):
                 await child.kill()
 
 

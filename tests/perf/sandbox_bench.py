@@ -1,6 +1,7 @@
 """What a sandbox costs: each tier against the least that does the same, started alternately in one run."""
 
 import asyncio
+import fcntl
 import os
 import shutil
 import statistics
@@ -19,7 +20,6 @@ from palyra.sandbox.domain.facts import Facts, HostHold
 from palyra.sandbox.domain.plan import BLOCK_FD, INFO_FD, BubblewrapPlan, plan_isolated
 from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxProfile, SandboxTier
-from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
 from palyra.sandbox.layers.bubblewrap import gather_host
 from palyra.sandbox.layers.protected_mounts import gather_workspace
 from palyra.sandbox.layers.seccomp import build_tier_c_filter
@@ -62,7 +62,7 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
     program = workspace / "nothing"
     await asyncio.to_thread(_assemble, program)
     runner = ProcessRunner(RunnerSettings(scratch=str(scratch)))
-    cold = ProcessRunner(RunnerSettings(scratch=str(scratch), warm=False))
+    cold = ProcessRunner(RunnerSettings(scratch=str(scratch), prewarm=False))
 
     def ours(tier: SandboxTier, command: str, by: ProcessRunner = runner) -> Callable[[], Awaitable[object]]:
         profile = SandboxProfile(workspace_root=str(workspace), tier=tier, protected_names=PROTECTED)
@@ -71,18 +71,20 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
 
     async def settled() -> None:
         """As it is when calls come slower than processes are made: neither side runs beside what the other left."""
-        while min(runner.keepers_ready or READY_KEEPERS, cold.keepers_ready or READY_KEEPERS) < READY_KEEPERS:
+        while not (runner.ready and cold.ready):
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.008)
 
     async def all_wait() -> None:
         """The same for sandboxes that are built ahead."""
-        while len(runner.ahead.waiting) < limits.WARM_PER_PROFILE:
+        while len(runner.prewarm.waiting) < limits.WARM_PER_PROFILE:
             await asyncio.sleep(0.002)
         await settled()
 
     by_hand = _by_hand(workspace, "/usr/bin/true")
     try:
+        for each in (runner, cold):
+            await ours(SandboxTier.B, str(program), each)()
         isolated = await _alternately(ours(SandboxTier.C, "true", cold), by_hand, settled)
         await ours(SandboxTier.C, "true")()
         warm = await _alternately(ours(SandboxTier.C, "true"), by_hand, all_wait)
@@ -166,8 +168,8 @@ def _by_hand(workspace: Path, program: str) -> Callable[[], None]:
             memory = os.memfd_create("data", os.MFD_CLOEXEC)
             os.write(memory, data)
             os.lseek(memory, 0, os.SEEK_SET)
-            # Out of the way of the numbers that the plan uses.
-            high = os.dup2(memory, 100 + number, inheritable=False)
+            # Above the numbers that the plan uses, and free.
+            high = fcntl.fcntl(memory, fcntl.F_DUPFD_CLOEXEC, 100)
             os.close(memory)
             opened.append(high)
             actions.append((os.POSIX_SPAWN_DUP2, high, number))

@@ -107,7 +107,7 @@ def test_only_the_workspace_is_in_reach(perform: Callable[[Body], Any], place: P
                 landlock=rules(place),
                 drop_capabilities=True,
             )
-            async with Launcher(ready=1) as launcher:
+            async with Launcher() as launcher:
                 _, output = await run(launcher, script)
                 return output
 
@@ -139,7 +139,7 @@ for action in (lambda: open(file, 'a'), lambda: os.unlink(file), lambda: os.mkdi
     confined = rules(place, write=(), read=(*SYSTEM, str(place / "workspace")))
 
     async def body() -> str:
-        async with Launcher(ready=1) as launcher:
+        async with Launcher() as launcher:
             _, output = await run(launcher, python(script, str(place / "workspace"), landlock=confined))
             return output
 
@@ -162,21 +162,21 @@ for port in sys.argv[1:]:
         with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
             ports = one.getsockname()[1], two.getsockname()[1]
             spec = python(script, *map(str, ports), landlock=rules(place, connect_tcp=(ports[0],)))
-            async with Launcher(ready=1) as launcher:
+            async with Launcher() as launcher:
                 _, output = await run(launcher, spec)
                 return output
 
     assert asyncio.run(body()).splitlines() == ["connected", "refused 13"]
 
 
-def test_a_prepared_keeper_gives_no_more_than_a_fresh_one(place: Path) -> None:
-    """The second launch uses rules made ahead from the first one's; the third has other rules and must not."""
+def test_rules_kept_from_one_launch_are_not_those_of_another(place: Path) -> None:
+    """The second launch uses the rules that were kept from the first; the third has other rules and must not."""
     script = "import sys\nfor p in sys.argv[1:]:\n  try: open(p); print('read')\n  except OSError: print('refused')"
     secret, system = str(place / "outside" / "secret"), "/usr/bin/env"
     (place / "workspace" / "mine").write_text("x")
 
     async def body() -> list[str]:
-        async with Launcher(ready=2) as launcher:
+        async with Launcher() as launcher:
             seen = []
             for confined in (
                 rules(place),
@@ -186,7 +186,7 @@ def test_a_prepared_keeper_gives_no_more_than_a_fresh_one(place: Path) -> None:
                 rules(place, write=()),
                 None,
             ):
-                await eventually(lambda: launcher.ready >= 2)
+                await eventually(lambda: launcher.ready)
                 spec = python(script, secret, system, str(place / "workspace" / "mine"), landlock=confined)
                 seen.append(" ".join((await run(launcher, spec))[1].split()))
             return seen
@@ -207,7 +207,7 @@ def test_compilers_and_interpreters_work_confined(perform: Callable[[Body], Any]
     )
 
     async def body() -> tuple[int | None, str]:
-        async with Launcher(ready=1) as launcher:
+        async with Launcher() as launcher:
             ended, output = await run(launcher, spec)
             return ended.exit_code, output
 

@@ -15,7 +15,7 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.launching import alive, as_ordinary_user, processes_with, python, run, started
-from palyra.sandbox.domain.launch_spec import KeeperLost, LaunchSpec, ordinary_rlimits
+from palyra.sandbox.domain.launch_spec import LaunchSpec, SupervisorLost, ordinary_rlimits
 from palyra.sandbox.launch.launcher import Launcher
 
 pytestmark = pytest.mark.promise("P-sandbox-ends")
@@ -67,7 +67,7 @@ def test_no_descendant_outlives_the_call(perform: Callable[[Body], Any], hiding:
     marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
 
     async def body() -> list[int]:
-        async with Launcher(ready=1) as launcher:
+        async with Launcher() as launcher:
             if end == "exit":
                 ended, output = await run(launcher, python(HIDE, marker, hiding, "exit"))
                 assert ended.exit_code == 0, output
@@ -79,9 +79,9 @@ def test_no_descendant_outlives_the_call(perform: Callable[[Body], Any], hiding:
                 if end == "kill":
                     await child.kill()
                     return processes_with(marker)
-                supervisor = int(Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-                os.kill(supervisor, signal.SIGKILL)
-                with pytest.raises(KeeperLost):
+                keeper = int(Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+                os.kill(keeper, signal.SIGKILL)
+                with pytest.raises(SupervisorLost):
                     await child.wait()
                 return processes_with(marker)
 
@@ -94,7 +94,7 @@ def test_a_process_that_forks_and_dies_all_the_time_is_caught(perform: Callable[
     comet = "import os\nfor _ in range(200_000):\n    if os.fork(): os._exit(0)\n    os.setsid()"
 
     async def body() -> list[int]:
-        async with Launcher(ready=1) as launcher:
+        async with Launcher() as launcher:
             async with asyncio.timeout(60):
                 await run(launcher, python(comet, marker))
             return processes_with(marker)
@@ -120,7 +120,7 @@ else:
 """
 
     async def body() -> tuple[str, list[int], int]:
-        async with Launcher(ready=1) as launcher:
+        async with Launcher() as launcher:
             limits = ordinary_rlimits(
                 cpu_seconds=30,
                 memory_bytes=None,
@@ -144,7 +144,7 @@ def test_a_recursive_fork_bomb_is_killed(perform: Callable[[Body], Any]) -> None
     bomb = "import os, time\nfor _ in range(7):\n    os.fork() or os.getpid() % 3 or os.setsid()\ntime.sleep(60)"
 
     async def body() -> list[int]:
-        async with Launcher(ready=1) as launcher, started(launcher, python(bomb, marker)) as (child, _):
+        async with Launcher() as launcher, started(launcher, python(bomb, marker)) as (child, _):
             await eventually(lambda: len(processes_with(marker)) > 30)
             await child.kill()
             return processes_with(marker)
@@ -158,7 +158,7 @@ from palyra.sandbox.domain.launch_spec import LaunchSpec
 from palyra.sandbox.launch.launcher import Launcher
 
 async def main():
-    launcher = Launcher(ready=2)
+    launcher = Launcher()
     await launcher.start()
     null = os.open('/dev/null', os.O_RDWR)
     hide = "import os, time; os.fork() == 0 and (os.setsid(), os.fork()); time.sleep(60)"
@@ -183,11 +183,11 @@ async def test_kill_minus_nine_of_a_parent_leaves_nothing(victim: str) -> None:
         line = await asyncio.to_thread(daemon.stdout.readline)
         zygote = int(line.split()[1])
         await eventually(lambda: len(processes_with(marker)) >= 3 * 3 + 1)
-        supervisors = [int(word) for word in Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()]
-        assert len(supervisors) >= 3
+        keepers = [int(word) for word in Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()]
+        assert len(keepers) >= 3
         os.kill(daemon.pid if victim == "daemon" else zygote, signal.SIGKILL)
         await eventually(lambda: [pid for pid in processes_with(marker) if pid != daemon.pid] == [])
-        await eventually(lambda: not any(alive(pid) for pid in (zygote, *supervisors)))
+        await eventually(lambda: not any(alive(pid) for pid in (zygote, *keepers)))
     finally:
         daemon.kill()
         daemon.wait()
@@ -208,7 +208,7 @@ for name in ('environ', 'maps', 'mem', 'fd/0', 'cwd'):
 """
 
     async def body() -> str:
-        async with Launcher(ready=1) as launcher:
+        async with Launcher() as launcher:
             _, output = await run(launcher, python(script))
             return output
 
@@ -228,9 +228,9 @@ async def test_descriptors_of_other_programs_are_never_seen() -> None:
 
 async def test_capabilities_are_given_up_for_good() -> None:
     spec = LaunchSpec(argv=(b"/bin/grep", b"Cap", b"/proc/self/status"), drop_capabilities=True)
-    async with Launcher(ready=1) as launcher:
+    async with Launcher() as launcher:
         _, output = await run(launcher, spec)
-    held = {line.split()[0]: int(line.split()[1], 16) for line in output.splitlines()}
-    assert held["CapPrm:"] == held["CapEff:"] == held["CapInh:"] == held["CapAmb:"] == 0
+    hold = {line.split()[0]: int(line.split()[1], 16) for line in output.splitlines()}
+    assert hold["CapPrm:"] == hold["CapEff:"] == hold["CapInh:"] == hold["CapAmb:"] == 0
     if os.getuid() == 0:
-        assert held["CapBnd:"] == 0
+        assert hold["CapBnd:"] == 0

@@ -27,10 +27,11 @@ from palyra.sandbox.domain.launch_spec import LaunchSpec
 from palyra.sandbox.domain.plan import ARGS_FD, BubblewrapPlan, plan_isolated
 from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import Layer, SandboxProfile
+from palyra.sandbox.launch.gated_sandbox import Gate, GatedReadback
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.layers.bubblewrap import to_launch_spec
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.verify.readback import Gate, NotBuilt, Waiting
+from palyra.sandbox.verify.readback import NotBuilt
 
 pytestmark = pytest.mark.promise("P-sandbox-holds")
 
@@ -171,7 +172,7 @@ def read_only_workspace(base: Path) -> None:
 
 
 def _unheld(profile: SandboxProfile) -> BubblewrapPlan:
-    """The same sandbox where the host cannot be held: bubblewrap builds all of it."""
+    """The same sandbox where the host cannot be hold: bubblewrap builds all of it."""
     plan = planned(profile, ["/usr/bin/true"])
     host = msgspec.structs.replace(plan.facts.host, hold=HostHold.MISSING)
     return plan_isolated(profile, (b"/usr/bin/true",), msgspec.structs.replace(plan.facts, host=host))
@@ -195,8 +196,8 @@ async def _built(spec: LaunchSpec) -> str:
                 spec, stdin=null, stdout=null, stderr=said.fileno(), fds=gate.child_descriptors
             )
             os.close(null)
-            gate.handed_over()
-            with suppress(NotBuilt), Waiting(await gate.described()) as waiting:
+            gate.hand_over()
+            with suppress(NotBuilt), GatedReadback(await gate.describe()) as waiting:
                 await asyncio.to_thread(waiting.settle)
             await child.kill()
         said.seek(0)

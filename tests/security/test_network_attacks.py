@@ -19,10 +19,9 @@ import pytest
 from fakes.egress_proxy import FakeNetworkProxy
 from fakes.isolated import ALLOW_ALL
 from fakes.ordinary_user import run_as_ordinary_user
-from palyra.sandbox import preparation
+from palyra.sandbox import runner as sandbox_runner
 from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome
 from palyra.sandbox.domain.profile import Layer, SandboxLimits, SandboxProfile
-from palyra.sandbox.launch import prewarm
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
 pytestmark = pytest.mark.promise("P-net-named")
@@ -312,10 +311,7 @@ async def perform(attempt: Callable[[Harness], Awaitable[None]], filtered: bool,
             if filtered:
                 await attempt(harness)
             else:
-                with (
-                    mock.patch.object(preparation, "filter_of", lambda _: ALLOW_ALL),
-                    mock.patch.object(prewarm, "filter_of", lambda _: ALLOW_ALL),
-                ):
+                with mock.patch.object(sandbox_runner, "filter_of", lambda _: ALLOW_ALL):
                     await attempt(harness)
 
 

@@ -21,7 +21,7 @@ from fakes.processes import descendants, marked, new_mark, resident_bytes
 from palyra.errors import PalyraError
 from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome, ProcessTimedOut, QuotaExceeded
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
+from palyra.sandbox.launch.supervisor_pool import READY_SUPERVISORS
 from palyra.sandbox.layers.cgroup import KEPT_GROUPS
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
@@ -388,7 +388,7 @@ async def comes_true(condition: Callable[[], bool], what: Callable[[], object]) 
 @pytest.mark.parametrize("tier", list(SandboxTier))
 async def test_two_hundred_at_once(tmp_path: Path, tier: SandboxTier) -> None:
     mark = new_mark()
-    most_groups = KEPT_GROUPS + 2 * READY_KEEPERS
+    most_groups = KEPT_GROUPS + 2 * READY_SUPERVISORS
     before, groups_before = open_files()
     async with Arena(tmp_path, tier) as arena:
         profile = SandboxProfile(
@@ -405,7 +405,7 @@ async def test_two_hundred_at_once(tmp_path: Path, tier: SandboxTier) -> None:
             return max(line.held for line in outcome.receipt.lines)
 
         await one(-1)
-        await comes_true(lambda: arena.runner.keepers_ready == READY_KEEPERS, lambda: arena.runner.keepers_ready)
+        await comes_true(lambda: arena.runner.ready == READY_SUPERVISORS, lambda: arena.runner.ready)
         processes, (files, _) = len(descendants(os.getpid())), open_files()
         await asyncio.gather(*(one(number) for number in range(200)))
         assert marked(mark) == {}

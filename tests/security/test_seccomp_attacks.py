@@ -128,7 +128,7 @@ def test_forbidden_calls_are_refused_by_the_filter(perform: Callable[[Body], Any
     order = ";".join(",".join(map(str, (name, number, *arguments))) for name, number, arguments in calls)
 
     async def body() -> str:
-        async with Launcher(ready=1) as launcher:
+        async with Launcher() as launcher:
             _, output = await run(launcher, python(ATTACK, order, seccomp=program))
             return output
 
@@ -147,7 +147,7 @@ async def test_a_32_bit_call_ends_the_process(tmp_path: Path) -> None:
     )
     program = tmp_path / "old"
     subprocess.run(["gcc", "-o", program, source], check=True)
-    async with Launcher(ready=1) as launcher:
+    async with Launcher() as launcher:
         without, _ = await run(launcher, LaunchSpec(argv=(os.fsencode(program),)))
         with_filter, _ = await run(launcher, LaunchSpec(argv=(os.fsencode(program),), seccomp=PROGRAMS["tier c"]))
     assert without.exit_code in (42, None)
@@ -169,7 +169,7 @@ except OSError as error:
     with socket.socket(socket.AF_UNIX) as daemon:
         daemon.bind(path)
         daemon.listen()
-        async with Launcher(ready=1) as launcher:
+        async with Launcher() as launcher:
             _, limited = await run(launcher, python(script, path, seccomp=PROGRAMS["tier b"]))
             _, isolated = await run(launcher, python(script, path, seccomp=PROGRAMS["tier c"]))
     assert limited.splitlines() == ["b'pair'", f"refused {errno.EAFNOSUPPORT}"]
@@ -205,7 +205,7 @@ def test_ordinary_tools_work(perform: Callable[[Body], Any], tool: str, program:
                 cwd=os.fsencode(place),
                 seccomp=program,
             )
-            async with Launcher(ready=1) as launcher:
+            async with Launcher() as launcher:
                 ended, output = await run(launcher, spec)
         return ended.exit_code, ended.signal, output
 
@@ -213,15 +213,15 @@ def test_ordinary_tools_work(perform: Callable[[Body], Any], tool: str, program:
     assert (code, number) == (0, None), output
 
 
-async def test_a_filter_installed_ahead_stays_with_its_own_kind() -> None:
-    """Launches of different kinds in turn, each from a pool that was prepared for the one before."""
+async def test_a_filter_stays_with_its_own_kind() -> None:
+    """Launches of different kinds in turn, each by a supervisor that was ready before."""
     script = (
         "print(*(line.split()[1] for line in open('/proc/self/status') if line.startswith(('Seccomp:', 'Seccomp_f'))))"
     )
-    async with Launcher(ready=4) as launcher:
+    async with Launcher() as launcher:
         for program, wanted in ((PROGRAMS["tier b"], "2 1"), (None, "0 0"), (PROGRAMS["tier c"], "2 1"), (None, "0 0")):
             for _ in range(6):
-                await eventually(lambda: launcher.ready >= 4)
+                await eventually(lambda: launcher.ready)
                 _, output = await run(launcher, python(script, seccomp=program))
                 assert output.strip() == wanted
 
@@ -255,7 +255,7 @@ def test_the_limit_of_core_files_stays_at_one(perform: Callable[[Body], Any], pr
     assert MACHINE == "x86_64"
 
     async def body() -> str:
-        async with Launcher(ready=1) as launcher:
+        async with Launcher() as launcher:
             outputs = []
             # The second time the filter is there before the limits are set.
             for _ in range(2):

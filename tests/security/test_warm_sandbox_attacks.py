@@ -26,7 +26,7 @@ from palyra.errors import PalyraError
 from palyra.sandbox import limits
 from palyra.sandbox.domain.process_run import InterpreterDenied, ProcessCommand, ProcessOutcome, SpawnFailed
 from palyra.sandbox.domain.profile import Layer, SandboxLimits, SandboxProfile
-from palyra.sandbox.launch.built_sandbox import WaitingSandbox
+from palyra.sandbox.launch.built_sandbox import PrewarmedSandbox
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.running_process import outcome_of
 
@@ -57,20 +57,20 @@ class WarmSandboxHarness:
         command = ProcessCommand(command="sh", args=("-c", script), **more)
         return await self.runner.run_constrained_process(profile or self.profile(), command)
 
-    async def warm(self, profile: SandboxProfile | None = None) -> tuple[WaitingSandbox, ...]:
+    async def warm(self, profile: SandboxProfile | None = None) -> tuple[PrewarmedSandbox, ...]:
         """Runs something, and waits until as many sandboxes wait as shall."""
         await self.shell("true", profile)
         return await self.full()
 
-    async def full(self) -> tuple[WaitingSandbox, ...]:
-        await eventually(lambda: len(self.runner.ahead.waiting) == limits.WARM_PER_PROFILE)
-        return self.runner.ahead.waiting
+    async def full(self) -> tuple[PrewarmedSandbox, ...]:
+        await eventually(lambda: len(self.runner.prewarm.waiting) == limits.WARM_PER_PROFILE)
+        return self.runner.prewarm.waiting
 
-    async def used(self, script: str, **more: Any) -> tuple[WaitingSandbox | None, ProcessOutcome]:
+    async def used(self, script: str, **more: Any) -> tuple[PrewarmedSandbox | None, ProcessOutcome]:
         """Which sandbox a call had, and how it ended."""
         command = ProcessCommand(command="sh", args=("-c", script), **more)
         async with self.runner.started(self.profile(), command) as running:
-            ended = await running.ended(PATIENCE_SECONDS)
+            ended = await running.wait(PATIENCE_SECONDS)
         return running.sandbox, outcome_of(self.profile(), running, ended)
 
 
@@ -84,7 +84,7 @@ async def one_that_waits_serves_one_call_and_no_other(harness: WarmSandboxHarnes
         assert sandbox is waiting[0]
         assert b"left" not in ended.stdout and ended.exit_code == 0
         before.add(sandbox.child.pid)
-        assert sandbox.child.ended and sandbox not in harness.runner.ahead.waiting
+        assert sandbox.child.ended and sandbox not in harness.runner.prewarm.waiting
 
 
 async def a_protected_name_that_appeared_is_protected(harness: WarmSandboxHarness) -> None:
@@ -223,7 +223,7 @@ async def a_refused_call_uses_none_up(harness: WarmSandboxHarness) -> None:
     waiting = await harness.warm()
     with pytest.raises(InterpreterDenied):
         await harness.shell("true", harness.profile(allow_interpreters=False))
-    assert set(harness.runner.ahead.waiting) == set(waiting) and all(each.waits for each in waiting)
+    assert set(harness.runner.prewarm.waiting) == set(waiting) and all(each.waits for each in waiting)
 
 
 async def a_call_that_is_given_up_leaves_nothing(harness: WarmSandboxHarness) -> None:
@@ -353,10 +353,10 @@ async def test_they_are_few_and_end_by_themselves(tmp_path: Path, monkeypatch: p
         for pids in range(20, 25):
             await harness.shell("true", harness.profile(limits=SandboxLimits(pids=pids)))
             await asyncio.sleep(0.05)
-        await eventually(lambda: harness.runner._launcher.running == 3 == len(harness.runner.ahead.waiting))
+        await eventually(lambda: harness.runner._launcher.running == 3 == len(harness.runner.prewarm.waiting))
         monkeypatch.setattr(limits, "WARM_SECONDS", 0.05)
         await harness.shell("true", harness.profile(limits=SandboxLimits(pids=30)))
-        assert len(harness.runner.ahead.waiting) <= 3
+        assert len(harness.runner.prewarm.waiting) <= 3
     finally:
         await harness.runner.close()
     assert not harness.runner._launcher.running
@@ -367,7 +367,7 @@ async def test_one_that_nobody_wants_is_ended(tmp_path: Path, monkeypatch: pytes
     harness = WarmSandboxHarness(tmp_path)
     try:
         waiting = await harness.warm()
-        await eventually(lambda: not harness.runner.ahead.waiting)
+        await eventually(lambda: not harness.runner.prewarm.waiting)
         await eventually(lambda: all(each.child.ended for each in waiting))
         assert not harness.runner._launcher.running
         assert (await harness.shell("echo cold")).stdout == b"cold\n"
@@ -376,13 +376,13 @@ async def test_one_that_nobody_wants_is_ended(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_none_before_the_first_call_or_where_it_is_switched_off(tmp_path: Path) -> None:
-    harness = WarmSandboxHarness(tmp_path, warm=False)
+    harness = WarmSandboxHarness(tmp_path, prewarm=False)
     try:
         assert descendants(os.getpid()) == set() or harness.runner._launcher.zygote_pid is None
         for _ in range(3):
             assert (await harness.shell("echo cold")).stdout == b"cold\n"
         await asyncio.sleep(0.1)
-        assert harness.runner.ahead.waiting == () and not harness.runner._launcher.running
+        assert harness.runner.prewarm.waiting == () and not harness.runner._launcher.running
     finally:
         await harness.runner.close()
 
@@ -399,7 +399,7 @@ async def test_where_no_process_can_wait_inside_bubblewrap_waits(
         (harness.workspace / ".env").write_text("secret")
         sandbox, ended = await harness.used("echo planted > .env; cat .env")
         assert sandbox is None and ended.stdout == b"secret"
-        assert harness.runner.ahead.waiting == ()
+        assert harness.runner.prewarm.waiting == ()
     finally:
         await harness.runner.close()
 

@@ -120,11 +120,6 @@ SETTLE_FIRST_SECONDS: Final = 0.002
 SETTLE_POLL_SECONDS: Final = 0.0003
 LONGEST_POLL_SECONDS: Final = 0.01
 
-# A workspace of so few entries, on a disk of this machine, is looked through without a change of threads, which would
-# take longer; and only as long as that went as fast as it should.
-QUICK_ENTRIES: Final = 256
-QUICK_SECONDS: Final = 0.004
-
 # Sandboxes that are built and wait for a program: for each profile, and in all. Each is four small processes and, as
 # long as it is not used, no work.
 WARM_PER_PROFILE: Final = 2

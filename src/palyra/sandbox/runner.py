@@ -1,12 +1,13 @@
-"""Runs one program in its sandbox: checks, launch, output, deadline, receipt, and nothing left behind.
+"""Run one program in its sandbox: checks, launch, output, deadline, receipt, and nothing left behind.
 
-``run_constrained_process`` is the whole of it for a program that ends by itself; ``start`` is the first half, for one
-that goes on in the background.
+``run_constrained_process`` serves a program that ends by itself; ``started`` serves one that goes on in the background.
 """
 
 import asyncio
+import contextlib
 import os
 import platform
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,8 +16,9 @@ from typing import Final
 import msgspec
 
 from palyra.errors import LimitExceeded, PalyraError
+from palyra.sandbox.domain.facts import Facts
 from palyra.sandbox.domain.launch_spec import Exit, LaunchSpec
-from palyra.sandbox.domain.plan import BubblewrapPlan, plan_isolated
+from palyra.sandbox.domain.plan import BubblewrapPlan, environment_of, plan_isolated
 from palyra.sandbox.domain.process_run import (
     ProcessCommand,
     ProcessOutcome,
@@ -24,37 +26,47 @@ from palyra.sandbox.domain.process_run import (
     QuotaExceeded,
     RuntimeFailure,
 )
-from palyra.sandbox.domain.profile import Layer, Receipt, SandboxProfile, SandboxTier, refuse_unmet
-from palyra.sandbox.guards.checks import Checked, GuardHost, build_guard_host
-from palyra.sandbox.launch.built_sandbox import BegunSandbox, ProgramOrder
-from palyra.sandbox.launch.child import Child, applied_by
-from palyra.sandbox.launch.launcher import Launcher
-from palyra.sandbox.launch.prewarm import BuiltAhead, program_inside, spawn_failed
-from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
-from palyra.sandbox.layers.bubblewrap import to_launch_spec
-from palyra.sandbox.layers.cgroup import CgroupPool
+from palyra.sandbox.domain.profile import (
+    EgressEnforcementMode,
+    Layer,
+    Receipt,
+    ReceiptLine,
+    SandboxProfile,
+    SandboxTier,
+    refuse_unmet,
+)
+from palyra.sandbox.guards.checks import Checked, GuardHost, build_guard_host, check_before_spawn
+from palyra.sandbox.launch.built_sandbox import PrewarmedSandbox, build
+from palyra.sandbox.launch.gated_sandbox import Gate, GatedReadback, release_checked
+from palyra.sandbox.launch.launcher import Child, Launcher, applied_by
+from palyra.sandbox.launch.prewarm import Prewarm
+from palyra.sandbox.layers.bubblewrap import gather_host, to_launch_spec
+from palyra.sandbox.layers.cgroup import CgroupPool, Group
 from palyra.sandbox.layers.landlock import abi as landlock_abi
-from palyra.sandbox.layers.seccomp import build_tier_b_filter
+from palyra.sandbox.layers.protected_mounts import gather_workspace
+from palyra.sandbox.layers.seccomp import build_tier_b_filter, build_tier_c_filter
+from palyra.sandbox.layers.workspace_scan import WorkspaceScan, remove_tree
 from palyra.sandbox.network.call_network import NamespaceSockets, NetworkListener, SandboxNetwork
-from palyra.sandbox.preparation import Call, CallPreparation, Prepared
 from palyra.sandbox.running_process import (
     OutputCapture,
     Running,
     Sink,
     StreamName,
-    always,
+    lines_of_runner,
+    open_stdin,
     outcome_of,
     refuse_unexecuted,
+    translate_launch_errors,
 )
-from palyra.sandbox.tier_b import FIXES, limited_receipt, limited_spec
-from palyra.sandbox.verify.protected_changes import ProtectedAppeared, ProtectedUnseen
-from palyra.sandbox.verify.readback import Gate, NotBuilt, Waiting, release_checked
+from palyra.sandbox.tier_b import FIXES, receipt_of_tier_b, spec_of_tier_b
+from palyra.sandbox.verify.protected_changes import ProtectedAppeared, ProtectedChanges, ProtectedUnseen, look_again
+from palyra.sandbox.verify.readback import NotBuilt
 from palyra.workspace.openat2 import hold
 
 # Workspaces whose index of programs is kept.
 MAX_KEPT_HOSTS: Final = 64
 _MACHINE: Final = platform.machine()
-# What an isolated process has or has not before it is started; the rest is read back from it.
+# The layers of an isolated process that are known before the start; the others are read back from it.
 _KNOWN_BEFORE: Final = frozenset({Layer.CGROUP_MEMORY, Layer.CGROUP_PIDS, Layer.CGROUP_CPU, Layer.LANDLOCK})
 
 
@@ -67,12 +79,33 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     max_running: int = 64
     max_waiting: int = 1024
-    # Whether sandboxes are built ahead, once a profile is in use.
-    warm: bool = True
-    # Processes that wait to start a program each.
-    keepers: int = READY_KEEPERS
-    # Where protected names that appeared are moved to, and where calls get their private folders.
+    # Whether sandboxes are built before they are needed, once a profile is in use.
+    prewarm: bool = True
+    # The folder for protected names that are moved aside, and for the calls' private folders.
     scratch: str
+
+
+class PreparedCall(msgspec.Struct, kw_only=True, eq=False):
+    """A checked call and the resources that it holds from before its start until after its end."""
+
+    profile: SandboxProfile
+    command: ProcessCommand
+    network: SandboxNetwork
+    checked: Checked
+    group: Group
+    # Tier B: a private folder.
+    home: str = ""
+    # Tier C.
+    facts: Facts | None = None
+    before: WorkspaceScan | None = None
+    # A prewarmed one that is the same as one built now.
+    sandbox: PrewarmedSandbox | None = None
+    capture: OutputCapture | None = None
+
+    def open_capture(self, sink: Sink | None) -> OutputCapture:
+        limits = self.profile.limits
+        self.capture = OutputCapture(limits.max_output_bytes, sink, keep=limits.kept_output_bytes)
+        return self.capture
 
 
 class ProcessRunner:
@@ -81,21 +114,20 @@ class ProcessRunner:
     def __init__(self, settings: RunnerSettings) -> None:
         self._settings = settings
         self._cgroups = CgroupPool()
-        self._launcher = Launcher(ready=settings.keepers, cgroups=self._cgroups)
+        self._launcher = Launcher(cgroups=self._cgroups)
         self._namespace_sockets = NamespaceSockets()
         self._slots = asyncio.Semaphore(settings.max_running)
         self._waiting = 0
         self._hosts: dict[object, GuardHost] = {}
-        self.ahead = BuiltAhead(self._launcher, self._cgroups, self._namespace_sockets, enabled=settings.warm)
-        self._calls = CallPreparation(self._cgroups, self.ahead, settings.scratch)
+        self.prewarm = Prewarm(self._build_unused, self._end_unused, enabled=settings.prewarm)
 
     @property
-    def keepers_ready(self) -> int:
-        """How many programs could be started at this moment without a process being made first."""
+    def ready(self) -> int:
+        """How many programs could start now without a new process."""
         return self._launcher.ready
 
     async def close(self) -> None:
-        await self.ahead.close()
+        await self.prewarm.close()
         await self._launcher.close()
         await self._namespace_sockets.close()
         await asyncio.to_thread(self._cgroups.close)
@@ -108,20 +140,17 @@ class ProcessRunner:
         sink: Sink | None = None,
         listener: NetworkListener | None = None,
     ) -> ProcessOutcome:
-        """The outcome of a program that ended by itself, whatever its exit code.
+        """Return the outcome of a program that ended by itself, with any exit code.
 
-        Raises the sandbox's error for everything else; ``quota_exceeded`` and ``timed_out`` carry the outcome so far.
+        Everything else raises the sandbox's error; ``quota_exceeded`` and ``timed_out`` carry the outcome so far.
         """
         timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
         since = time.monotonic()
         wait = timeout_ms / 1000
         ended: Exit | None = None
         try:
-            async with self.started(
-                profile, command, sink=sink, listener=listener, wait_seconds=wait, confirmed=False
-            ) as running:
-                ended = await running.ended(max(0.0, wait - (time.monotonic() - since)))
-                _refuse_failed(command, running)
+            async with self.started(profile, command, sink=sink, listener=listener, wait_seconds=wait) as running:
+                ended = await running.wait(max(0.0, wait - (time.monotonic() - since)))
         except (ProtectedAppeared, ProtectedUnseen) as error:
             error.outcome = None if ended is None else outcome_of(profile, running, ended)
             raise
@@ -144,93 +173,36 @@ class ProcessRunner:
         sink: Sink | None = None,
         listener: NetworkListener | None = None,
         wait_seconds: float | None = None,
-        confirmed: bool = True,
     ) -> AsyncIterator[Running]:
-        """A started program. Leaving the block ends it and everything it started, and cleans up after it.
+        """Start a program. Leaving the block ends it and everything it started, and cleans up after it.
 
-        It may have to wait for its turn, at most ``wait_seconds``. ``listener`` serves the hosts that the profile
-        allows. Without ``confirmed`` a program that could not be executed has ended soon, and its caller asks whether
-        that was so.
+        It waits for a free slot, at most ``wait_seconds``. ``listener`` serves the hosts that the profile allows.
         """
         host = self._guard_host(profile)
-        # Written out: a generator around a generator costs every call as much as looking for its program.
-        if self._slots.locked():
-            await self._turn(command, wait_seconds)
-        else:
-            await self._slots.acquire()
+        await self._wait_for_slot(command, wait_seconds)
         try:
             network = SandboxNetwork(listener, self._namespace_sockets)
             network.begin(profile)
-            prepared = await self._calls.prepare(Call(profile=profile, command=command, host=host, network=network))
+            call = await self._prepare(profile, command, host, network)
             running: Running | None = None
             try:
-                begin = await self._way_of(profile)
-                running = await begin(prepared, sink)
+                start = await self._choose_backend(profile)
+                running = await start(call, sink)
                 try:
-                    if confirmed and running.sandbox is not None:
-                        with spawn_failed(command):
-                            await running.sandbox.started()
                     yield running
                 finally:
                     if not running.child.ended:
                         await asyncio.shield(running.kill("left"))
             finally:
-                # However the call ends, by being cancelled too: a hook planted just before must not stay unseen.
-                if running is None or not self._calls.finish_at_once(prepared, running):
-                    await asyncio.shield(self._calls.finish(prepared, running))
+                # Also if the call is cancelled: a hook planted just before must not stay unseen.
+                await asyncio.shield(self._finish(call, running))
         finally:
             self._slots.release()
 
-    async def _way_of(self, profile: SandboxProfile) -> "Callable[..., Awaitable[Running]]":
-        if profile.tier is SandboxTier.B:
-            return self._limited
-        return self._inside if await self.ahead.serves() else self._isolated
-
-    async def _inside(self, prepared: Prepared, sink: Sink | None) -> Running:
-        """The sandbox is complete, with all its layers, before the program's words are in it."""
-        assert prepared.facts is not None
-        profile, command = prepared.call.profile, prepared.call.command
-        if required := profile.required_layers & _KNOWN_BEFORE:
-            refuse_unmet(Receipt.of(prepared.group.receipt()), required)
-        since = time.monotonic()
-        sandbox = prepared.sandbox
-        try:
-            with spawn_failed(command):
-                begun: BegunSandbox | None = None
-                if sandbox is None:
-                    begun = await self.ahead.begin(profile, prepared.facts, prepared.group)
-                try:
-                    # While bubblewrap works, if it does.
-                    checked = self._calls.checked(prepared)
-                    capture = prepared.captured(_capture_of(profile, sink))
-                    order = ProgramOrder(program_inside(with_environment(profile, checked), checked))
-                except BaseException:
-                    if begun is not None:
-                        await asyncio.shield(begun.end())
-                    raise
-                if begun is not None:
-                    sandbox = await self.ahead.built(begun)
-                assert sandbox is not None
-                await prepared.call.network.serve(sandbox.sockets)
-                with hold(_stdin_of(command)) as stdin:
-                    receipt = sandbox.start(order, (stdin, *capture.writers()))
-        except BaseException:
-            if sandbox is not None:
-                await asyncio.shield(sandbox.end())
-            raise
-        capture.listen()
-        return Running(sandbox.child, capture, receipt.with_lines(always(profile)), "bubblewrap", since, sandbox)
-
-    def _guard_host(self, profile: SandboxProfile) -> GuardHost:
-        """Kept for each place programs are looked up from: its index of PATH is worth keeping."""
-        key = (profile.workspace_root, profile.tool_roots, profile.env)
-        if key not in self._hosts:
-            if len(self._hosts) >= MAX_KEPT_HOSTS:
-                self._hosts.clear()
-            self._hosts[key] = build_guard_host(profile, enabled=self._settings.enabled)
-        return self._hosts[key]
-
-    async def _turn(self, command: ProcessCommand, wait_seconds: float | None) -> None:
+    async def _wait_for_slot(self, command: ProcessCommand, wait_seconds: float | None) -> None:
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
         if self._waiting >= self._settings.max_waiting:
             raise TooManyWaiting(f"{self._waiting} programs already wait to run")
         self._waiting += 1
@@ -242,29 +214,144 @@ class ProcessRunner:
         finally:
             self._waiting -= 1
 
-    async def _limited(self, prepared: Prepared, sink: Sink | None) -> Running:
-        profile, command = prepared.call.profile, prepared.call.command
-        checked, group = self._calls.checked(prepared), prepared.group
-        capture = prepared.captured(_capture_of(profile, sink))
-        spec = limited_spec(
-            with_environment(profile, checked),
-            checked.argv,
-            os.fsencode(checked.executable.found),
-            cwd=checked.cwd,
-            home=prepared.home,
+    def _guard_host(self, profile: SandboxProfile) -> GuardHost:
+        """Keep one for each set of folders that programs are looked up in: it has an index of PATH."""
+        key = (profile.workspace_root, profile.tool_roots, profile.env)
+        if key not in self._hosts:
+            if len(self._hosts) >= MAX_KEPT_HOSTS:
+                self._hosts.clear()
+            self._hosts[key] = build_guard_host(profile, enabled=self._settings.enabled)
+        return self._hosts[key]
+
+    async def _prepare(
+        self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost, network: SandboxNetwork
+    ) -> PreparedCall:
+        """Check the call and take what it needs. A refused call holds nothing."""
+        prewarmed = self.prewarm.take(profile)
+        preparing = asyncio.ensure_future(
+            asyncio.to_thread(self._check_and_take, profile, command, host, network, prewarmed)
+        )
+        call: PreparedCall | None = None
+        try:
+            call = await asyncio.shield(preparing)
+        except asyncio.CancelledError:
+            # The thread goes on, and only this task can give back what it takes.
+            await asyncio.wait([preparing])
+            if preparing.exception() is None:
+                call = preparing.result()
+                await asyncio.shield(self._finish(call, None))
+            raise
+        finally:
+            if prewarmed is not None and call is None:
+                self.prewarm.put_back(profile, prewarmed)
+            elif prewarmed is not None and call is not None and call.sandbox is not prewarmed:
+                self.prewarm.discard(prewarmed)
+        return call
+
+    def _check_and_take(
+        self,
+        profile: SandboxProfile,
+        command: ProcessCommand,
+        host: GuardHost,
+        network: SandboxNetwork,
+        prewarmed: PrewarmedSandbox | None,
+    ) -> PreparedCall:
+        checked = check_before_spawn(profile, command, host, served=network.served)
+        if profile.tier is SandboxTier.B:
+            home = tempfile.mkdtemp(prefix="call-", dir=self._settings.scratch)
+            group = self._cgroups.take(profile.limits)
+            return PreparedCall(
+                profile=profile, command=command, network=network, checked=checked, group=group, home=home
+            )
+        facts, before = gather_facts(profile)
+        sandbox = prewarmed if prewarmed is not None and prewarmed.serves(facts) else None
+        return PreparedCall(
+            profile=profile,
+            command=command,
+            network=network,
+            checked=checked,
+            group=self._cgroups.take(profile.limits) if sandbox is None else sandbox.group,
+            facts=facts,
+            before=before,
+            sandbox=sandbox,
+        )
+
+    async def _choose_backend(
+        self, profile: SandboxProfile
+    ) -> Callable[[PreparedCall, Sink | None], Awaitable[Running]]:
+        if profile.tier is SandboxTier.B:
+            return self._start_tier_b
+        return self._start_prewarmed if await self._launcher.runs_native() else self._start_gated
+
+    async def _start_prewarmed(self, call: PreparedCall, sink: Sink | None) -> Running:
+        """Start the program in a sandbox that is complete, with all its layers. Build one if none was prewarmed."""
+        assert call.facts is not None
+        refuse_unmet(Receipt.of(call.group.receipt()), call.profile.required_layers & _KNOWN_BEFORE)
+        since = time.monotonic()
+        sandbox = call.sandbox
+        try:
+            with translate_launch_errors(call.command):
+                if sandbox is None:
+                    sandbox = await self._build(call.profile, call.facts, call.group)
+                await call.network.serve(sandbox.sockets)
+                capture = call.open_capture(sink)
+                with hold(open_stdin(call.command)) as stdin:
+                    receipt = await sandbox.start(
+                        program_inside(call.profile, call.checked), (stdin, *capture.writers())
+                    )
+        except BaseException:
+            if sandbox is not None:
+                await asyncio.shield(sandbox.end())
+                self.prewarm.refill(call.profile)
+            raise
+        capture.listen()
+        receipt = receipt.with_lines(lines_of_runner(call.profile.limits))
+        return Running(sandbox.child, capture, receipt, "bubblewrap", since, sandbox)
+
+    async def _build(self, profile: SandboxProfile, facts: Facts, group: Group) -> PrewarmedSandbox:
+        try:
+            return await build(self._launcher, profile, facts, group, self._namespace_sockets)
+        except NotBuilt as error:
+            reason = error.details.get("said") or error.message
+            raise RuntimeFailure(f"the sandbox could not be built: {reason}") from error
+
+    async def _build_unused(self, profile: SandboxProfile) -> PrewarmedSandbox:
+        facts, _ = await asyncio.to_thread(gather_facts, profile)
+        group = await asyncio.to_thread(self._cgroups.take, profile.limits)
+        try:
+            sandbox = await self._build(profile, facts, group)
+            sandbox.hide()
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(group.release))
+            raise
+        return sandbox
+
+    async def _end_unused(self, sandbox: PrewarmedSandbox) -> None:
+        await sandbox.end()
+        await asyncio.to_thread(sandbox.group.release)
+
+    async def _start_tier_b(self, call: PreparedCall, sink: Sink | None) -> Running:
+        profile, group = call.profile, call.group
+        capture = call.open_capture(sink)
+        spec = spec_of_tier_b(
+            merge_environment(profile, call.checked),
+            call.checked.argv,
+            os.fsencode(call.checked.executable.found),
+            cwd=call.checked.cwd,
+            home=call.home,
             seccomp=build_tier_b_filter(_MACHINE),
             tasks_of_user=self._launcher.tasks_of_user(),
             memory_by_cgroup=group.limits_memory,
             cgroup=group.entry,
             landlock=landlock_abi() > 0,
         )
-        known = (*always(profile), *group.receipt())
+        known = (*lines_of_runner(profile.limits), *group.receipt())
         # Before the launch: a program that must not run does not run for a moment.
-        expected = limited_receipt(profile, spec, applied_by(spec, landlock_abi()))
+        expected = receipt_of_tier_b(profile, spec, applied_by(spec, landlock_abi()))
         refuse_unmet(expected.with_lines(known), profile.required_layers, FIXES)
         since = time.monotonic()
-        child = await self._launch(spec, command, capture)
-        receipt = limited_receipt(profile, spec, child.applied).with_lines(known)
+        child = await self._launch(spec, call.command, capture)
+        receipt = receipt_of_tier_b(profile, spec, child.applied).with_lines(known)
         running = Running(child, capture, receipt, "limited_process", since)
         try:
             refuse_unmet(receipt, profile.required_layers, FIXES)
@@ -273,98 +360,143 @@ class ProcessRunner:
             raise
         return running
 
-    async def _isolated(self, prepared: Prepared, sink: Sink | None) -> Running:
-        assert prepared.facts is not None
-        profile, command, network = prepared.call.profile, prepared.call.command, prepared.call.network
-        checked, group = self._calls.checked(prepared), prepared.group
-        capture = prepared.captured(_capture_of(profile, sink))
+    async def _start_gated(self, call: PreparedCall, sink: Sink | None) -> Running:
+        assert call.facts is not None
+        profile, group = call.profile, call.group
+        capture = call.open_capture(sink)
         refuse_unmet(Receipt.of(group.receipt()), profile.required_layers & _KNOWN_BEFORE)
         plan = plan_isolated(
-            with_environment(profile, checked),
-            checked.argv,
-            prepared.facts,
-            cwd=checked.cwd,
+            merge_environment(profile, call.checked),
+            call.checked.argv,
+            call.facts,
+            cwd=call.checked.cwd,
             memory_is_counted=group.limits_memory,
         )
         spec = to_launch_spec(plan, cgroup=group.entry)
         since = time.monotonic()
         with Gate() as gate:
-            child = await self._launch(spec, command, capture, gate.child_descriptors)
-            gate.handed_over()
+            child = await self._launch(spec, call.command, capture, gate.child_descriptors)
+            gate.hand_over()
             running = Running(child, capture, Receipt(), "bubblewrap", since)
             try:
-                with Waiting(await gate.described()) as waiting:
-                    await network.open(profile, waiting)
-                    seen = await self._released(plan, gate, waiting, running, network)
+                with GatedReadback(await gate.describe()) as waiting:
+                    await call.network.open(profile, waiting)
+                    seen = await self._release(plan, gate, waiting, running, call.network)
             except NotBuilt as error:
                 await running.kill("not built")
                 capture.finish()
-                said = capture.kept(StreamName.STDERR).decode("utf-8", "replace").strip()
-                raise RuntimeFailure(f"the sandbox could not be built: {said or error.message}") from error
+                stderr = capture.kept(StreamName.STDERR).decode("utf-8", "replace").strip()
+                raise RuntimeFailure(f"the sandbox could not be built: {stderr or error.message}") from error
             except BaseException:
                 await asyncio.shield(running.kill("refused"))
-                if gate.released and prepared.before is not None and not profile.read_only:
-                    # It ran for a moment, and nobody else will look at what it left.
-                    await asyncio.shield(asyncio.to_thread(self._calls.look_again, profile, prepared.before, running))
+                if gate.released and not profile.read_only:
+                    # It ran for a moment, and ``_finish`` does not look again at a call that never started.
+                    await asyncio.shield(asyncio.to_thread(self._find_protected_changes, call, running))
                 raise
-            running.receipt = seen.with_lines(always(profile))
+            running.receipt = seen.with_lines(lines_of_runner(profile.limits))
         return running
 
-    async def _released(
-        self, plan: BubblewrapPlan, gate: Gate, waiting: Waiting, running: Running, network: SandboxNetwork
+    async def _release(
+        self, plan: BubblewrapPlan, gate: Gate, waiting: GatedReadback, running: Running, network: SandboxNetwork
     ) -> Receipt:
-        looking = asyncio.ensure_future(asyncio.to_thread(release_checked, plan, gate, waiting, network.look))
+        releasing = asyncio.ensure_future(asyncio.to_thread(release_checked, plan, gate, waiting, network.look))
         try:
-            return await asyncio.shield(looking)
+            return await asyncio.shield(releasing)
         except asyncio.CancelledError:
-            # The thread uses descriptors that are about to be closed: it is waited for, and soon has nothing to see.
+            # The thread uses descriptors that close next, so wait for it. It ends soon: the program is killed.
             await asyncio.shield(running.kill("cancelled"))
-            await asyncio.wait([looking])
-            # What it says of a sandbox that was taken from under it is of no interest.
-            looking.exception()
+            await asyncio.wait([releasing])
+            # Retrieve the exception so asyncio does not log it.
+            releasing.exception()
             raise
 
     async def _launch(
         self, spec: LaunchSpec, command: ProcessCommand, capture: OutputCapture, fds: tuple[int, ...] = ()
     ) -> Child:
-        stdin = _stdin_of(command)
-        try:
-            stdout, stderr = capture.writers()
-            with spawn_failed(command):
-                child = await self._launcher.launch(spec, stdin=stdin, stdout=stdout, stderr=stderr, fds=fds)
-        finally:
-            os.close(stdin)
+        stdout, stderr = capture.writers()
+        with hold(open_stdin(command)) as stdin, translate_launch_errors(command):
+            child = await self._launcher.launch(spec, stdin=stdin, stdout=stdout, stderr=stderr, fds=fds)
         capture.listen()
         return child
 
+    async def _finish(self, call: PreparedCall, running: Running | None) -> None:
+        """Give back what a call holds, and report protected changes. Callers that may be cancelled shield it."""
+        if call.capture is not None:
+            call.capture.close()
+        if call.sandbox is not None and (running is None or running.sandbox is not call.sandbox):
+            await call.sandbox.end()
+        receipt, usage = await call.network.close(running.receipt if running is not None else Receipt())
+        if running is not None:
+            running.receipt, running.egress = receipt, usage
+        try:
+            await asyncio.to_thread(self._clean, call, running)
+        finally:
+            if running is not None and running.sandbox is not None:
+                self.prewarm.refill(call.profile)
 
-def _capture_of(profile: SandboxProfile, sink: Sink | None) -> OutputCapture:
-    return OutputCapture(profile.limits.max_output_bytes, sink, keep=profile.limits.kept_output_bytes)
+    def _clean(self, call: PreparedCall, running: Running | None) -> None:
+        try:
+            if running is not None:
+                running.out_of_memory = call.group.out_of_memory()
+                if call.before is None or call.profile.read_only:
+                    running.receipt = running.receipt.with_lines(call.group.receipt())
+                else:
+                    self._find_protected_changes(call, running, also=call.group.receipt()).refuse()
+        finally:
+            if running is not None and running.sandbox is not None:
+                running.sandbox.close()
+            call.group.release()
+            if call.home:
+                remove_tree(call.home)
+
+    def _find_protected_changes(
+        self, call: PreparedCall, running: Running, *, also: tuple[ReceiptLine, ...] = ()
+    ) -> ProtectedChanges:
+        """Name in the receipt what appeared under a protected name, and handle it as the profile says."""
+        assert call.before is not None
+        made: list[str] = []
+
+        def make_aside() -> str:
+            made.append(tempfile.mkdtemp(prefix="aside-", dir=self._settings.scratch))
+            return made[0]
+
+        changes = look_again(call.profile, call.before, aside=make_aside)
+        for place in made:
+            with contextlib.suppress(OSError):
+                # It stays if something was moved into it.
+                os.rmdir(place)
+        line = running.receipt.line(Layer.PROTECTED_NAMES)
+        running.receipt = running.receipt.with_lines((*also, changes.line(line)))
+        return changes
 
 
-def _refuse_failed(command: ProcessCommand, running: Running) -> None:
-    if running.sandbox is not None:
-        with spawn_failed(command):
-            running.sandbox.refuse_failed()
+def gather_facts(profile: SandboxProfile) -> tuple[Facts, WorkspaceScan]:
+    """Look at the host and the workspace, in a thread. The survey is compared with one after the call."""
+    workspace, before = gather_workspace(profile)
+    return Facts(host=gather_host(), workspace=workspace, seccomp=filter_of(profile)), before
 
 
-def with_environment(profile: SandboxProfile, checked: Checked) -> SandboxProfile:
-    """The caller's variables over the operator's."""
+def filter_of(profile: SandboxProfile) -> bytes:
+    """Return the filter. Abstract unix sockets belong to the network: a shared one would show the host's own."""
+    strict = profile.egress is EgressEnforcementMode.STRICT
+    return build_tier_c_filter(_MACHINE) if strict else build_tier_b_filter(_MACHINE)
+
+
+def merge_environment(profile: SandboxProfile, checked: Checked) -> SandboxProfile:
+    """Put the caller's variables over the operator's."""
     if not checked.env:
         return profile
     return msgspec.structs.replace(profile, env=tuple({**dict(profile.env), **dict(checked.env)}.items()))
 
 
-def _stdin_of(command: ProcessCommand) -> int:
-    """A file in memory with the input, a pipe that the caller fills, or nothing to read. Never the caller's own
-    descriptor: what it is open to could be opened again through it, past every mount."""
-    if command.live_input is not None:
-        return os.dup(command.live_input)
-    if not command.stdin:
-        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    descriptor = os.memfd_create("palyra-stdin", os.MFD_CLOEXEC)
-    view = memoryview(command.stdin)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
+def program_inside(profile: SandboxProfile, checked: Checked) -> LaunchSpec:
+    """Describe the program for the process that waits inside. The limits and the filter bind that process already."""
+    environment = {**dict(environment_of(merge_environment(profile, checked))), "PWD": checked.cwd}
+    return LaunchSpec(
+        argv=checked.argv,
+        executable=os.fsencode(checked.executable.found),
+        env=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environment.items()),
+        cwd=os.fsencode(checked.cwd),
+        no_new_privs=False,
+        new_session=False,
+    )

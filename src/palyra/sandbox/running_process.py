@@ -1,11 +1,7 @@
-"""What a program prints, read as it comes and counted against one quota for both streams.
+"""A program in its sandbox, from its start to its outcome: its streams, its limits and its end.
 
-The pipes are read on the event loop without threads, so nothing outlives the call. Beyond the quota nothing more is
-kept: the part up to it stays, the stream is marked truncated, and ``exceeded`` is set so that the tree is ended. Less
-than the quota may be kept, where somebody sees all of it as it comes.
-
-The writing ends stay open here too. So the end of a program, which closes its own, wakes nobody to read nothing: that
-would compete with the end of its sandbox, which somebody else tells of. What is left in the pipes is read then.
+The output pipes are read on the event loop without threads, so nothing outlives the call. One quota counts both
+streams. Beyond it nothing more is kept: the stream is marked truncated, and ``exceeded`` ends the tree.
 """
 
 import asyncio
@@ -17,17 +13,16 @@ import signal
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
-from palyra.sandbox.domain.launch_spec import Exit, KeeperLost
+from palyra.sandbox.domain.launch_spec import Exit, LaunchFailed, LaunchStage, SupervisorLost
 from palyra.sandbox.domain.network import NetworkUsage
 from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome, RuntimeFailure, SpawnFailed
 from palyra.sandbox.domain.profile import Layer, Receipt, ReceiptLine, SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.launch.built_sandbox import WaitingSandbox
-from palyra.sandbox.launch.child import Child
+from palyra.sandbox.launch.built_sandbox import PrewarmedSandbox
+from palyra.sandbox.launch.launcher import Child
 
 # One read: the size of a pipe's buffer.
 CAPTURE_CHUNK_BYTES: Final = 64 * 1024
@@ -52,8 +47,11 @@ class _Stream:
 
 
 class OutputCapture:
-    """Made on the loop that reads, from ``listen`` on. ``sink`` sees every chunk up to the quota as it comes, for logs
-    and terminals; ``keep`` is how much of it is kept, where that is less."""
+    """Reads two pipes from ``listen`` on.
+
+    ``sink`` gets every chunk up to the quota as it comes, for logs and terminals. ``keep`` is how much of it is kept,
+    if that is less. The writing ends stay open here too, so the reader is woken by output alone.
+    """
 
     def __init__(self, max_bytes: int, sink: Sink | None = None, *, keep: int | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -61,15 +59,13 @@ class OutputCapture:
         self._room = max_bytes if keep is None else keep
         self._sink = sink
         self._streams = {name: _Stream(name) for name in StreamName}
-        self.exceeded = asyncio.Event()
-        self._when_exceeded: Callable[[], None] | None = None
+        self.exceeded: asyncio.Future[None] = self._loop.create_future()
 
     def writers(self) -> tuple[int, int]:
-        """The ends to hand to the program."""
+        """Return the ends for the program."""
         return self._streams[StreamName.STDOUT].writer, self._streams[StreamName.STDERR].writer
 
     def listen(self) -> None:
-        """Once the program was given them, so that it does not wait for this."""
         for stream in self._streams.values():
             self._loop.add_reader(stream.reader, self._read, stream)
 
@@ -79,27 +75,24 @@ class OutputCapture:
     def truncated(self, name: StreamName) -> bool:
         return self._streams[name].truncated
 
-    def when_exceeded(self, do: Callable[[], None]) -> None:
-        self._when_exceeded = do
-        if self.exceeded.is_set():
-            do()
-
     def finish(self) -> None:
-        """Takes what is in the pipes, and closes them: all that was written until now, and not a byte more. For when
-        the program's tree is gone; who else was given the writing ends, to hold or to flood them, is not waited for."""
+        """Take all that was written until now, and close the pipes.
+
+        The program's tree is gone by then. Other holders of the writing ends may keep them or flood them.
+        """
         for stream in self._streams.values():
-            left = _waiting_in(stream.reader) if stream.open else 0
+            left = _count_unread(stream.reader) if stream.open else 0
             while left > 0 and (taken := self._read(stream, left)) > 0:
                 left -= taken
         self.close()
 
     def close(self) -> None:
-        """Lets go of everything, whoever still writes."""
+        """Close the pipes, also if a process still writes."""
         for stream in self._streams.values():
             self._end(stream)
 
     def _read(self, stream: _Stream, most: int = CAPTURE_CHUNK_BYTES) -> int:
-        """Takes what is there, and says how much it was."""
+        """Take what was written, and return how much it was."""
         try:
             chunk = os.read(stream.reader, min(most, CAPTURE_CHUNK_BYTES))
         except OSError:
@@ -114,9 +107,8 @@ class OutputCapture:
                 self._sink(stream.name, fitting)
         if len(fitting) < len(chunk):
             stream.truncated = True
-            self.exceeded.set()
-            if self._when_exceeded is not None:
-                self._when_exceeded()
+            if not self.exceeded.done():
+                self.exceeded.set_result(None)
         return len(chunk)
 
     def _end(self, stream: _Stream) -> None:
@@ -129,19 +121,44 @@ class OutputCapture:
         os.close(stream.writer)
 
 
-def _waiting_in(pipe: int) -> int:
+def _count_unread(pipe: int) -> int:
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-# A program in its sandbox, from its start to its outcome.
+@contextlib.contextmanager
+def translate_launch_errors(command: ProcessCommand) -> Iterator[None]:
+    try:
+        yield
+    except LaunchFailed as error:
+        if error.details.get("stage") == LaunchStage.MOUNTS:
+            raise RuntimeFailure(f"the sandbox could not be built: {error.message}") from error
+        raise SpawnFailed(f"{command.command} could not be started: {error.message}", **error.details) from error
 
-# How bubblewrap says that the program inside could not be executed; it then exits with 1 as a program might.
+
+def open_stdin(command: ProcessCommand) -> int:
+    """Open a memory file with the input, a pipe that the caller fills, or /dev/null.
+
+    It is never the caller's own descriptor: a program could open through it what lies outside, past every mount.
+    """
+    if command.live_input is not None:
+        return os.dup(command.live_input)
+    if not command.stdin:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.memfd_create("palyra-stdin", os.MFD_CLOEXEC)
+    view = memoryview(command.stdin)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+# bubblewrap prints this if the program inside cannot be executed. It then exits with 1, as a program might.
 _NOT_EXECUTED: Final = b"bwrap: execvp "
 _SIGNAL_BASE: Final = 128
 
 
 class Running:
-    """A program in its sandbox. ``ended`` gives its outcome once; ``stop`` ends it early."""
+    """A program in its sandbox. ``wait`` returns its end once; ``kill`` ends it early."""
 
     def __init__(
         self,
@@ -150,7 +167,7 @@ class Running:
         receipt: Receipt,
         backend: str,
         since: float,
-        sandbox: WaitingSandbox | None = None,
+        sandbox: PrewarmedSandbox | None = None,
     ) -> None:
         self.child = child
         self.capture = capture
@@ -165,82 +182,65 @@ class Running:
 
     @property
     def seconds(self) -> float:
-        """How long it ran, or has run."""
+        """How long it ran, or has run until now."""
         return (self.until or time.monotonic()) - self.since
 
     async def kill(self, why: str) -> None:
         self.killed_by = self.killed_by or why
-        with contextlib.suppress(KeeperLost):
+        with contextlib.suppress(SupervisorLost):
             await self.child.kill()
 
-    async def ended(self, deadline_seconds: float | None) -> Exit:
-        """Waits for the end; kills the tree at the deadline or when it prints too much."""
+    async def wait(self, deadline_seconds: float | None) -> Exit:
+        """Wait for the end. Kill the tree at the deadline, or when it prints too much."""
         try:
-            try:
-                async with asyncio.timeout(deadline_seconds):
-                    await self._ended_or_exceeded()
-            except TimeoutError:
-                await self.kill("timeout_ms")
+            first: tuple[asyncio.Future[Any], ...] = (self.child.end, self.capture.exceeded)
+            await asyncio.wait(first, timeout=deadline_seconds, return_when=asyncio.FIRST_COMPLETED)
             if not self.child.ended:
-                await self.kill("max_output_bytes")
+                await self.kill("max_output_bytes" if self.capture.exceeded.done() else "timeout_ms")
             ended = await self.child.wait()
             self.until = time.monotonic()
-        except KeeperLost as error:
-            raise RuntimeFailure("the program's keeper was killed, and the program with it") from error
+        except SupervisorLost as error:
+            raise RuntimeFailure("the program's supervisor was killed, and the program with it") from error
         except asyncio.CancelledError:
             await asyncio.shield(self.kill("cancelled"))
             raise
-        # Its tree is gone: what is in the pipes is all that it wrote.
+        # Its tree is gone, so the pipes have all that it wrote.
         self.capture.finish()
-        if self.capture.exceeded.is_set():
-            # It may have ended by itself before the last of its output was read: the same program, the same answer.
+        if self.capture.exceeded.done():
+            # It may have ended by itself before the last of its output was read. The answer is the same.
             self.killed_by = self.killed_by or "max_output_bytes"
         return ended
 
-    async def _ended_or_exceeded(self) -> None:
-        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def settle(_: object = None) -> None:
-            if not first.done():
-                first.set_result(None)
-
-        self.capture.when_exceeded(settle)
-        self.child.when_ended(settle)
-        try:
-            await first
-        finally:
-            self.child.forget(settle)
-
-
-def always(profile: SandboxProfile) -> tuple[ReceiptLine, ...]:
-    """What the runner itself holds a program to."""
-    return _held_by_runner(profile.limits)
-
-
-@lru_cache(maxsize=64)
-def _held_by_runner(limits: SandboxLimits) -> tuple[ReceiptLine, ...]:
+def lines_of_runner(limits: SandboxLimits) -> tuple[ReceiptLine, ...]:
+    """Return the lines for the limits that the runner itself enforces."""
     quota, deadline = f"{limits.max_output_bytes} bytes", f"{limits.timeout_ms} ms"
     return (
         ReceiptLine(layer=Layer.OUTPUT_QUOTA, asked=quota, got=f"{quota}, then the tree is killed", held=True),
         ReceiptLine(layer=Layer.DEADLINE, asked=deadline, got=f"{deadline}, then the tree is killed", held=True),
-        ReceiptLine(layer=Layer.TREE_KILL, asked="nothing outlives the call", got="a keeper reaps the tree", held=True),
+        ReceiptLine(
+            layer=Layer.TREE_KILL, asked="nothing outlives the call", got="a supervisor reaps the tree", held=True
+        ),
     )
 
 
 def refuse_unexecuted(command: ProcessCommand, outcome: ProcessOutcome) -> None:
-    """bubblewrap runs even where the program cannot: a script without its interpreter, a program of another machine."""
+    """Refuse a program that only bubblewrap ran for: a script without its interpreter, one of another machine."""
     if outcome.backend == "bubblewrap" and outcome.exit_code == 1 and outcome.stderr.startswith(_NOT_EXECUTED):
-        said = outcome.stderr.decode("utf-8", "replace").strip().rpartition(": ")[2]
-        raise SpawnFailed(f"{command.command} could not be executed: {said}", outcome=outcome, errno=errno.ENOEXEC)
+        reason = outcome.stderr.decode("utf-8", "replace").strip().rpartition(": ")[2]
+        raise SpawnFailed(f"{command.command} could not be executed: {reason}", outcome=outcome, errno=errno.ENOEXEC)
 
 
 def _limit_that_killed(profile: SandboxProfile, running: Running, ended: Exit) -> str | None:
-    """The limit for which the kernel ended the program. bubblewrap tells of a signal in its exit code, which a program
-    may also choose for itself: only one that ran long enough can have used up its processor time."""
-    told = (ended.exit_code or 0) - _SIGNAL_BASE if profile.tier is SandboxTier.C else None
-    if running.out_of_memory and signal.SIGKILL in (ended.signal, told):
+    """Return the limit for which the kernel ended the program.
+
+    bubblewrap reports a signal in its exit code, which a program may also choose for itself. So only one that ran long
+    enough can have used up its processor time.
+    """
+    reported = (ended.exit_code or 0) - _SIGNAL_BASE if profile.tier is SandboxTier.C else None
+    if running.out_of_memory and signal.SIGKILL in (ended.signal, reported):
         return "memory_bytes"
-    if signal.SIGXCPU not in (ended.signal, told):
+    if signal.SIGXCPU not in (ended.signal, reported):
         return None
     possible = running.seconds * (os.cpu_count() or 1) >= profile.limits.cpu_seconds
     return "cpu_seconds" if possible else None

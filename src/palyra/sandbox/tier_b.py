@@ -43,7 +43,7 @@ SYSTEM_PATHS: Final = (
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
 
-def limited_environment(profile: SandboxProfile, home: str) -> tuple[tuple[str, str], ...]:
+def environment_of_tier_b(profile: SandboxProfile, home: str) -> tuple[tuple[str, str], ...]:
     """The whole environment of the program, sorted. Nothing of the daemon's own is in it."""
     roots = "".join(f"{root}/bin:" for root in profile.tool_roots)
     base = {
@@ -56,7 +56,7 @@ def limited_environment(profile: SandboxProfile, home: str) -> tuple[tuple[str, 
     return tuple(sorted({**base, **dict(profile.env)}.items()))
 
 
-def limited_spec(
+def spec_of_tier_b(
     profile: SandboxProfile,
     argv: tuple[bytes, ...],
     executable: bytes,
@@ -78,7 +78,7 @@ def limited_spec(
     return LaunchSpec(
         argv=argv,
         executable=executable,
-        env=tuple((name.encode(), value.encode()) for name, value in limited_environment(profile, home)),
+        env=tuple((name.encode(), value.encode()) for name, value in environment_of_tier_b(profile, home)),
         cwd=cwd.encode("utf-8", "surrogateescape"),
         rlimits=ordinary_rlimits(
             cpu_seconds=limits.cpu_seconds,
@@ -100,11 +100,11 @@ def limited_spec(
     )
 
 
-def limited_receipt(profile: SandboxProfile, spec: LaunchSpec, applied: Applied) -> Receipt:
+def receipt_of_tier_b(profile: SandboxProfile, spec: LaunchSpec, applied: Applied) -> Receipt:
     """What the process itself reported at the moment of exec."""
 
-    def line(layer: Layer, asked: str, got: str, held: bool) -> ReceiptLine:
-        return ReceiptLine(layer=layer, asked=asked, got=got, held=held)
+    def line(layer: Layer, asked: str, got: str, hold: bool) -> ReceiptLine:
+        return ReceiptLine(layer=layer, asked=asked, got=got, held=hold)
 
     where = "the workspace read-only" if profile.read_only else "the workspace"
     lines = [

@@ -12,7 +12,6 @@ from palyra.pipeline.domain.spec import ToolCapability, ToolTier
 from palyra.policy.decision import Obligations
 from palyra.sandbox.domain.process_run import QuotaExceeded
 from palyra.sandbox.domain.profile import EgressEnforcementMode, NewProtectedPolicy, SandboxTier
-from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
 from palyra.sandbox.limits import MAX_OUTPUT_BYTES
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.settings import SandboxSettings
@@ -141,9 +140,9 @@ def test_watched_output_need_not_fit_into_the_result() -> None:
     assert compile_profile(obliged, settings, NAMES, watched=True).limits.max_output_bytes == 5000
 
 
-@pytest.mark.parametrize(("one_command", "warm", "keepers"), [(True, False, 1), (False, True, READY_KEEPERS)])
+@pytest.mark.parametrize("one_command", [True, False])
 async def test_a_process_of_one_command_makes_nothing_ready_for_a_next_one(
-    one_command: bool, warm: bool, keepers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_command: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[RunnerSettings] = []
 
@@ -157,4 +156,4 @@ async def test_a_process_of_one_command_makes_nothing_ready_for_a_next_one(
     call = plan(str(tmp_path / "workspace"), arguments={"command": "true", "args": []}, tier=ToolTier.B)
     assert (await executor.execute(call)).error is None
     await executor.close()
-    assert [(settings.warm, settings.keepers) for settings in made] == [(warm, keepers)]
+    assert [settings.prewarm for settings in made] == [not one_command]

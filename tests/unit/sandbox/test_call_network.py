@@ -36,9 +36,10 @@ from palyra.sandbox.domain.profile import (
     SandboxTier,
     UnsupportedPlatform,
 )
+from palyra.sandbox.launch.gated_sandbox import Gate, GatedReadback
 from palyra.sandbox.network.call_network import NamespaceSockets, OpenedSockets, SocketsNotOpened, namespace_of
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.verify.readback import Gate, NotBuilt, Waiting
+from palyra.sandbox.verify.readback import NotBuilt
 
 CONNECTED = """
 import socket, sys, time
@@ -67,7 +68,7 @@ class Bench:
         self.workspace.mkdir()
         self.scratch.mkdir()
         # Nothing is built ahead: what is open after a call was left by it.
-        self.runner = ProcessRunner(RunnerSettings(scratch=str(self.scratch), warm=False))
+        self.runner = ProcessRunner(RunnerSettings(scratch=str(self.scratch), prewarm=False))
         self.listener = WatchedListener()
 
     def profile(self, **changes: Any) -> SandboxProfile:
@@ -85,7 +86,7 @@ class Bench:
         async def no() -> bool:
             return False
 
-        self.runner.ahead.serves = no  # type: ignore[method-assign]
+        self.runner._launcher.runs_native = no  # type: ignore[method-assign]
 
     def assert_nothing_left(self) -> None:
         """No socket of ours is in a sandbox's network, and no process is: such a network is then gone."""
@@ -179,7 +180,7 @@ async def test_sandboxes_that_wait_have_their_sockets_and_no_door(bench: Bench) 
         assert outcome.stdout == b"connected\n", outcome
         assert outcome.egress is not None and outcome.egress.connections == 1
         assert len(bench.listener.handles) == call + 1
-        await eventually(lambda: bench.runner.ahead.waiting)
+        await eventually(lambda: bench.runner.prewarm.waiting)
     # The last one that waits is there with its sockets, and nobody serves them.
     assert foreign_sockets() and all(handle.closed for handle in bench.listener.handles)
     await bench.runner.close()
@@ -320,7 +321,7 @@ def _sandbox_of(door: WatchedListener) -> int:
 
 
 def _keeper_of(pid: int) -> int:
-    while Path(f"/proc/{pid}/comm").read_text().strip() != "palyra-keeper":
+    while Path(f"/proc/{pid}/comm").read_text().strip() != "palyra-superv":
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return pid
 
@@ -329,7 +330,7 @@ PLAN = NetworkPlan(ports=(80, 443, 8443))
 
 
 @contextlib.contextmanager
-def waiting_sandbox(base: Path, **changes: object) -> Iterator[Waiting]:
+def waiting_sandbox(base: Path, **changes: object) -> Iterator[GatedReadback]:
     plan = planned(profile_of(base, **changes), ["/usr/bin/true"])
     with Gate() as gate:
         process = start(plan, gate)
@@ -337,7 +338,7 @@ def waiting_sandbox(base: Path, **changes: object) -> Iterator[Waiting]:
         try:
             info = gate.wait()
             pid = int(info["child-pid"])
-            with Waiting(info) as waiting:
+            with GatedReadback(info) as waiting:
                 yield waiting
         finally:
             if pid:

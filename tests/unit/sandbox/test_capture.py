@@ -14,7 +14,7 @@ async def test_both_streams_share_one_quota() -> None:
     os.write(out, b"123456")
     await asyncio.sleep(0.01)
     os.write(err, b"abcdefgh")
-    await capture.exceeded.wait()
+    await capture.exceeded
     assert capture.kept(StreamName.STDOUT) == b"123456" and not capture.truncated(StreamName.STDOUT)
     assert capture.kept(StreamName.STDERR) == b"abcd" and capture.truncated(StreamName.STDERR)
     capture.close()
@@ -25,7 +25,7 @@ async def test_exactly_the_quota_is_not_too_much() -> None:
     os.write(capture.writers()[0], b"1234")
     capture.finish()
     assert capture.kept(StreamName.STDOUT) == b"1234"
-    assert not capture.exceeded.is_set() and not capture.truncated(StreamName.STDOUT)
+    assert not capture.exceeded.done() and not capture.truncated(StreamName.STDOUT)
 
 
 async def test_the_sink_sees_what_is_kept() -> None:
@@ -33,7 +33,7 @@ async def test_the_sink_sees_what_is_kept() -> None:
     capture = OutputCapture(3, lambda name, chunk: seen.append((name.value, chunk)))
     capture.listen()
     os.write(capture.writers()[1], b"12345")
-    await capture.exceeded.wait()
+    await capture.exceeded
     capture.close()
     assert seen == [("stderr", b"123")]
 
@@ -52,7 +52,7 @@ async def test_less_than_the_quota_may_be_kept_while_the_sink_sees_all_of_it() -
     assert b"".join(seen) == b"12abcdef34"
     assert (capture.kept(StreamName.STDOUT), capture.kept(StreamName.STDERR)) == (b"12", b"a")
     assert capture.truncated(StreamName.STDOUT) and capture.truncated(StreamName.STDERR)
-    assert not capture.exceeded.is_set()
+    assert not capture.exceeded.done()
 
 
 async def test_whoever_else_has_the_pipes_is_not_waited_for_and_adds_nothing() -> None:
@@ -110,7 +110,7 @@ async def test_what_is_left_counts_against_the_quota() -> None:
     for writer in capture.writers():
         os.write(writer, b"1234")
     capture.finish()
-    assert capture.exceeded.is_set() and capture.kept(StreamName.STDOUT) == b"123"
+    assert capture.exceeded.done() and capture.kept(StreamName.STDOUT) == b"123"
     assert capture.truncated(StreamName.STDOUT) and capture.truncated(StreamName.STDERR)
 
 

@@ -220,7 +220,7 @@ async def test_a_program_starts_within_its_version_2_group_and_ends_with_it(
     group = unified.take(Limits())
     name = str(group.entry.v2).partition("/palyra-")[2]
     assert name and group.entry.v1 == ()
-    async with Launcher(ready=1, cgroups=unified) as launcher:
+    async with Launcher(cgroups=unified) as launcher:
         async with started(launcher, python(script, cgroup=group.entry)) as (child, output):
             await eventually(lambda: len(group.processes()) == 4)
             assert f"0::/palyra-{name}\n" in output.read_text()
@@ -239,7 +239,7 @@ async def test_a_program_starts_within_its_version_2_group_and_ends_with_it(
 
 
 async def test_a_launcher_without_version_2_groups_starts_nothing_in_one() -> None:
-    async with Launcher(ready=1) as launcher:
+    async with Launcher() as launcher:
         with pytest.raises(BadLaunch):
             await run(launcher, python("", cgroup=CgroupEntry(v2="/sys/fs/cgroup/unified")))
 
@@ -258,7 +258,7 @@ for _ in range(4):
 time.sleep(1.5)
 """
     group = pool.take(Limits())
-    async with Launcher(ready=1, cgroups=pool) as launcher:
+    async with Launcher(cgroups=pool) as launcher:
         _, output = await run(launcher, python(script, cgroup=group.entry))
     assert output.count("held") < 4
     assert group.out_of_memory()
@@ -284,7 +284,7 @@ while True:
 """
     group = pool.take(Limits())
     async with (
-        Launcher(ready=1, cgroups=pool) as launcher,
+        Launcher(cgroups=pool) as launcher,
         started(launcher, python(bomb, marker, cgroup=group.entry)) as (
             child,
             output,
@@ -337,7 +337,7 @@ def test_a_group_that_was_busy_when_it_was_given_back_goes_with_a_later_one_or_i
         with subprocess.Popen(["sleep", "60"]) as inside:
             for folder in folders:
                 Path(folder, "cgroup.procs").write_text(str(inside.pid))
-            group.release(empty=True)
+            pool.give_back(group)
             assert [folder for folder in folders if os.path.exists(folder)] == folders
             inside.kill()
         until = time.monotonic() + 5

@@ -4,59 +4,62 @@ import socket
 import pytest
 
 from palyra.sandbox.domain.launch_spec import LaunchSpec, LaunchStage, RLimit
-from palyra.sandbox.launch.child import KeeperEnd, applied_by, exit_of
-from palyra.sandbox.launch.plan_encoding import Step
+from palyra.sandbox.launch.launcher import applied_by, exit_of
+from palyra.sandbox.launch.plan_segment import Step
 from palyra.sandbox.launch.start_plan import StartPlan
 from palyra.sandbox.launch.supervisor import wire
+from palyra.sandbox.launch.supervisor_pool import SupervisorLink
 
 
 @pytest.fixture
-def ends() -> "tuple[KeeperEnd, socket.socket, socket.socket]":
-    control, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def ends() -> "tuple[SupervisorLink, socket.socket, socket.socket]":
+    control, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     orders, program = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     control.setblocking(False)
     orders.setblocking(False)
-    end = KeeperEnd(1, control, orders)
-    yield end, keeper, program  # type: ignore[misc]
+    end = SupervisorLink(1, control, orders)
+    yield end, supervisor, program  # type: ignore[misc]
     end.close()
-    keeper.close()
+    supervisor.close()
     program.close()
 
 
-def test_a_greeting_of_another_release_is_not_accepted(ends: tuple[KeeperEnd, socket.socket, socket.socket]) -> None:
-    end, keeper, _ = ends
-    keeper.send(wire.HELLO.pack(wire.HELLO_TAG, wire.VERSION + 1, 1, 77))
-    assert not end.greeted()
-    keeper.send(b"rubbish")
-    assert not end.greeted()
-    keeper.send(wire.HELLO.pack(wire.HELLO_TAG, wire.VERSION, 1, 77))
-    assert end.greeted()
+def test_a_greeting_of_another_release_is_not_accepted(
+    ends: tuple[SupervisorLink, socket.socket, socket.socket],
+) -> None:
+    end, supervisor, _ = ends
+    supervisor.send(wire.HELLO.pack(wire.HELLO_TAG, wire.VERSION + 1, 1, 77))
+    assert not end.greet()
+    supervisor.send(b"rubbish")
+    assert not end.greet()
+    supervisor.send(wire.HELLO.pack(wire.HELLO_TAG, wire.VERSION, 1, 77))
+    assert end.greet()
     assert (end.program, end.native) == (77, True)
 
 
-def test_an_unused_keeper_is_there_until_it_speaks_or_ends(
-    ends: tuple[KeeperEnd, socket.socket, socket.socket],
+def test_an_unused_supervisor_is_there_until_it_speaks_or_ends(
+    ends: tuple[SupervisorLink, socket.socket, socket.socket],
 ) -> None:
-    end, keeper, _ = ends
+    end, supervisor, _ = ends
     assert end.waits()
-    keeper.close()
+    supervisor.close()
     assert not end.waits()
-    end.tell(b"nobody hears this")
+    end.send(b"nobody hears this")
 
 
 def test_a_failed_step_is_named_and_a_wrong_index_is_not_believed(
-    ends: tuple[KeeperEnd, socket.socket, socket.socket],
+    ends: tuple[SupervisorLink, socket.socket, socket.socket],
 ) -> None:
     end, _, program = ends
     end.plan = StartPlan(encoded=b"", steps=(Step(LaunchStage.EXEC, "execve", "/x"),))
-    assert not end.hear_start()
+    assert not end.read_failure()
     program.send(wire.FAILED.pack(5, 2))
     program.send(wire.FAILED.pack(-2, 2))
-    assert not end.hear_start()
+    assert not end.read_failure()
     assert end.failure is None
     program.send(wire.FAILED.pack(0, 2))
     program.close()
-    assert end.hear_start()
+    assert end.read_failure()
     assert end.failure is not None
     assert end.failure.details == {"stage": "exec", "errno": 2, "call": "execve", "subject": "/x"}
 

@@ -23,7 +23,7 @@ def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_the_executor_is_the_one_that_was_asked_for(executor: str) -> None:
-    async with Launcher(ready=1) as launcher:
+    async with Launcher() as launcher:
         keeper = await launcher._pool.take()
         assert keeper.native is (executor == "native")
         wanted = "memfd:palyra-start" if executor == "native" else "python"
@@ -44,7 +44,7 @@ async def test_both_give_a_program_the_same_world(executor: str, tmp_path: Path)
         seccomp=build_tier_b_filter("x86_64"),
         data_fds=((9, b"nine"),),
     )
-    async with Launcher(ready=1) as launcher:
+    async with Launcher() as launcher:
         for _ in range(3):
             ended, output = await run(launcher, spec)
             assert ended.exit_code == 0, output
@@ -60,7 +60,7 @@ async def test_both_give_a_program_the_same_world(executor: str, tmp_path: Path)
 
 async def test_both_read_a_long_order_from_a_memory_file(executor: str) -> None:
     spec = python("import sys; print(len(sys.argv[1]), open(5).read())", "x" * 100_000, data_fds=((5, b"five"),))
-    async with Launcher(ready=1) as launcher:
+    async with Launcher() as launcher:
         for _ in range(2):
             _, output = await run(launcher, spec)
             assert output == "100000 five\n"

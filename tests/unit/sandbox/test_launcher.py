@@ -13,13 +13,13 @@ from fakes.launching import SHOW, alive, processes_with, python, run, started
 from palyra.sandbox.domain.launch_spec import (
     BadLaunch,
     CgroupEntry,
-    KeeperLost,
     LauncherGone,
     LaunchFailed,
     LaunchSpec,
     LaunchStage,
+    SupervisorLost,
 )
-from palyra.sandbox.launch.launcher import Launcher, tasks_of_user
+from palyra.sandbox.launch.launcher import Launcher, count_tasks
 
 
 async def test_the_program_gets_exactly_what_was_named(tmp_path: Path) -> None:
@@ -88,8 +88,7 @@ async def test_arguments_of_half_a_megabyte_arrive_whole() -> None:
     assert output.split() == [hashlib.sha256(b"\0".join(big)).hexdigest(), "seven"]
 
 
-@pytest.mark.parametrize("confirm", [True, False])
-async def test_a_failed_start_names_its_stage_and_errno(tmp_path: Path, confirm: bool) -> None:
+async def test_a_failed_start_names_its_stage_and_errno(tmp_path: Path) -> None:
     text = tmp_path / "not a program"
     text.write_text("hello")
     text.chmod(0o755)
@@ -103,7 +102,7 @@ async def test_a_failed_start_names_its_stage_and_errno(tmp_path: Path, confirm:
     async with Launcher() as launcher:
         for spec, stage, number in cases:
             with pytest.raises(LaunchFailed) as failed:
-                await run(launcher, spec, confirm=confirm)
+                await run(launcher, spec)
             assert (failed.value.details["stage"], failed.value.details["errno"]) == (stage.value, number)
         assert launcher.running == 0
         ended, _ = await run(launcher, LaunchSpec(argv=(b"/bin/true",)))
@@ -173,16 +172,16 @@ async def test_two_hundred_at_once_leave_no_process_and_no_descriptor() -> None:
     script = "import subprocess, sys; subprocess.Popen(['/bin/sleep', '77']); print(sys.argv[1])"
     async with Launcher() as launcher:
         await run(launcher, LaunchSpec(argv=(b"/bin/true",)))
-        await eventually(lambda: launcher.ready == 4)
+        await eventually(lambda: launcher.ready == 1)
         before = len(os.listdir("/proc/self/fd"))
         runs = await asyncio.gather(*(run(launcher, python(script, marker)) for _ in range(200)))
         assert all(ended.exit_code == 0 and marker in output for ended, output in runs)
         assert all(ended.orphans_killed == 1 for ended, _ in runs)
         assert launcher.running == 0
         assert processes_with(marker) == []
-        await eventually(lambda: launcher.ready >= 4)
-        # Ready keepers hold two descriptors each.
-        await eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 2 * (launcher.ready - 4))
+        await eventually(lambda: launcher.ready >= 1)
+        # Ready supervisors hold two descriptors each.
+        await eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 2 * (launcher.ready - 1))
         zygote = launcher.zygote_pid
     assert zygote is not None
     assert not Path(f"/proc/{zygote}").exists()
@@ -230,13 +229,12 @@ async def test_a_killed_zygote_is_replaced() -> None:
 
 async def test_a_ready_keeper_that_was_killed_is_passed_over() -> None:
     async with Launcher() as launcher:
-        await eventually(lambda: launcher.ready == 4)
-        killed = list(launcher._pool.ready)[:2]
-        for keeper in killed:
-            os.kill(keeper.pid, signal.SIGKILL)
-        # A signal takes its time: both must be dead before the launcher can know.
-        await eventually(lambda: not any(keeper.waits() for keeper in killed))
-        for _ in range(4):
+        await eventually(lambda: launcher.ready)
+        (supervisor,) = launcher._pool.ready
+        os.kill(supervisor.pid, signal.SIGKILL)
+        # A signal takes its time: it must be dead before the launcher can know.
+        await eventually(lambda: not supervisor.waits())
+        for _ in range(2):
             ended, _ = await run(launcher, LaunchSpec(argv=(b"/bin/true",)))
             assert ended.exit_code == 0
 
@@ -246,7 +244,7 @@ async def test_a_killed_keeper_is_reported_after_its_tree_is_gone() -> None:
     async with Launcher() as launcher, started(launcher, python("import time; time.sleep(60)", marker)) as (child, _):
         keeper = int(Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
         os.kill(keeper, signal.SIGKILL)
-        with pytest.raises(KeeperLost) as lost:
+        with pytest.raises(SupervisorLost) as lost:
             await child.wait()
         assert lost.value.details["swept"] is True
         assert processes_with(marker) == []
@@ -254,13 +252,13 @@ async def test_a_killed_keeper_is_reported_after_its_tree_is_gone() -> None:
 
 async def test_the_count_of_tasks_includes_the_launchers_own() -> None:
     async with Launcher() as launcher:
-        await eventually(lambda: launcher.ready == 4)
-        assert launcher.tasks_of_user() >= tasks_of_user() + 1 + 2 * 4 - 64
+        await eventually(lambda: launcher.ready == 1)
+        assert launcher.tasks_of_user() >= count_tasks() + 1 + 2 - 64
 
 
 async def test_a_cancelled_launch_is_over_when_it_says_so() -> None:
     """Its keeper empties the control group that the next program may already be given."""
-    async with Launcher(ready=2) as launcher:
+    async with Launcher() as launcher:
         cancelled = 0
         for waited in range(60):
             with open(os.devnull, "r+b") as null:

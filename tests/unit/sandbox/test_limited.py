@@ -2,8 +2,8 @@ from typing import Any
 
 from palyra.sandbox.domain.launch_spec import Applied, CgroupEntry, LaunchSpec
 from palyra.sandbox.domain.profile import EgressEnforcementMode, Layer, SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.launch.child import applied_by
-from palyra.sandbox.tier_b import DEVICES, SYSTEM_PATHS, limited_environment, limited_receipt, limited_spec
+from palyra.sandbox.launch.launcher import applied_by
+from palyra.sandbox.tier_b import DEVICES, SYSTEM_PATHS, environment_of_tier_b, receipt_of_tier_b, spec_of_tier_b
 
 
 def profile(**changes: Any) -> SandboxProfile:
@@ -20,7 +20,7 @@ def spec(wanted: SandboxProfile, **changes: Any) -> LaunchSpec:
         "cgroup": CgroupEntry(v1=("/cgroup/1",)),
         "landlock": True,
     }
-    return limited_spec(wanted, (b"ls", b"-la"), b"/usr/bin/ls", **{**settings, **changes})
+    return spec_of_tier_b(wanted, (b"ls", b"-la"), b"/usr/bin/ls", **{**settings, **changes})
 
 
 def test_the_program_gets_its_words_its_folder_and_every_restriction() -> None:
@@ -34,8 +34,8 @@ def test_only_the_workspace_and_the_folder_of_the_call_may_be_written() -> None:
     rules = spec(profile(tool_roots=("/opt/tools",))).landlock
     assert rules is not None and rules.write == ("/work", "/scratch/call-1") and rules.devices == DEVICES
     assert set(rules.read) == {*SYSTEM_PATHS, "/opt/tools"}
-    held = spec(profile(read_only=True)).landlock
-    assert held is not None and held.write == ("/scratch/call-1",) and "/work" in held.read
+    hold = spec(profile(read_only=True)).landlock
+    assert hold is not None and hold.write == ("/scratch/call-1",) and "/work" in hold.read
     assert spec(profile(), landlock=False).landlock is None
     private = ("/", "/home", "/root", "/etc", "/var", "/proc", "/tmp", "/dev", "/run", "/sys")
     assert not set(private) & {*rules.read, *rules.write}
@@ -57,7 +57,7 @@ def test_limits_become_resource_limits() -> None:
 
 
 def test_the_environment_is_made_and_never_inherited() -> None:
-    made = dict(limited_environment(profile(env=(("LANG", "de"), ("X", "1")), tool_roots=("/opt/t",)), "/scratch/1"))
+    made = dict(environment_of_tier_b(profile(env=(("LANG", "de"), ("X", "1")), tool_roots=("/opt/t",)), "/scratch/1"))
     assert made["HOME"] == made["TMPDIR"] == "/scratch/1" and made["LANG"] == "de" and made["X"] == "1"
     assert made["PATH"].startswith("/opt/t/bin:")
     assert set(made) == {"HOME", "LANG", "PATH", "TERM", "TMPDIR", "X"}
@@ -66,11 +66,11 @@ def test_the_environment_is_made_and_never_inherited() -> None:
 def test_the_receipt_says_what_was_got() -> None:
     wanted = profile()
     made = spec(wanted)
-    good = limited_receipt(wanted, made, applied_by(made, 7))
+    good = receipt_of_tier_b(wanted, made, applied_by(made, 7))
     # UDP is beyond Landlock: what strict promises, only a network namespace holds.
     assert [line.layer for line in good.lines if not line.held] == [Layer.EGRESS]
-    open_ = limited_receipt(profile(egress=EgressEnforcementMode.PREFLIGHT), made, applied_by(made, 7))
+    open_ = receipt_of_tier_b(profile(egress=EgressEnforcementMode.PREFLIGHT), made, applied_by(made, 7))
     assert [line.layer for line in open_.lines if not line.held] == []
     poor = Applied(no_new_privs=True, capabilities_dropped=True, seccomp=False, landlock_abi=0, rlimits=2, cgroups=0)
-    missing = {line.layer for line in limited_receipt(wanted, made, poor).lines if not line.held}
+    missing = {line.layer for line in receipt_of_tier_b(wanted, made, poor).lines if not line.held}
     assert missing == {Layer.SECCOMP, Layer.RLIMITS, Layer.LANDLOCK, Layer.WORKSPACE, Layer.EGRESS}

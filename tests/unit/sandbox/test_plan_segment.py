@@ -1,7 +1,7 @@
 import struct
 
 from palyra.sandbox.domain.launch_spec import LaunchStage
-from palyra.sandbox.launch.plan_encoding import Segment
+from palyra.sandbox.launch.plan_segment import Segment
 
 STAGE = LaunchStage.EXEC
 NUMBERS = {"write": 1, "close": 3}

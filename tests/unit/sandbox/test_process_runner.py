@@ -17,7 +17,7 @@ from fakes.eventually import eventually
 from fakes.processes import descendants, own_descriptors
 from fakes.sandboxed import SHOW_ARGUMENTS
 from palyra.errors import PalyraError
-from palyra.sandbox import limits, preparation
+from palyra.sandbox import limits, runner
 from palyra.sandbox.domain.process_run import (
     InterpreterDenied,
     ProcessCommand,
@@ -38,10 +38,10 @@ from palyra.sandbox.domain.profile import (
     SandboxTier,
     UnsupportedPlatform,
 )
+from palyra.sandbox.launch.gated_sandbox import GatedReadback
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings, TooManyWaiting
 from palyra.sandbox.running_process import StreamName
 from palyra.sandbox.verify.protected_changes import ProtectedAppeared
-from palyra.sandbox.verify.readback import Waiting
 
 TIERS = list(SandboxTier)
 # The first is enough for a program to begin, but for a machine that is busy with others.
@@ -279,8 +279,8 @@ async def test_a_killed_keeper_is_a_failure_and_not_a_hang(bench: Bench) -> None
     async with bench.runner.started(bench.profile(), ProcessCommand(command="sleep", args=("60",))) as running:
         keeper = _parent(running.child.pid)
         os.kill(keeper, signal.SIGKILL)
-        with pytest.raises(RuntimeFailure, match="keeper"):
-            await running.ended(30)
+        with pytest.raises(RuntimeFailure, match="supervisor"):
+            await running.wait(30)
     assert (await bench.run(bench.profile(), "echo", "again")).stdout == b"again\n"
 
 
@@ -313,11 +313,11 @@ async def test_hooks_planted_while_the_filter_is_looked_for_are_moved_aside(
     planted = bench.workspace / ".git" / "hooks" / "pre-commit"
     looked = threading.Event()
 
-    def look_for_long(_: Waiting) -> str:
+    def look_for_long(_: GatedReadback) -> str:
         looked.wait(30)
         return "2"
 
-    monkeypatch.setattr(Waiting, "filter_mode", look_for_long)
+    monkeypatch.setattr(GatedReadback, "filter_mode", look_for_long)
     running = asyncio.create_task(bench.shell(profile, f"mkdir -p .git/hooks; echo evil > {planted}; sleep 60"))
     await eventually(planted.exists)
     running.cancel()
@@ -334,14 +334,14 @@ async def test_a_workspace_that_is_gone_at_the_start_fails_the_build(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not ``spawn_failed``: the program that was asked for is not what is missing."""
-    gather = preparation.gather_workspace
+    gather = runner.gather_workspace
 
     def gather_and_lose(profile: SandboxProfile, **more: Any) -> Any:
         gathered = gather(profile, **more)
         bench.workspace.rename(bench.scratch / "elsewhere")
         return gathered
 
-    monkeypatch.setattr(preparation, "gather_workspace", gather_and_lose)
+    monkeypatch.setattr(runner, "gather_workspace", gather_and_lose)
     with pytest.raises(RuntimeFailure, match=r"could not be built.*mounts failed: No such file"):
         await bench.run(bench.profile(), "true")
     (bench.scratch / "elsewhere").rename(bench.workspace)

@@ -7,8 +7,7 @@ import pytest
 
 from fakes.start_plan import decoded, plan, text_at
 from palyra.sandbox.domain.launch_spec import CgroupEntry, LaunchSpec, LaunchStage, ReadOnlyHost, RootKind, RootPart
-from palyra.sandbox.launch.plan_encoding import Segment
-from palyra.sandbox.launch.read_only_host import hold_read_only
+from palyra.sandbox.launch.plan_segment import Segment, hold_read_only
 from palyra.sandbox.layers.syscall_table import SYSCALLS
 
 RECURSIVE = 0x8000

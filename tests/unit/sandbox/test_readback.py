@@ -12,7 +12,8 @@ from fakes.isolated import planned, profile_of, run, start
 from palyra.sandbox.domain.facts import HostHold
 from palyra.sandbox.domain.plan import plan_isolated
 from palyra.sandbox.domain.profile import Layer
-from palyra.sandbox.verify.readback import Gate, NotBuilt, Waiting, namespace_number, release_checked
+from palyra.sandbox.launch.gated_sandbox import Gate, GatedReadback, release_checked
+from palyra.sandbox.verify.readback import NotBuilt, namespace_number
 
 
 def test_every_layer_is_read_back(tmp_path: Path) -> None:
@@ -31,7 +32,7 @@ async def test_the_description_comes_on_an_event_loop_too(tmp_path: Path) -> Non
     plan = planned(profile_of(tmp_path), ["/usr/bin/true"])
     with Gate() as gate:
         process = start(plan, gate)
-        with Waiting(await gate.described()) as waiting:
+        with GatedReadback(await gate.describe()) as waiting:
             release_checked(plan, gate, waiting)
         assert process.wait(timeout=20) == 0
         process.communicate()
@@ -42,7 +43,7 @@ def test_a_crash_of_ours_does_not_start_the_program(tmp_path: Path) -> None:
     gate = Gate()
     process = start(plan, gate)
     info = gate.wait()
-    with Waiting(info) as waiting:
+    with GatedReadback(info) as waiting:
         waiting.settle()
         gate.close()
         # bubblewrap takes the end of a pipe for leave to go on; it would be through within a few milliseconds.
@@ -62,7 +63,7 @@ def test_a_sandbox_that_cannot_be_built_is_told(tmp_path: Path) -> None:
     plan = plan_isolated(profile, (b"/usr/bin/true",), unheld)
     with Gate() as gate:
         process = start(plan, gate)
-        with pytest.raises(NotBuilt), Waiting(gate.wait()) as waiting:
+        with pytest.raises(NotBuilt), GatedReadback(gate.wait()) as waiting:
             release_checked(plan, gate, waiting)
         _, err = process.communicate(timeout=20)
     assert b"bwrap" in err
@@ -72,16 +73,16 @@ def test_silence_ends_at_the_deadline() -> None:
     with Gate() as gate, pytest.raises(NotBuilt):
         gate.wait(0.01)
     with Gate() as gate:
-        gate.handed_over()
+        gate.hand_over()
         with pytest.raises(NotBuilt):
             gate.wait(1)
 
 
 def test_a_process_outside_the_named_namespaces_is_not_believed() -> None:
     with pytest.raises(NotBuilt):
-        Waiting({"child-pid": os.getpid(), "mnt-namespace": 1})
+        GatedReadback({"child-pid": os.getpid(), "mnt-namespace": 1})
     with pytest.raises(NotBuilt):
-        Waiting({"child-pid": 2**22 + 1})
+        GatedReadback({"child-pid": 2**22 + 1})
 
 
 def test_namespace_numbers() -> None:
@@ -93,7 +94,7 @@ def test_the_way_to_its_network_is_that_networks_owner(tmp_path: Path) -> None:
     plan = planned(profile_of(tmp_path), ["/usr/bin/true"])
     with Gate() as gate:
         process = start(plan, gate)
-        with Waiting(gate.wait()) as waiting:
+        with GatedReadback(gate.wait()) as waiting:
             waiting.settle()
             with waiting.network() as (network, owner):
                 seen = waiting.evidence(plan)
@@ -105,7 +106,7 @@ def test_the_way_to_its_network_is_that_networks_owner(tmp_path: Path) -> None:
 
 
 def test_a_network_other_than_the_one_that_was_named_is_not_believed() -> None:
-    with Waiting({"child-pid": os.getpid(), "net-namespace": 1}) as waiting:
+    with GatedReadback({"child-pid": os.getpid(), "net-namespace": 1}) as waiting:
         with pytest.raises(NotBuilt, match="no network of its own"), waiting.network():
             pass
         # This process has the host's routes, where it has any.

@@ -6,7 +6,7 @@ import pytest
 
 from fakes.launching import python, run
 from palyra.sandbox.domain.launch_spec import BadLaunch, RLimit, ordinary_rlimits
-from palyra.sandbox.launch.launcher import Launcher, numbered, tasks_of_user
+from palyra.sandbox.launch.launcher import Launcher, count_tasks, number_limits
 
 LIMITS = ordinary_rlimits(
     cpu_seconds=3, memory_bytes=512 << 20, pids=10, open_files=40, file_bytes=1 << 20, tasks_of_user=5000
@@ -27,7 +27,7 @@ try:
 except OSError as error:
     print('no descriptor', error.errno)
 """
-    async with Launcher(ready=1) as launcher:
+    async with Launcher() as launcher:
         _, output = await run(launcher, python(script, rlimits=LIMITS))
         ended, _ = await run(launcher, python("while True: pass", rlimits=(RLimit(name="CPU", soft=1, hard=1),)))
     lines = output.splitlines()
@@ -50,7 +50,7 @@ def test_memory_is_left_out_where_a_control_group_limits_it() -> None:
 
 def test_limits_never_exceed_what_this_process_may_have() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    number, got_soft, got_hard = numbered((RLimit(name="NOFILE", soft=10**9, hard=10**9),))[0]
+    number, got_soft, got_hard = number_limits((RLimit(name="NOFILE", soft=10**9, hard=10**9),))[0]
     _, ceiling = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert number == resource.RLIMIT_NOFILE
     assert got_soft == got_hard == (10**9 if ceiling == resource.RLIM_INFINITY else min(ceiling, 10**9))
@@ -60,16 +60,16 @@ def test_limits_never_exceed_what_this_process_may_have() -> None:
 @pytest.mark.parametrize("limit", [RLimit(name="SPEED", soft=1, hard=1), RLimit(name="CPU", soft=2, hard=1)])
 def test_nonsense_is_refused(limit: RLimit) -> None:
     with pytest.raises(BadLaunch):
-        numbered((limit,))
+        number_limits((limit,))
 
 
 def test_threads_count_as_tasks() -> None:
     stop = threading.Event()
     threads = [threading.Thread(target=stop.wait) for _ in range(40)]
-    before = tasks_of_user(os.getuid())
+    before = count_tasks(os.getuid())
     for thread in threads:
         thread.start()
-    after = tasks_of_user(os.getuid())
+    after = count_tasks(os.getuid())
     stop.set()
     for thread in threads:
         thread.join()

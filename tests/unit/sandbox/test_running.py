@@ -10,7 +10,7 @@ from palyra.sandbox.domain.launch_spec import Exit
 from palyra.sandbox.domain.network import NetworkUsage
 from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome, SpawnFailed
 from palyra.sandbox.domain.profile import Layer, Receipt, SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.running_process import always, outcome_of, refuse_unexecuted
+from palyra.sandbox.running_process import lines_of_runner, outcome_of, refuse_unexecuted
 
 
 def profile(tier: SandboxTier, **limits: int) -> SandboxProfile:
@@ -74,6 +74,6 @@ def test_what_bubblewrap_could_not_execute() -> None:
 
 
 def test_what_the_runner_itself_holds_a_program_to() -> None:
-    lines = {line.layer: line for line in always(profile(SandboxTier.B, timeout_ms=123, max_output_bytes=456))}
+    lines = {line.layer: line for line in lines_of_runner(SandboxLimits(timeout_ms=123, max_output_bytes=456))}
     assert lines.keys() == {Layer.OUTPUT_QUOTA, Layer.DEADLINE, Layer.TREE_KILL}
     assert "123" in lines[Layer.DEADLINE].got and "456" in lines[Layer.OUTPUT_QUOTA].got

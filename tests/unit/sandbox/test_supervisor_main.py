@@ -55,7 +55,7 @@ for _ in range(20):
     os.wait()
 print('made', flush=True); time.sleep(60)
 """
-    async with Launcher(ready=1) as launcher, started(launcher, python(script)) as (child, output):
+    async with Launcher() as launcher, started(launcher, python(script)) as (child, output):
         await eventually(lambda: "made" in output.read_text())
         keeper = int(Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
         children = Path(f"/proc/{keeper}/task/{keeper}/children")
@@ -63,14 +63,16 @@ print('made', flush=True); time.sleep(60)
 
 
 async def test_keepers_have_sessions_of_their_own() -> None:
-    async with Launcher(ready=2) as launcher:
-        await eventually(lambda: launcher.ready == 2)
-        sessions = {os.getsid(keeper.pid) for keeper in launcher._pool.ready} | {os.getsid(0)}
+    async with Launcher() as launcher:
+        first, second = [await launcher._pool.take() for _ in range(2)]
+        sessions = {os.getsid(supervisor.pid) for supervisor in (first, second)} | {os.getsid(0)}
         assert len(sessions) == 3
+        first.close()
+        second.close()
 
 
 async def test_the_terminals_interrupt_does_not_reach_programs() -> None:
-    async with Launcher(ready=1) as launcher:
+    async with Launcher() as launcher:
         assert launcher.zygote_pid is not None
         assert os.getpgid(launcher.zygote_pid) != os.getpgrp()
         ended, output = await run(launcher, python("import os; print(os.getpgrp() == os.getpid())"))
@@ -80,7 +82,7 @@ async def test_the_terminals_interrupt_does_not_reach_programs() -> None:
 
 
 async def test_a_program_ends_with_its_status_its_usage_and_everything_that_it_left_behind() -> None:
-    async with Launcher(ready=1) as launcher:
+    async with Launcher() as launcher:
         # Long enough that the kernel counts some of it: what it counts may come in whole ticks.
         busy = "import sys; sum(range(3_000_000)); print('here'); sys.exit(7)"
         ended, output = await run(launcher, python(busy))

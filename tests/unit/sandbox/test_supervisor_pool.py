@@ -11,36 +11,36 @@ import pytest
 from fakes.eventually import eventually
 from palyra.sandbox.domain.launch_spec import LauncherGone, LaunchFailed
 from palyra.sandbox.launch import supervisor_pool
-from palyra.sandbox.launch.supervisor_pool import KeeperPool
+from palyra.sandbox.launch.supervisor_pool import SupervisorPool
 
 
-def pool(python: str = "/usr/bin/python3") -> KeeperPool:
-    return KeeperPool(ready=4, python=python, on_swept=lambda pid: None, on_gone=lambda: None)
+def pool(python: str = "/usr/bin/python3") -> SupervisorPool:
+    return SupervisorPool(python=python, on_swept=lambda pid: None, on_gone=lambda: None)
 
 
 async def test_many_who_wait_all_get_one() -> None:
-    keepers = pool()
-    taken = await asyncio.gather(*(keepers.take() for _ in range(20)))
-    assert len({keeper.pid for keeper in taken}) == 20
-    for keeper in taken:
-        keeper.close()
-    await keepers.close()
+    supervisors = pool()
+    taken = await asyncio.gather(*(supervisors.take() for _ in range(20)))
+    assert len({supervisor.pid for supervisor in taken}) == 20
+    for supervisor in taken:
+        supervisor.close()
+    await supervisors.close()
 
 
 async def test_a_zygote_that_cannot_be_started_is_said_so() -> None:
-    keepers = pool("/nonexistent/python")
+    supervisors = pool("/nonexistent/python")
     with pytest.raises(LauncherGone):
-        await keepers.start()
-    await keepers.close()
+        await supervisors.start()
+    await supervisors.close()
     with pytest.raises(LauncherGone):
-        await keepers.take()
+        await supervisors.take()
 
 
 async def test_an_interpreter_that_ends_at_once_is_an_error_not_a_wait() -> None:
-    keepers = pool("/bin/true")
+    supervisors = pool("/bin/true")
     with pytest.raises(LauncherGone):
-        await keepers.take()
-    await keepers.close()
+        await supervisors.take()
+    await supervisors.close()
 
 
 async def test_a_zygote_that_closes_its_socket_and_stays_keeps_nobody_waiting(
@@ -50,24 +50,24 @@ async def test_a_zygote_that_closes_its_socket_and_stays_keeps_nobody_waiting(
     stays = tmp_path / "python"
     stays.write_text('#!/bin/bash\nfor last; do :; done && eval "exec $last>&-" && exec sleep 60\n')
     stays.chmod(0o755)
-    keepers = pool(str(stays))
-    await keepers.start()
-    pid = keepers.zygote_pid
+    supervisors = pool(str(stays))
+    await supervisors.start()
+    pid = supervisors.zygote_pid
     with pytest.raises(LauncherGone):
-        await keepers.take()
-    # Who waited for a keeper is told before the process has ended, which it does only when it is killed.
+        await supervisors.take()
+    # Who waited for a supervisor is told before the process has ended, which it does only when it is killed.
     assert pid is not None and Path(f"/proc/{pid}").exists()
-    await keepers.close()
+    await supervisors.close()
     assert not Path(f"/proc/{pid}").exists()
 
 
-async def test_a_keeper_whose_sockets_found_no_room_is_refused_and_the_others_stay(
+async def test_a_supervisor_whose_sockets_found_no_room_is_refused_and_the_others_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    keepers = pool()
-    await keepers.start()
-    await eventually(lambda: len(keepers.ready) == 4)
-    pid, received = keepers.zygote_pid, socket.recv_fds
+    supervisors = pool()
+    await supervisors.start()
+    await eventually(lambda: supervisors.ready)
+    pid, received = supervisors.zygote_pid, socket.recv_fds
 
     def full(*arguments: Any) -> Any:
         message, descriptors, flags, address = received(*arguments)
@@ -75,43 +75,43 @@ async def test_a_keeper_whose_sockets_found_no_room_is_refused_and_the_others_st
             os.close(descriptor)
         return message, descriptors[:1], flags | socket.MSG_CTRUNC, address
 
-    taken = [await keepers.take() for _ in range(4)]
+    taken = [await supervisors.take()]
     with monkeypatch.context() as patched:
         patched.setattr(socket, "recv_fds", full)
         with pytest.raises(LaunchFailed, match=os.strerror(errno.EMFILE)):
-            await keepers.take()
-    taken.append(await keepers.take())
-    assert keepers.zygote_pid == pid and all(keeper.waits() for keeper in taken)
-    for keeper in taken:
-        keeper.close()
-    await keepers.close()
+            await supervisors.take()
+    taken.append(await supervisors.take())
+    assert supervisors.zygote_pid == pid and all(supervisor.waits() for supervisor in taken)
+    for supervisor in taken:
+        supervisor.close()
+    await supervisors.close()
 
 
 async def test_closing_while_it_starts_leaves_nothing() -> None:
-    keepers = pool()
-    starting = asyncio.create_task(keepers.start())
+    supervisors = pool()
+    starting = asyncio.create_task(supervisors.start())
     await asyncio.sleep(0)
-    await keepers.close()
+    await supervisors.close()
     await starting
-    assert (keepers.alive, keepers.zygote_pid, len(keepers.ready)) == (False, None, 0)
+    assert (supervisors.alive, supervisors.zygote_pid, len(supervisors.ready)) == (False, None, 0)
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    keepers = pool()
+    supervisors = pool()
     made: list[subprocess.Popen[bytes]] = []
-    start = keepers._start_zygote
+    start = supervisors._start_zygote
 
     def noted(control: int) -> "subprocess.Popen[bytes]":
         made.append(start(control))
         return made[-1]
 
-    monkeypatch.setattr(keepers, "_start_zygote", noted)
-    starting = asyncio.create_task(keepers.start())
+    monkeypatch.setattr(supervisors, "_start_zygote", noted)
+    starting = asyncio.create_task(supervisors.start())
     await asyncio.sleep(0)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    assert not keepers.alive
+    assert not supervisors.alive
     assert [zygote.returncode for zygote in made] == [0]
-    (await keepers.take()).close()
-    await keepers.close()
+    (await supervisors.take()).close()
+    await supervisors.close()

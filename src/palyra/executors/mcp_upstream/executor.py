@@ -259,7 +259,7 @@ class McpServers:
             scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Without prewarming: an instance serves many calls.
             self._runner = ProcessRunner(
-                RunnerSettings(max_running=MAX_INSTANCES + 1, warm=False, scratch=str(scratch))
+                RunnerSettings(max_running=MAX_INSTANCES + 1, prewarm=False, scratch=str(scratch))
             )
         return self._runner
 

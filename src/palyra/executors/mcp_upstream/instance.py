@@ -110,7 +110,7 @@ class McpInstance:
         try:
             async with runner.started(profile, fed, sink=self._sink(pipes), listener=listener) as running:
                 self.receipt = tuple(running.receipt.as_dicts())
-                ending = asyncio.ensure_future(running.ended(None))
+                ending = asyncio.ensure_future(running.wait(None))
                 ending.add_done_callback(lambda _: pipes.end())
                 try:
                     await self._converse(pipes, ending)

@@ -48,7 +48,6 @@ from palyra.sandbox.domain.profile import (
     SandboxProfile,
     SandboxTier,
 )
-from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
 from palyra.sandbox.limits import DEFAULT_LOG_BYTES
 from palyra.sandbox.network.call_network import NetworkListener
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
@@ -195,7 +194,7 @@ class ProcessTools:
 
     async def _until_stopped(self, each: _Background, running: Running, seconds: float) -> Exit:
         async with _cancel_on_exit(each.stop.wait()) as stopped:
-            ending = asyncio.ensure_future(running.ended(seconds))
+            ending = asyncio.ensure_future(running.wait(seconds))
             await asyncio.wait({stopped, ending}, return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
                 await running.kill("process.stop")
@@ -490,8 +489,7 @@ class ProcessExecutor:
                     enabled=self._settings.enabled,
                     max_running=self._settings.max_running,
                     max_waiting=self._settings.max_waiting,
-                    warm=not self._one_command,
-                    keepers=1 if self._one_command else READY_KEEPERS,
+                    prewarm=not self._one_command,
                     scratch=str(self._scratch),
                 )
             )

@@ -170,7 +170,7 @@ class WorkerCalls:
                     max_running=settings.max_running,
                     max_waiting=settings.max_waiting,
                     # A prewarmed sandbox would hold the workspace of a lease after its end.
-                    warm=False,
+                    prewarm=False,
                     scratch=str(scratch),
                 )
             )

@@ -40,7 +40,7 @@ class LaunchFailed(Failed):
     hint = "the details name the step that failed before the program could start and the system's reason"
 
 
-class KeeperLost(Failed):
+class SupervisorLost(Failed):
     """The supervisor of the program was killed, so the end of the program is not known."""
 
     code = "sandbox.keeper_lost"

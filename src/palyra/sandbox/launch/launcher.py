@@ -1,45 +1,57 @@
-"""Starts programs without ever forking the daemon.
+"""Start programs without forking the daemon.
 
-``Launcher`` keeps one zygote process and a few keepers ready (see ``keeper_main``). A launch hands a ``LaunchSpec``
-and descriptors to a ready keeper over a socket; the program runs a few hundred microseconds later. One keeper serves
-one program. Closing the daemon's end of a keeper's socket, on purpose or by dying, ends the program's whole tree.
+``Launcher`` keeps one zygote process and one ready supervisor (see ``supervisor_main``). A launch sends a list of
+system calls and descriptors to a supervisor's waiting process; the program runs a few hundred microseconds later. One
+supervisor serves one program. It ends the program's whole tree when the daemon closes its socket or dies.
 """
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import platform
 import resource
+import socket
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from palyra.sandbox.domain.launch_spec import BadLaunch, Exit, KeeperLost, LaunchFailed, LaunchSpec, LaunchStage, RLimit
-from palyra.sandbox.launch.child import Child, KeeperEnd, applied_by, closed_by_exec, exit_of, send_order
-from palyra.sandbox.launch.start_plan import StartPlan, plan_start
+from palyra.sandbox.domain.launch_spec import (
+    Applied,
+    BadLaunch,
+    Exit,
+    LaunchFailed,
+    LaunchSpec,
+    LaunchStage,
+    RLimit,
+    SupervisorLost,
+)
+from palyra.sandbox.launch.start_plan import StartPlan, plan_from_memory_file, plan_start
 from palyra.sandbox.launch.supervisor import wire
-from palyra.sandbox.launch.supervisor.native_code import ORDERS_DESCRIPTOR
-from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS, KeeperPool
+from palyra.sandbox.launch.supervisor.native_code import BUFFER_BYTES, ORDERS_DESCRIPTOR
+from palyra.sandbox.launch.supervisor_pool import SupervisorLink, SupervisorPool, receive
 from palyra.sandbox.layers import landlock
 from palyra.sandbox.layers.cgroup import CgroupPool
 
-# Resource limits: from a profile's limits to the numbers of setrlimit(2).
-#
-# They bind each process, except RLIMIT_NPROC, which counts all of a user's processes and threads on the machine and
-# does not bind root. Limits for a whole tree need control groups; these hold everywhere.
+# How long a count of the user's tasks serves as the base of RLIMIT_NPROC.
+TASK_COUNT_SECONDS: Final = 1.0
+# Trees end at once, except for a process that waits for a slow disk.
+TREE_SECONDS: Final = 10.0
 
+_MACHINE: Final = platform.machine()
+_SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _NUMBERS: Final = {
     name: getattr(resource, f"RLIMIT_{name}")
     for name in ("CPU", "AS", "NPROC", "NOFILE", "FSIZE", "CORE", "DATA", "STACK", "MEMLOCK", "MSGQUEUE", "RTPRIO")
 }
 
 
-def numbered(limits: Sequence[RLimit]) -> tuple[tuple[int, int, int], ...]:
-    """As setrlimit takes them, never above the hard limit this process itself has: only root could raise that."""
-    return tuple(_capped(limit) for limit in limits)
+def number_limits(limits: Sequence[RLimit]) -> tuple[tuple[int, int, int], ...]:
+    """Return the numbers that setrlimit takes, at most this process's hard limits: only root may raise those."""
+    return tuple(_cap(limit) for limit in limits)
 
 
-def _capped(limit: RLimit) -> tuple[int, int, int]:
+def _cap(limit: RLimit) -> tuple[int, int, int]:
     number = _NUMBERS.get(limit.name)
     if number is None:
         raise BadLaunch(f"there is no resource limit called {limit.name}", name=limit.name)
@@ -51,10 +63,10 @@ def _capped(limit: RLimit) -> tuple[int, int, int]:
     return number, min(limit.soft, ceiling), min(limit.hard, ceiling)
 
 
-def tasks_of_user(uid: int | None = None) -> int:
-    """How many processes and threads a user has now, which is what the kernel counts against RLIMIT_NPROC.
+def count_tasks(uid: int | None = None) -> int:
+    """Count the processes and threads of a user, as the kernel does for RLIMIT_NPROC.
 
-    Processes that cannot be traced show as root's and are missed; the launcher's own are of that kind, and it adds
+    Processes that cannot be traced appear as root's and are missed. The launcher's own are of that kind, so it adds
     them.
     """
     wanted = os.getuid() if uid is None else uid
@@ -71,26 +83,123 @@ def tasks_of_user(uid: int | None = None) -> int:
     return total
 
 
-__all__ = ["READY_KEEPERS", "Child", "Launcher"]
+def failed_handover(problem: OSError) -> LaunchFailed:
+    return LaunchFailed(
+        f"the program could not be handed over: {problem.strerror}",
+        stage=LaunchStage.RECEIVE.value,
+        errno=problem.errno or 0,
+    )
 
-# How long a count of the user's tasks stays good enough to base RLIMIT_NPROC on.
-TASK_COUNT_SECONDS: Final = 1.0
-# Trees end at once, but for a process that waits for a disk that is slow to answer.
-TREE_SECONDS: Final = 10.0
 
-_MACHINE: Final = platform.machine()
+class Child:
+    """A started program. ``wait`` and ``kill`` return when nothing of its tree is left."""
+
+    def __init__(self, supervisor: SupervisorLink, applied: Applied, end: "asyncio.Future[Exit]") -> None:
+        self.applied = applied
+        self.end = end
+        self._supervisor = supervisor
+
+    @property
+    def pid(self) -> int:
+        """Return the program's pid. It is 0 until the supervisor has created the process, in groups of version 2."""
+        return self._supervisor.program
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self.end)
+
+    @property
+    def ended(self) -> bool:
+        return self.end.done()
+
+    async def kill(self) -> Exit:
+        """Send SIGKILL to the whole tree, however it hides."""
+        self._send(wire.KILL_TAG)
+        return await self.wait()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program itself, not to its descendants. Do nothing once it has ended."""
+        self._send(wire.SIGNAL.pack(wire.SIGNAL_TAG, number))
+
+    def _send(self, message: bytes) -> None:
+        if not self.end.done():
+            self._supervisor.send(message)
+
+
+def send_order(
+    orders: socket.socket,
+    spec: LaunchSpec,
+    plan: Callable[[bool], StartPlan],
+    descriptors: tuple[int, ...],
+) -> StartPlan:
+    """Send the plan and its descriptors. A long plan goes as a memory file, which shifts the others by one."""
+    made: list[int] = []
+    try:
+        for _, content in spec.data_fds:
+            made.append(_memory_file(content))
+        start = plan(False)
+        order = start.encoded
+        if len(order) > wire.INLINE_ORDER_BYTES:
+            start = plan(True)
+            order = plan_from_memory_file(_MACHINE, len(start.encoded), BUFFER_BYTES)
+            made.append(_memory_file(start.encoded))
+            descriptors = (made[-1], *descriptors, *made[:-1])
+        else:
+            descriptors = (*descriptors, *made)
+        socket.send_fds(orders, [order], descriptors, socket.MSG_NOSIGNAL)
+        return start
+    finally:
+        for descriptor in made:
+            os.close(descriptor)
+
+
+def _memory_file(content: bytes) -> int:
+    """Make a sealed file in memory, to be read from its beginning."""
+    descriptor = os.memfd_create("palyra", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    return descriptor
+
+
+def applied_by(spec: LaunchSpec, abi: int) -> Applied:
+    """Describe a program that runs: each step of its plan had to succeed."""
+    return Applied(
+        no_new_privs=spec.no_new_privs,
+        capabilities_dropped=spec.drop_capabilities,
+        seccomp=spec.seccomp is not None,
+        landlock_abi=abi,
+        rlimits=len(spec.rlimits),
+        cgroups=len(spec.cgroup.directories),
+    )
+
+
+def exit_of(message: bytes) -> Exit:
+    _, status, *used, orphans, survivors = wire.DONE.unpack(message)
+    usage: dict[str, float] = {
+        "user_seconds": used[0] + used[1] / 1_000_000,
+        "system_seconds": used[2] + used[3] / 1_000_000,
+        **{name: used[place] for name, place in wire.RUSAGE_COUNTERS.items()},
+    }
+    died = os.WIFSIGNALED(status)
+    return Exit(
+        exit_code=None if died else os.waitstatus_to_exitcode(status),
+        signal=os.WTERMSIG(status) if died else None,
+        rusage=usage,
+        orphans_killed=orphans,
+        survivors=survivors,
+    )
 
 
 class Launcher:
     """One per event loop. Use ``start`` and ``close``, or ``async with``."""
 
-    def __init__(
-        self, *, ready: int = READY_KEEPERS, python: str = sys.executable, cgroups: CgroupPool | None = None
-    ) -> None:
-        self._pool = KeeperPool(
-            ready=ready, python=python, on_swept=self._swept, on_gone=self._zygote_gone, cgroups=cgroups
+    def __init__(self, *, python: str = sys.executable, cgroups: CgroupPool | None = None) -> None:
+        self._pool = SupervisorPool(
+            python=python, on_swept=self._on_swept, on_gone=self._on_zygote_gone, cgroups=cgroups
         )
-        self._running: dict[int, tuple[KeeperEnd, asyncio.Future[Exit]]] = {}
+        self._running: dict[int, tuple[SupervisorLink, asyncio.Future[Exit]]] = {}
         self._lost: dict[int, asyncio.Future[Exit]] = {}
         self._tasks_counted = (0, float("-inf"))
 
@@ -103,7 +212,7 @@ class Launcher:
 
     @property
     def ready(self) -> int:
-        """How many keepers wait for work."""
+        """How many supervisors wait for work."""
         return len(self._pool.ready)
 
     @property
@@ -115,61 +224,41 @@ class Launcher:
         return self._pool.zygote_pid
 
     def tasks_of_user(self) -> int:
-        """The user's processes and threads, for RLIMIT_NPROC; counted anew when the last count is stale."""
+        """Return the count of the user's processes and threads for RLIMIT_NPROC, at most a second old."""
         now = asyncio.get_running_loop().time()
         count, when = self._tasks_counted
         if now - when > TASK_COUNT_SECONDS:
-            count = tasks_of_user()
+            count = count_tasks()
             self._tasks_counted = (count, now)
         return count + self._pool.processes + len(self._running)
 
     async def start(self) -> None:
         await self._pool.start()
 
-    @property
-    def known_native(self) -> bool:
-        """Whether a keeper is there, with a small native process waiting under it."""
-        return self._pool.alive and self._pool.native
-
     async def runs_native(self) -> bool:
-        """Whether waiting processes are the small native ones here. Known when the first keeper is there."""
-        if self.known_native:
-            return True
-        await self._pool.start()
-        await self._pool.greeted.wait()
-        return self._pool.native
+        """Return whether waiting processes are the small native ones here. The first supervisor reports it."""
+        return await self._pool.runs_native()
 
     async def close(self) -> None:
-        """Ends every program and its tree, then the launcher's own processes."""
-        for keeper, _ in list(self._running.values()):
-            keeper.tell(wire.KILL_TAG)
-        ending = [ended for _, ended in self._running.values()] + list(self._lost.values())
+        """End every program and its tree, then the launcher's own processes."""
+        for supervisor, _ in list(self._running.values()):
+            supervisor.send(wire.KILL_TAG)
+        ending = [end for _, end in self._running.values()] + list(self._lost.values())
         if ending:
             await asyncio.wait(ending, timeout=TREE_SECONDS)
         await self._pool.close()
 
-    async def launch(
-        self,
-        spec: LaunchSpec,
-        *,
-        stdin: int,
-        stdout: int,
-        stderr: int,
-        fds: Sequence[int] = (),
-        confirm: bool = True,
-    ) -> Child:
-        """Starts a program. ``fds`` go to the numbers of ``spec.pass_fds``; the caller keeps and closes its own.
+    async def launch(self, spec: LaunchSpec, *, stdin: int, stdout: int, stderr: int, fds: Sequence[int] = ()) -> Child:
+        """Start a program, and return once it runs.
 
-        Returns once the program itself runs, and raises ``sandbox.launch_failed`` with the stage and the errno when it
-        could not be started. With ``confirm=False`` it returns at once, which spares the loop a turn while the program
-        starts, and ``Child.wait`` raises that error instead.
+        ``fds`` go to the numbers of ``spec.pass_fds``; the caller keeps and closes its own. A program that cannot be
+        started raises ``sandbox.launch_failed`` with the stage and the errno.
         """
         if len(fds) != len(spec.pass_fds):
             raise BadLaunch(f"{len(fds)} descriptors given for {len(spec.pass_fds)} numbers")
-        rlimits = numbered(spec.rlimits)
+        rlimits = number_limits(spec.rlimits)
         abi = landlock.abi() if spec.landlock is not None else 0
-
-        keeper = await self._pool.take()
+        supervisor = await self._pool.take()
 
         def plan_for(in_memory_file: bool) -> StartPlan:
             return plan_start(
@@ -182,102 +271,82 @@ class Launcher:
             )
 
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[Exit] = loop.create_future()
-        # Whoever launched may be gone by the time it ends; that is no reason to complain.
-        ended.add_done_callback(_look)
-        self._running[keeper.pid] = (keeper, ended)
-        loop.add_reader(keeper.control.fileno(), self._hear_keeper, keeper)
+        end: asyncio.Future[Exit] = loop.create_future()
+        # Retrieve the exception so asyncio does not log it: the caller may be gone by then.
+        end.add_done_callback(asyncio.Future.exception)
+        self._running[supervisor.pid] = (supervisor, end)
+        loop.add_reader(supervisor.control.fileno(), self._on_message, supervisor)
         try:
-            keeper.enter(spec.cgroup)
-            given = (stdin, stdout, stderr, *fds)
-            keeper.plan = send_order(keeper.orders, spec, plan_for, given)
-            if confirm:
-                await closed_by_exec(loop, keeper)
+            supervisor.enter(spec.cgroup)
+            supervisor.plan = send_order(supervisor.orders, spec, plan_for, (stdin, stdout, stderr, *fds))
+            await supervisor.wait_for_exec(loop)
         except OSError as problem:
-            await self._abandon(keeper, ended)
-            if keeper.failure is not None:
-                # It could not be created in its group, and nobody takes the order.
-                raise keeper.failure from problem
-            raise LaunchFailed(
-                f"the program could not be handed over: {problem.strerror}",
-                stage=LaunchStage.RECEIVE.value,
-                errno=problem.errno or 0,
-            ) from problem
+            await self._abandon(supervisor, end)
+            supervisor.read_failure()
+            # With a failure it could not be created in its group, so nobody takes the order.
+            raise supervisor.failure or failed_handover(problem) from problem
         except BaseException:
-            # Waited for: the keeper closes the program's control groups, and the next program may get the same ones.
-            await _for_sure(self._abandon(keeper, ended))
+            # Wait: the supervisor closes the program's control groups, and the next program may get the same ones.
+            await _finish_despite_cancel(self._abandon(supervisor, end))
             raise
         finally:
+            supervisor.orders.close()
             self._pool.refill_soon()
-        if keeper.failure is not None:
-            await self._abandon(keeper, ended)
-            raise keeper.failure
-        return Child(keeper, applied_by(spec, abi), ended)
+        if supervisor.failure is not None:
+            await self._abandon(supervisor, end)
+            raise supervisor.failure
+        return Child(supervisor, applied_by(spec, abi), end)
 
-    async def _abandon(self, keeper: KeeperEnd, ended: "asyncio.Future[Exit]") -> None:
-        keeper.tell(wire.KILL_TAG)
-        with contextlib.suppress(KeeperLost, LaunchFailed):
-            await asyncio.shield(ended)
+    async def _abandon(self, supervisor: SupervisorLink, end: "asyncio.Future[Exit]") -> None:
+        supervisor.send(wire.KILL_TAG)
+        with contextlib.suppress(SupervisorLost):
+            await asyncio.shield(end)
 
-    def _hear_keeper(self, keeper: KeeperEnd) -> None:
+    def _on_message(self, supervisor: SupervisorLink) -> None:
         try:
-            message = keeper.heard()
+            message = receive(supervisor.control)
         except BlockingIOError:
             return
         except OSError:
             message = b""
         if message[:1] == wire.HELLO_TAG:
-            keeper.learn_program(message)
+            supervisor.learn_program(message)
             return
-        asyncio.get_running_loop().remove_reader(keeper.control.fileno())
-        keeper.control.close()
-        if keeper.orders.fileno() >= 0:
-            keeper.hear_start()
-            if not keeper.confirming:
-                keeper.orders.close()
-        _, ended = self._running.pop(keeper.pid)
+        end = self._forget(supervisor.pid)
         if message[:1] == wire.DONE_TAG:
-            if keeper.failure is not None:
-                ended.set_exception(keeper.failure)
-            else:
-                ended.set_result(exit_of(message))
-            for listener in keeper.listeners:
-                listener(ended)
+            end.set_result(exit_of(message))
             return
-        # Killed: the zygote ends what it left behind, and says so.
-        self._lost[keeper.pid] = ended
+        # It was killed. The zygote ends what it left behind and reports that.
+        self._lost[supervisor.pid] = end
         if not self._pool.alive:
-            self._conclude_lost(keeper.pid, swept=False)
+            self._fail_lost(supervisor.pid, swept=False)
 
-    def _swept(self, pid: int) -> None:
-        self._conclude_lost(pid, swept=True)
+    def _forget(self, pid: int) -> "asyncio.Future[Exit]":
+        supervisor, end = self._running.pop(pid)
+        asyncio.get_running_loop().remove_reader(supervisor.control.fileno())
+        supervisor.control.close()
+        return end
 
-    def _zygote_gone(self) -> None:
+    def _on_swept(self, pid: int) -> None:
+        self._fail_lost(pid, swept=True)
+
+    def _on_zygote_gone(self) -> None:
         for pid in list(self._lost):
-            self._conclude_lost(pid, swept=False)
+            self._fail_lost(pid, swept=False)
 
-    def _conclude_lost(self, pid: int, *, swept: bool) -> None:
-        ended = self._lost.pop(pid, None)
-        if ended is None and pid in self._running:
-            # The zygote was heard before the keeper's own end of file.
-            keeper, ended = self._running.pop(pid)
-            asyncio.get_running_loop().remove_reader(keeper.control.fileno())
-            keeper.control.close()
-            if not keeper.confirming:
-                keeper.orders.close()
-        if ended is not None and not ended.done():
-            ended.set_exception(KeeperLost("the keeper of this program was killed", swept=swept))
+    def _fail_lost(self, pid: int, *, swept: bool) -> None:
+        end = self._lost.pop(pid, None)
+        if end is None and pid in self._running:
+            # The zygote's report came before the end of the supervisor's own socket.
+            end = self._forget(pid)
+        if end is not None and not end.done():
+            end.set_exception(SupervisorLost("the supervisor of this program was killed", swept=swept))
 
 
-async def _for_sure(work: Coroutine[Any, Any, None]) -> None:
-    """Finishes the work, also when it is cancelled meanwhile: who calls this is on its way out already."""
+async def _finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
+    """Finish the work, also when the caller is cancelled meanwhile: it is about to raise already."""
     doing = asyncio.ensure_future(work)
     while not doing.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([doing])
     doing.result()
-
-
-def _look(ended: "asyncio.Future[Exit]") -> None:
-    if not ended.cancelled():
-        ended.exception()

@@ -1,15 +1,16 @@
 """A launch as a list of system calls.
 
 ``plan_start`` turns a ``LaunchSpec`` into the exact calls that the waiting process makes, in order, with their
-arguments in memory beside them: a value that can be read, compared and tested without starting anything. Two executors
-carry it out: ``native_start.s`` where it can be used, and ``exec_child`` in Python elsewhere. Neither decides anything.
+arguments in memory beside them: a value that can be read, compared and tested without starting a program. Two executors
+carry it out: ``native_start.s`` where it works, and ``exec_child`` in Python elsewhere. Neither decides anything.
 
-The waiting process holds descriptors 0, 1, 2 and the one its orders come through, and no other. So the numbers that
-later calls return are known in advance: the descriptors that came with the order start at 3, an opened file gets the
-lowest free number.
+The waiting process holds only descriptors 0, 1, 2 and the socket of its orders. So the numbers that later calls return
+are known in advance: the descriptors that came with the order start at 3. An opened file gets the lowest free number.
 """
 
 import errno
+import fcntl
+import os
 import struct
 from functools import lru_cache
 from typing import Final
@@ -17,8 +18,20 @@ from typing import Final
 import msgspec
 
 from palyra.sandbox.domain.launch_spec import BadLaunch, LandlockRules, LaunchSpec, LaunchStage
-from palyra.sandbox.launch.plan_encoding import HEADER_WORDS, RECORD_WORDS, RESTART, VERSION, WORD, Segment, Step
-from palyra.sandbox.launch.read_only_host import DESCRIPTORS, hold_read_only
+from palyra.sandbox.launch.plan_segment import (
+    AT_FDCWD,
+    DESCRIPTORS,
+    HEADER_WORDS,
+    PR_SET_DUMPABLE,
+    RECORD_WORDS,
+    RESTART,
+    VERSION,
+    WORD,
+    Segment,
+    Step,
+    hold_read_only,
+    render_name,
+)
 from palyra.sandbox.layers import landlock as landlock_rights
 from palyra.sandbox.layers.syscall_table import SYSCALLS
 
@@ -26,7 +39,7 @@ FIRST_RECEIVED: Final = 3
 _STANDARD: Final = 3
 # Received descriptors go here first when some have places of their own, so that none overwrites another.
 _MOVED: Final = 64
-# What a process that waits in a sandbox says first. A failure is longer.
+# The first message of a process that waits in a sandbox. A failure is longer.
 PRESENT: Final = b"here"
 
 
@@ -35,13 +48,6 @@ _C_LIBRARY_SIGNALS: Final = (32, 33)
 _SIGACTION_BYTES: Final = 32
 _SIGNAL_SET_BYTES: Final = 8
 
-_AT_FDCWD: Final = (1 << 64) - 100
-_O_WRONLY: Final = 0o1
-_O_CLOEXEC: Final = 0o2000000
-_O_PATH: Final = 0o10000000
-_F_SETFD: Final = 2
-_FD_CLOEXEC: Final = 1
-_PR_SET_DUMPABLE: Final = 4
 _PR_SET_SECCOMP: Final = 22
 _PR_CAPBSET_DROP: Final = 24
 _PR_SET_NO_NEW_PRIVS: Final = 38
@@ -57,7 +63,7 @@ _RULE_NET_PORT: Final = 2
 
 
 class StartPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """``encoded`` is what is sent. ``steps`` says what each record is, so that a failure can be named."""
+    """The message, and the purpose of each of its records, so that an error can name the failed step."""
 
     encoded: bytes
     steps: tuple[Step, ...]
@@ -94,31 +100,29 @@ def _plan(
     first = FIRST_RECEIVED + int(in_memory_file)
     targets = (0, 1, 2, *spec.pass_fds, *(number for number, _ in spec.data_fds))
     plan = Segment(SYSCALLS[machine])
-    plan.append(_beginning(machine, first, orders, targets, spec.cgroup.v1, spec.new_session, spec.umask))
+    plan.append(_begin(machine, first, orders, targets, spec.cgroup.v1, spec.new_session, spec.umask))
     if spec.read_only_host is not None:
-        # After the control groups, whose files must be written, and before the working directory is looked up.
+        # After the control groups, whose files must be writable, and before the working directory is looked up.
         hold_read_only(plan, spec.read_only_host, _free_numbers(first, targets, DESCRIPTORS))
-    where = spec.cwd.decode("utf-8", "backslashreplace")
-    plan.add(LaunchStage.WORKING_DIRECTORY, "chdir", plan.text(spec.cwd), subject=where)
+    plan.add(LaunchStage.WORKING_DIRECTORY, "chdir", plan.text(spec.cwd), subject=render_name(spec.cwd))
     if spec.no_new_privs:
         plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
     if spec.landlock is not None:
         free, second_free = _free_numbers(first, targets, 2)
         _restrict_access(plan, spec.landlock, landlock_abi, machine, free, second_free)
     names = tuple(limit.name for limit in spec.rlimits)
-    plan.append(_limits(machine, rlimits, names, spec.drop_capabilities, spec.seccomp))
+    plan.append(_limit(machine, rlimits, names, spec.drop_capabilities, spec.seccomp))
     argv, env = plan.strings(spec.argv), plan.strings([name + b"=" + value for name, value in spec.env])
-    shown = spec.program.decode("utf-8", "backslashreplace")
-    plan.add(LaunchStage.EXEC, "execve", plan.text(spec.program), argv, env, subject=shown)
+    plan.add(LaunchStage.EXEC, "execve", plan.text(spec.program), argv, env, subject=render_name(spec.program))
     return StartPlan(encoded=plan.encode(), steps=tuple(plan.steps))
 
 
-# The builders of sandboxes: one kind for each profile in use, each in one of a few groups, whatever is to run in them.
+# Sandbox builders: one kind for each profile in use, each in one of a few groups.
 _plan_again = lru_cache(maxsize=32)(_plan)
 
 
 @lru_cache(maxsize=64)
-def _beginning(
+def _begin(
     machine: str,
     first: int,
     orders: int,
@@ -141,7 +145,7 @@ def _beginning(
 
 
 @lru_cache(maxsize=64)
-def _limits(
+def _limit(
     machine: str,
     rlimits: tuple[tuple[int, int, int], ...],
     names: tuple[str, ...],
@@ -160,7 +164,7 @@ def _limits(
 
 
 def plan_announcement(machine: str, *, orders: int, message: int, closed: tuple[int, ...] = ()) -> bytes:
-    """For a process that waits in a sandbox: says that it is there, and waits for the next order with ``message``."""
+    """Make a process that waits in a sandbox announce itself and wait for the next order with ``message``."""
     plan = Segment(SYSCALLS[machine])
     for descriptor in closed:
         plan.add(LaunchStage.DESCRIPTORS, "close", descriptor)
@@ -171,16 +175,16 @@ def plan_announcement(machine: str, *, orders: int, message: int, closed: tuple[
 
 
 def plan_hiding(machine: str, *, orders: int, message: int) -> bytes:
-    """Nobody of the same user reads or traces it from now on, until exec; it waits for the next order."""
+    """Hide a waiting process until exec: no process of the same user can read or trace it. It waits for an order."""
     plan = Segment(SYSCALLS[machine])
-    plan.add(LaunchStage.RECEIVE, "prctl", _PR_SET_DUMPABLE, 0)
+    plan.add(LaunchStage.RECEIVE, "prctl", PR_SET_DUMPABLE, 0)
     plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
     plan.words[-1] = RESTART
     return plan.encode()
 
 
 def plan_from_memory_file(machine: str, size: int, buffer_bytes: int) -> bytes:
-    """The short order that makes the waiting process read a long one from the first descriptor it received."""
+    """Return the short order that makes the waiting process read a long one from its first received descriptor."""
     if size > buffer_bytes:
         raise BadLaunch("the arguments and the environment are longer than any program can take", errno=errno.E2BIG)
     words = [VERSION, 1, WORD * (HEADER_WORDS + RECORD_WORDS), WORD * HEADER_WORDS]
@@ -190,21 +194,21 @@ def plan_from_memory_file(machine: str, size: int, buffer_bytes: int) -> bytes:
 
 
 def _place_descriptors(plan: Segment, targets: tuple[int, ...], first: int, orders: int) -> None:
-    """Everything that came is closed by exec, except what is put in its place."""
+    """Put the received descriptors in their places. Exec closes the others."""
     stage = LaunchStage.DESCRIPTORS
-    plan.add(stage, "fcntl", orders, _F_SETFD, _FD_CLOEXEC)
+    plan.add(stage, "fcntl", orders, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     moved = first
     if len(targets) > _STANDARD:
         moved = _MOVED
         for place in range(len(targets)):
-            plan.add(stage, "dup3", first + place, _MOVED + place, _O_CLOEXEC)
+            plan.add(stage, "dup3", first + place, _MOVED + place, os.O_CLOEXEC)
             plan.add(stage, "close", first + place)
     for place, target in enumerate(targets):
         plan.add(stage, "dup3", moved + place, target, 0, subject=str(target))
 
 
 def _free_numbers(first: int, targets: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """The lowest numbers that are free once the descriptors are placed."""
+    """Return the lowest numbers that are free once the descriptors are placed."""
     if len(targets) == _STANDARD:
         return tuple(range(first + _STANDARD, first + _STANDARD + count))
     moved = range(_MOVED, _MOVED + len(targets))
@@ -216,7 +220,7 @@ def _enter_cgroup(plan: Segment, directory: str, free: int) -> None:
     """Move the one thread there is. Moving the process, through ``cgroup.procs``, waits 4 to 8 ms for a kernel lock."""
     stage, path = LaunchStage.CGROUP, f"{directory}/tasks"
     name = plan.text(path.encode("utf-8", "surrogateescape"))
-    plan.add(stage, "openat", _AT_FDCWD, name, _O_WRONLY | _O_CLOEXEC, subject=path)
+    plan.add(stage, "openat", AT_FDCWD, name, os.O_WRONLY | os.O_CLOEXEC, subject=path)
     plan.add(stage, "write", free, plan.keep(b"0"), 1, subject=path)
     plan.add(stage, "close", free)
 
@@ -228,10 +232,10 @@ def _restrict_access(plan: Segment, rules: LandlockRules, abi: int, machine: str
     net, scoped = landlock_rights.net_handled(rules, abi), landlock_rights.scope_handled(rules, abi)
     attributes = plan.keep(struct.pack("<QQQ", fs, net, scoped))
     plan.add(stage, "landlock_create_ruleset", attributes, landlock_rights.ruleset_attribute_bytes(abi), 0)
-    # What a program may read hardly differs between calls, and is most of the plan.
-    plan.append(_allow_paths_cached(machine, rules.read, landlock_rights.READING & fs, ruleset, beneath))
-    plan.append(_allow_paths_cached(machine, rules.devices, landlock_rights.DEVICE & fs, ruleset, beneath))
-    plan.append(_allow_paths(machine, rules.write, landlock_rights.WRITING & fs, ruleset, beneath, optional=False))
+    # The readable paths hardly differ between calls, and are most of the plan.
+    plan.append(_allow_paths(machine, rules.read, landlock_rights.READING & fs, ruleset, beneath))
+    plan.append(_allow_paths(machine, rules.devices, landlock_rights.DEVICE & fs, ruleset, beneath))
+    plan.append(_allow_paths(machine, rules.write, landlock_rights.WRITING & fs, ruleset, beneath, required=True))
     for ports, right in (
         (rules.connect_tcp, landlock_rights.Net.CONNECT_TCP),
         (rules.bind_tcp, landlock_rights.Net.BIND_TCP),
@@ -245,15 +249,14 @@ def _restrict_access(plan: Segment, rules: LandlockRules, abi: int, machine: str
 
 
 @lru_cache(maxsize=64)
-def _allow_paths_cached(machine: str, paths: tuple[str, ...], rights: int, ruleset: int, beneath: int) -> Segment:
-    return _allow_paths(machine, paths, rights, ruleset, beneath, optional=True)
-
-
 def _allow_paths(
-    machine: str, paths: tuple[str, ...], rights: int, ruleset: int, beneath: int, *, optional: bool
+    machine: str, paths: tuple[str, ...], rights: int, ruleset: int, beneath: int, *, required: bool = False
 ) -> Segment:
-    """struct landlock_path_beneath_attr is packed: the rights, then the descriptor. There is one for a directory and
-    one for anything else, on which the kernel refuses the rights that only directories have."""
+    """Add a rule for each path. A required path must exist.
+
+    struct landlock_path_beneath_attr is packed: the rights, then the descriptor. There is one for a directory and one
+    for other files, on which the kernel refuses the rights that only directories have.
+    """
     plan = Segment(SYSCALLS[machine])
     stage = LaunchStage.LANDLOCK
     whole = plan.keep(struct.pack("<Qi", rights, beneath))
@@ -261,8 +264,8 @@ def _allow_paths(
     add, kind = "landlock_add_rule", _RULE_PATH_BENEATH
     for path in paths:
         name = plan.text(path.encode("utf-8", "surrogateescape"))
-        flags = _O_PATH | _O_CLOEXEC
-        plan.add(stage, "openat", _AT_FDCWD, name, flags, subject=path, on_error=4 if optional else 0)
+        flags = os.O_PATH | os.O_CLOEXEC
+        plan.add(stage, "openat", AT_FDCWD, name, flags, subject=path, on_error=0 if required else 4)
         plan.add(stage, add, ruleset, kind, whole, 0, subject=path, on_error=1, on_success=2)
         plan.add(stage, add, ruleset, kind, single, 0, subject=path)
         plan.add(stage, "close", beneath)
@@ -270,8 +273,11 @@ def _allow_paths(
 
 
 def _drop_capabilities(plan: Segment) -> None:
-    """Lowering the bounding set needs a capability of its own; who lacks it has nothing that exec could give back
-    under no_new_privs, so those failures are passed over. The last call may not fail."""
+    """Drop all capabilities.
+
+    Lowering the bounding set needs a capability. A process without it gains none by exec under no_new_privs, so those
+    failures are passed over. The last call may not fail.
+    """
     stage = LaunchStage.CAPABILITIES
     for capability in range(_HIGHEST_CAPABILITY + 1):
         plan.add(stage, "prctl", _PR_CAPBSET_DROP, capability, on_error=1)

@@ -1,7 +1,6 @@
-"""Keepers that are ready before they are needed, and the zygote process that makes them.
+"""The zygote process, and supervisors that it makes before they are needed.
 
-The pool knows nothing of programs. It hands out keepers, asks for more, and passes on what the zygote says of keepers
-that were killed.
+The pool does not depend on programs. It lends supervisors, requests more, and reports supervisors that were killed.
 """
 
 import asyncio
@@ -9,27 +8,35 @@ import contextlib
 import errno
 import os
 import socket
+import struct
 import subprocess
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from palyra.sandbox.domain.launch_spec import LauncherGone, LaunchFailed, LaunchStage
-from palyra.sandbox.launch.child import PACKET_BYTES, KeeperEnd
+from palyra.sandbox.domain.launch_spec import (
+    NO_CGROUP,
+    BadLaunch,
+    CgroupEntry,
+    LauncherGone,
+    LaunchFailed,
+    LaunchStage,
+)
+from palyra.sandbox.launch.plan_segment import Step
+from palyra.sandbox.launch.start_plan import StartPlan
 from palyra.sandbox.launch.supervisor import wire
 from palyra.sandbox.layers.cgroup import CgroupPool
 
-# Ready keepers. Each is two processes of about 1 MiB of their own; more only helps bursts.
-READY_KEEPERS: Final = 4
-# After a launch, so that making the next keeper does not compete with the program that starts.
+# How many supervisors wait. Each is two processes of about 1 MiB of their own.
+READY_SUPERVISORS: Final = 1
+# The delay after a launch, so that making the next supervisor does not compete with the program that starts.
 REFILL_SECONDS: Final = 0.005
-# The same while more than half of them are still ready.
-UNHURRIED_REFILL_SECONDS: Final = 0.025
-# Making a keeper takes a millisecond or two; a machine that cannot do it in this time is in trouble.
-KEEPER_SECONDS: Final = 30.0
-# The zygote waits for its keepers' trees to end; this long covers a disk that is slow to answer.
+# Making a supervisor takes a millisecond or two; a machine that cannot do it in this time is in trouble.
+SUPERVISOR_SECONDS: Final = 30.0
+# The zygote waits for the trees of its supervisors to end; this covers a slow disk.
 STOP_SECONDS: Final = 10.0
+PACKET_BYTES: Final = 1024
 
 _PACKAGE_ROOT: Final = str(Path(__file__).resolve().parents[3])
 # Appended, so that nothing installed beside Palyra can take the place of a standard module.
@@ -39,33 +46,142 @@ _ZYGOTE: Final = (
 )
 
 
-class KeeperPool:
-    """``on_swept`` is told the keeper whose descendants are gone, ``on_gone`` that the zygote ended."""
+class SupervisorLink:
+    """The daemon's two sockets to a supervisor and to the process that waits for its order."""
+
+    def __init__(self, pid: int, control: socket.socket, orders: socket.socket) -> None:
+        self.pid = pid
+        self.program = 0
+        self.control = control
+        self.orders = orders
+        self.plan: StartPlan | None = None
+        self.native = False
+        self.cgroup = NO_CGROUP
+        self.failure: LaunchFailed | None = None
+
+    def learn_program(self, hello: bytes) -> None:
+        """Take the number of a process that was created after the first greeting."""
+        _, _, _, self.program = wire.HELLO.unpack(hello)
+
+    def greet(self) -> bool:
+        """Take the greeting. Return False if the supervisor ended instead, or is of another release."""
+        try:
+            tag, version, native, self.program = wire.HELLO.unpack(self.control.recv(PACKET_BYTES))
+        except (OSError, struct.error):
+            return False
+        self.native = bool(native)
+        return bool(tag == wire.HELLO_TAG and version == wire.VERSION)
+
+    def waits(self) -> bool:
+        """Return whether an unused supervisor is alive: it sends nothing until its program has ended."""
+        try:
+            self.control.recv(PACKET_BYTES, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def send(self, message: bytes) -> None:
+        """Send a message. A supervisor that has ended needs none."""
+        with contextlib.suppress(OSError):
+            self.control.send(message, socket.MSG_NOSIGNAL)
+
+    def enter(self, cgroup: CgroupEntry) -> None:
+        """Name the control groups that end with the program, and have it created in the one of version 2."""
+        self.cgroup = cgroup
+        if cgroup.directories:
+            self.send(wire.GROUPS_TAG + b"\0".join(os.fsencode(path) for path in cgroup.directories))
+        if not self.program:
+            self.send(wire.START_TAG + os.fsencode(cgroup.v2 or ""))
+        elif cgroup.v2 is not None:
+            raise BadLaunch("this launcher was given no version 2 control groups to start programs in")
+
+    def close(self) -> None:
+        self.orders.close()
+        self.control.close()
+
+    async def wait_for_exec(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait until exec, or a failed step, has closed the socket of the orders."""
+        closed: asyncio.Future[None] = loop.create_future()
+
+        def read() -> None:
+            if self.read_failure() and not closed.done():
+                closed.set_result(None)
+
+        orders = self.orders.fileno()
+        loop.add_reader(orders, read)
+        try:
+            await closed
+        finally:
+            loop.remove_reader(orders)
+            self.orders.close()
+
+    def read_failure(self) -> bool:
+        """Read what arrived instead of a successful exec. Return True at the end of the socket."""
+        try:
+            while message := receive(self.orders):
+                index, number = wire.FAILED.unpack(message)
+                if index == wire.NOT_IN_GROUP:
+                    where = self.cgroup.v2 or "no group"
+                    self.failure = failure_of(Step(LaunchStage.CGROUP, "clone3", where), number)
+                elif self.plan is not None and 0 <= index < len(self.plan.steps):
+                    self.failure = failure_of(self.plan.steps[index], number)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Take one message.
+
+    A peer that ended without reading our last message makes the kernel report that once, before the message that the
+    peer sent earlier.
+    """
+    try:
+        return connection.recv(PACKET_BYTES)
+    except ConnectionResetError:
+        return connection.recv(PACKET_BYTES)
+
+
+def failure_of(step: Step, number: int) -> LaunchFailed:
+    return LaunchFailed(
+        f"the program was not started, {step.stage.value} failed: {os.strerror(number)}"
+        + (f" ({step.subject})" if step.subject else ""),
+        stage=step.stage.value,
+        errno=number,
+        call=step.call,
+        subject=step.subject,
+    )
+
+
+class SupervisorPool:
+    """Call ``on_swept`` with a supervisor whose descendants are gone, and ``on_gone`` when the zygote ends."""
 
     def __init__(
         self,
         *,
-        ready: int,
         python: str,
         on_swept: Callable[[int], None],
         on_gone: Callable[[], None],
         cgroups: CgroupPool | None = None,
     ) -> None:
         self._python = python
-        self._wanted_ready = ready
         self._on_swept = on_swept
         self._on_gone = on_gone
         self._cgroups = cgroups
         self._zygote: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self.ready: deque[KeeperEnd] = deque()
-        self._waiting: deque[asyncio.Future[KeeperEnd]] = deque()
+        self.ready: deque[SupervisorLink] = deque()
+        self._waiting: deque[asyncio.Future[SupervisorLink]] = deque()
         self._requested = 0
-        self._greeting: dict[int, KeeperEnd] = {}
+        self._greeting: dict[int, SupervisorLink] = {}
         self._refilling: asyncio.TimerHandle | None = None
-        # Whether keepers have the native executor waiting, once one has said so.
-        self.native = False
-        self.greeted = asyncio.Event()
+        # Whether supervisors have the native executor waiting, once one has reported it.
+        self._native = False
+        self._greeted = asyncio.Event()
         self._starting = asyncio.Lock()
         # Zygotes that closed their socket and are about to end.
         self._ending: set[asyncio.Future[None]] = set()
@@ -81,8 +197,14 @@ class KeeperPool:
 
     @property
     def processes(self) -> int:
-        """The zygote, and for each keeper not yet used itself and what waits under it."""
+        """Count the zygote, and for each unused supervisor itself and the process that waits under it."""
         return 1 + 2 * (len(self.ready) + len(self._greeting) + self._requested)
+
+    async def runs_native(self) -> bool:
+        if not (self.alive and self._native):
+            await self.start()
+            await self._greeted.wait()
+        return self._native
 
     async def start(self) -> None:
         async with self._starting:
@@ -98,7 +220,7 @@ class KeeperPool:
                 ours.close()
                 raise LauncherGone(f"the launcher process could not be started: {problem.strerror}") from problem
             except asyncio.CancelledError:
-                # A thread cannot be stopped; what it started ends without its socket.
+                # A thread cannot be stopped; the process that it started ends without its socket.
                 ours.close()
                 await asyncio.wait([starting])
                 if starting.exception() is None:
@@ -108,7 +230,7 @@ class KeeperPool:
                 theirs.close()
             ours.setblocking(False)
             self._control = ours
-            asyncio.get_running_loop().add_reader(ours.fileno(), self._hear_zygote)
+            asyncio.get_running_loop().add_reader(ours.fileno(), self._on_message)
             self._refill()
 
     def _start_zygote(self, control: int) -> "subprocess.Popen[bytes]":
@@ -125,7 +247,7 @@ class KeeperPool:
 
     async def close(self) -> None:
         self._closed = True
-        # What is being started at this moment is ended as well.
+        # This also ends a zygote that is starting now.
         async with self._starting:
             zygote = self._forget_zygote()
             if zygote is not None:
@@ -133,29 +255,23 @@ class KeeperPool:
             while self._ending:
                 await asyncio.wait(self._ending)
 
-    def _take_ready(self) -> KeeperEnd | None:
-        while self.ready:
-            keeper = self.ready.popleft()
-            if keeper.waits():
-                return keeper
-            keeper.close()
-        return None
-
-    async def take(self) -> KeeperEnd:
-        """A ready keeper, or the next one that gets ready."""
+    async def take(self) -> SupervisorLink:
+        """Return a ready supervisor, or the next one that becomes ready."""
         if self._control is None:
             await self.start()
-        keeper = self._take_ready()
-        if keeper is not None:
-            return keeper
-        waiting: asyncio.Future[KeeperEnd] = asyncio.get_running_loop().create_future()
+        while self.ready:
+            supervisor = self.ready.popleft()
+            if supervisor.waits():
+                return supervisor
+            supervisor.close()
+        waiting: asyncio.Future[SupervisorLink] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         self._refill()
         try:
-            async with asyncio.timeout(KEEPER_SECONDS):
+            async with asyncio.timeout(SUPERVISOR_SECONDS):
                 return await waiting
         except TimeoutError as late:
-            raise LauncherGone(f"no keeper was ready within {KEEPER_SECONDS:.0f} s") from late
+            raise LauncherGone(f"no supervisor was ready within {SUPERVISOR_SECONDS:.0f} s") from late
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
                 self.ready.appendleft(waiting.result())
@@ -165,34 +281,25 @@ class KeeperPool:
                 self._waiting.remove(waiting)
 
     def refill_soon(self) -> None:
-        """Making a keeper costs as much as the launch it replaces: not now, while the program starts, unless it is the
-        last one."""
-        if not self.ready:
-            self._refill()
-        elif not self._closed:
-            hurry = 2 * len(self.ready) <= self._wanted_ready
-            if self._refilling is not None:
-                if not hurry:
-                    return
-                self._refilling.cancel()
-            delay = REFILL_SECONDS if hurry else UNHURRIED_REFILL_SECONDS
-            self._refilling = asyncio.get_running_loop().call_later(delay, self._refill)
+        """Make the next supervisor a moment later: that costs as much as the launch it replaces."""
+        if self._refilling is None and not self._closed:
+            self._refilling = asyncio.get_running_loop().call_later(REFILL_SECONDS, self._refill)
 
     def _refill(self) -> None:
-        """Asks for as many keepers as are missing."""
+        """Request as many supervisors as are missing."""
         if self._refilling is not None:
             self._refilling.cancel()
             self._refilling = None
         if self._control is None or self._closed:
             return
         coming = self._requested + len(self._greeting)
-        missing = self._wanted_ready + len(self._waiting) - len(self.ready) - coming
+        missing = READY_SUPERVISORS + len(self._waiting) - len(self.ready) - coming
         if missing > 0:
             with contextlib.suppress(OSError):
                 self._control.send(wire.WANT.pack(wire.WANT_TAG, missing), socket.MSG_NOSIGNAL)
                 self._requested += missing
 
-    def _hear_zygote(self) -> None:
+    def _on_message(self) -> None:
         control = self._control
         while control is not None and control is self._control:
             try:
@@ -204,9 +311,9 @@ class KeeperPool:
             tag = message[:1]
             if tag == wire.MADE_TAG and len(descriptors) == 2:
                 _, pid = wire.MADE.unpack(message)
-                self._greet(pid, descriptors[0], descriptors[1])
+                self._add(pid, descriptors[0], descriptors[1])
             elif tag == wire.MADE_TAG:
-                # This process may open no more of them: the keeper ends, as its sockets are gone.
+                # This process may not open more descriptors. The supervisor ends because its sockets are gone.
                 for descriptor in descriptors:
                     os.close(descriptor)
                 self._refuse_one(errno.EMFILE)
@@ -219,59 +326,59 @@ class KeeperPool:
             else:
                 zygote = self._forget_zygote()
                 if zygote is not None:
-                    # It closed its socket by ending: this is over at once, if nothing keeps it.
+                    # It closed its socket by ending, so the wait is short.
                     ending = asyncio.ensure_future(asyncio.to_thread(_wait_for_end, zygote))
                     self._ending.add(ending)
                     ending.add_done_callback(self._ending.discard)
 
-    def _greet(self, pid: int, control: int, orders: int) -> None:
-        keeper = KeeperEnd(pid, socket.socket(fileno=control), socket.socket(fileno=orders))
-        keeper.control.setblocking(False)
-        keeper.orders.setblocking(False)
+    def _add(self, pid: int, control: int, orders: int) -> None:
+        supervisor = SupervisorLink(pid, socket.socket(fileno=control), socket.socket(fileno=orders))
+        supervisor.control.setblocking(False)
+        supervisor.orders.setblocking(False)
         self._requested = max(self._requested - 1, 0)
-        self._greeting[pid] = keeper
-        asyncio.get_running_loop().add_reader(control, self._hear_greeting, keeper)
+        self._greeting[pid] = supervisor
+        asyncio.get_running_loop().add_reader(control, self._on_greeting, supervisor)
 
-    def _hear_greeting(self, keeper: KeeperEnd) -> None:
-        asyncio.get_running_loop().remove_reader(keeper.control.fileno())
-        del self._greeting[keeper.pid]
-        if not keeper.greeted():
-            keeper.close()
+    def _on_greeting(self, supervisor: SupervisorLink) -> None:
+        asyncio.get_running_loop().remove_reader(supervisor.control.fileno())
+        del self._greeting[supervisor.pid]
+        if not supervisor.greet():
+            supervisor.close()
             self._refill()
             return
-        self.native = keeper.native
-        self.greeted.set()
+        self._native = supervisor.native
+        self._greeted.set()
+        if (waiting := self._next_waiting()) is not None:
+            waiting.set_result(supervisor)
+        else:
+            self.ready.append(supervisor)
+
+    def _next_waiting(self) -> "asyncio.Future[SupervisorLink] | None":
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
-                waiting.set_result(keeper)
-                return
-        self.ready.append(keeper)
+                return waiting
+        return None
 
     def _refuse_one(self, number: int) -> None:
         self._requested = max(self._requested - 1, 0)
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                waiting.set_exception(
-                    LaunchFailed(
-                        f"no process could be made: {os.strerror(number)}",
-                        stage=LaunchStage.RECEIVE.value,
-                        errno=number,
-                    )
+        if (waiting := self._next_waiting()) is not None:
+            waiting.set_exception(
+                LaunchFailed(
+                    f"no process could be made: {os.strerror(number)}", stage=LaunchStage.RECEIVE.value, errno=number
                 )
-                return
+            )
 
     def _forget_zygote(self) -> "subprocess.Popen[bytes] | None":
-        """The zygote is gone or to be gone. Keepers notice by themselves and end their trees."""
+        """Forget a zygote that has ended or will end. Supervisors notice that themselves and end their trees."""
         control, self._control = self._control, None
         if control is not None:
             asyncio.get_running_loop().remove_reader(control.fileno())
             control.close()
-        for keeper in self._greeting.values():
-            asyncio.get_running_loop().remove_reader(keeper.control.fileno())
-        for keeper in (*self.ready, *self._greeting.values()):
-            keeper.close()
+        for supervisor in self._greeting.values():
+            asyncio.get_running_loop().remove_reader(supervisor.control.fileno())
+        for supervisor in (*self.ready, *self._greeting.values()):
+            supervisor.close()
         self.ready.clear()
         self._greeting.clear()
         self._requested = 0
@@ -279,14 +386,12 @@ class KeeperPool:
             self._refilling.cancel()
             self._refilling = None
         self._on_gone()
-        # Who waits for the first greeting waits no more.
-        self.native = False
-        self.greeted.set()
-        self.greeted = asyncio.Event()
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                waiting.set_exception(LauncherGone("the launcher process ended"))
+        # Wake the tasks that wait for the first greeting.
+        self._native = False
+        self._greeted.set()
+        self._greeted = asyncio.Event()
+        while (waiting := self._next_waiting()) is not None:
+            waiting.set_exception(LauncherGone("the launcher process ended"))
         zygote, self._zygote = self._zygote, None
         return zygote
 

@@ -283,11 +283,11 @@ class Group:
             return 0
         return 0 if found is None else int(found[1])
 
-    def release(self, *, empty: bool = False) -> None:
-        """Kill what is still inside and give the group back. ``empty``: the caller has just seen that it is empty."""
-        if not empty and not self.empty():
+    def release(self) -> None:
+        """Kill what is still inside and give the group back."""
+        if not self.empty():
             self.kill()
-        self._pool.give_back(self, empty=empty)
+        self._pool.give_back(self)
 
     def empty(self) -> bool:
         """Ask the controller that counts processes first: it needs no list of them, but is a moment late."""
@@ -374,10 +374,10 @@ class CgroupPool:
         with self._lock:
             return any(base.version == 2 for base in self._prepared())
 
-    def give_back(self, group: Group, *, empty: bool = False) -> None:
+    def give_back(self, group: Group) -> None:
         with self._lock:
             kept = group.entry.directories and not self._closed and len(self._free) < self._kept
-            if kept and (empty or group.empty()):
+            if kept and group.empty():
                 self._free.append(group)
                 return
             going, self._busy = [*self._busy, group], []

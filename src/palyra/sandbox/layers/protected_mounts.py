@@ -80,10 +80,10 @@ def with_ancestors(protected: frozenset[Names]) -> frozenset[Names]:
 # for a look into the protected directories; else the workspace is walked once more, for the numbers of those files.
 
 
-def add_hard_links(workspace: int, seen: WorkspaceScan, *, most: int | None = None) -> WorkspaceScan:
+def add_hard_links(workspace: int, seen: WorkspaceScan) -> WorkspaceScan:
     """The survey with the other names that protected files have in the workspace. What is looked at for them counts as
-    its entries too; each of the two looks ends after ``most``."""
-    bound = limits.MAX_SCANNED_ENTRIES if most is None else most
+    its entries too."""
+    bound = limits.MAX_SCANNED_ENTRIES
     inside = _Inside(bound)
     for names, each in seen.found.items():
         if each.kind is Kind.DIRECTORY or each.links > 1:
@@ -188,10 +188,6 @@ class WorkspaceMoved(Unavailable):
     hint = "something renamed or replaced directories of the workspace while the sandbox was prepared; try again"
 
 
-class TooManyForNow(Exception):
-    """The workspace holds more than the caller wanted to look at just now."""
-
-
 def open_workspace_root(path: str) -> int:
     """A descriptor of the root. A link on the way is refused: bubblewrap mounts by path and must mean the same."""
     try:
@@ -250,15 +246,11 @@ def _mountable(profile: SandboxProfile, names: Names) -> Names:
     return names[: limits.MAX_MOUNT_DEPTH]
 
 
-def gather_workspace(profile: SandboxProfile, *, most: int | None = None) -> tuple[WorkspaceFacts, WorkspaceScan]:
+def gather_workspace(profile: SandboxProfile) -> tuple[WorkspaceFacts, WorkspaceScan]:
     """Looks at the workspace as it is now. The survey is kept, to be compared with one after the call."""
     protected = protected_names_of(profile.protected_names)
     with hold(open_workspace_root(profile.workspace_root)) as root:
-        seen = scan_workspace(root, protected, most=most)
-        if most is None or seen.entries <= most:
-            seen = add_hard_links(root, seen, most=most)
-        if most is not None and seen.entries > most:
-            raise TooManyForNow
+        seen = add_hard_links(root, scan_workspace(root, protected))
         return facts_of(root, profile, seen), seen
 
 

@@ -32,7 +32,7 @@ from palyra.sandbox.domain.network import (
 )
 from palyra.sandbox.domain.profile import Layer, Receipt, SandboxProfile
 from palyra.sandbox.network import socket_opener_main as helper
-from palyra.sandbox.verify.readback import NotBuilt, Waiting
+from palyra.sandbox.verify.readback import NotBuilt, Readback
 
 # Has sockets opened in the network of a sandbox that waits. The daemon's side of ``namespace_socket_main``.
 
@@ -128,7 +128,7 @@ class OpenedSockets:
         self.close()
 
 
-def look_at_network(sockets: OpenedSockets, waiting: Waiting) -> NetworkSeen:
+def look_at_network(sockets: OpenedSockets, waiting: Readback) -> NetworkSeen:
     """What is in the network of a sandbox that is complete and waits."""
     try:
         return NetworkSeen(listeners=sockets.seen(), loopback_up=sockets.loopback_up(), routes=waiting.routes())
@@ -339,17 +339,12 @@ class SandboxNetwork:
     def served(self) -> bool:
         return self._listener is not None
 
-    @property
-    def never_opened(self) -> bool:
-        """Whether there is nothing to close."""
-        return self._sockets is None and self._serving is None
-
     def begin(self, profile: SandboxProfile) -> None:
         """Has the helper started while the sandbox is prepared, if there is none yet: it takes as long as that."""
         if self.served and profile.reaches_hosts:
             self._namespace_sockets.start_soon()
 
-    async def open(self, profile: SandboxProfile, waiting: Waiting) -> None:
+    async def open(self, profile: SandboxProfile, waiting: Readback) -> None:
         """Where the profile allows hosts: opens its sockets in the waiting sandbox and has them served."""
         plan = plan_network(profile)
         if plan is not None and self.served:
@@ -365,7 +360,7 @@ class SandboxNetwork:
             self._serving = asyncio.create_task(self._listener.serve(sockets), name="a door is opened")
             await asyncio.shield(self._serving)
 
-    def look(self, waiting: Waiting) -> NetworkSeen | None:
+    def look(self, waiting: Readback) -> NetworkSeen | None:
         """What is there, once the sandbox is complete; for a thread. None where there is no door."""
         return None if self._sockets is None else look_at_network(self._sockets, waiting)
 

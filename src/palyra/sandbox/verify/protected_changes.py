@@ -17,7 +17,7 @@ from palyra.errors import Denied, LimitExceeded
 from palyra.sandbox.domain.facts import Kind, Names
 from palyra.sandbox.domain.process_run import ProcessOutcome
 from palyra.sandbox.domain.profile import Layer, NewProtectedPolicy, ReceiptLine, SandboxProfile
-from palyra.sandbox.layers.protected_mounts import TooManyForNow, open_workspace_root
+from palyra.sandbox.layers.protected_mounts import open_workspace_root
 from palyra.sandbox.layers.workspace_scan import Found, WorkspaceScan, beneath, open_names, scan_workspace
 from palyra.sandbox.limits import MAX_NEW_ENTRIES, MAX_REPORTED_NAMES
 from palyra.workspace.names import ProtectedNames, decode_name, protected_names_of, render_name
@@ -62,7 +62,7 @@ class Appeared(msgspec.Struct, frozen=True, kw_only=True):
         return render_name(decode_name(b"/".join(self.names)))
 
 
-class AppearingReport(msgspec.Struct, frozen=True, kw_only=True):
+class ProtectedChanges(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Appeared, ...]
     policy: NewProtectedPolicy
     shortfall: str = ""
@@ -140,28 +140,24 @@ def _change(found: Found, change: Change) -> Appeared:
 def look_again(
     profile: SandboxProfile,
     before: WorkspaceScan,
-    protected: ProtectedNames | None = None,
+    machine: ProtectedNames | None = None,
     *,
     aside: str | Callable[[], str] | None = None,
-    most: int | None = None,
-) -> AppearingReport:
+) -> ProtectedChanges:
     """For when nothing of the sandbox runs any more. ``aside`` is a directory outside the workspace, for this call, or
     makes one when there is something to move."""
     with hold(open_workspace_root(profile.workspace_root)) as root:
-        bound = before.entries + MAX_NEW_ENTRIES
         after = scan_workspace(
             root,
-            protected or protected_names_of(profile.protected_names),
-            most=bound if most is None else min(most, bound),
+            machine or protected_names_of(profile.protected_names),
+            most=before.entries + MAX_NEW_ENTRIES,
             # Nothing in them could change.
             without=before.unseen,
         )
-        if most is not None and after.entries > most:
-            raise TooManyForNow
         changes = compare(before, after)
         if profile.appearing_protected is NewProtectedPolicy.MOVE_ASIDE and changes:
             changes = _moved_aside(root, changes, before, aside() if callable(aside) else aside)
-    return AppearingReport(changes=changes, policy=profile.appearing_protected, shortfall=after.shortfall)
+    return ProtectedChanges(changes=changes, policy=profile.appearing_protected, shortfall=after.shortfall)
 
 
 def _moved_aside(

@@ -1,9 +1,9 @@
-"""Ending everything that descends from this process. Standard library only: the zygote loads it.
+"""Ends all descendants of this process. Standard library only: the zygote loads it.
 
-The caller is a child subreaper, so a process whose parent dies becomes its direct child however it hid: a new session,
-a double fork, stopped. Only direct children that have not been waited for are signalled, one by one and by process
-group; the kernel cannot give their numbers to anybody else before they are reaped, so the wrong process is never hit.
-Killing one generation hands over the next. It is over when wait says that there is no child at all.
+The caller is a child subreaper, so a process whose parent dies becomes its direct child, also after a new session or a
+double fork, or when stopped. Only direct children that were not waited for get a signal, one by one and by process
+group: the kernel gives their numbers to no other process before they are reaped. Killing one generation makes the next
+one direct children. It ends when wait reports no child.
 """
 
 import os
@@ -13,7 +13,7 @@ import time
 # Between two rounds in which nothing died; a process in an uninterruptible sleep ends only when the disk answers.
 PAUSE_SECONDS = 0.001
 LONGEST_PAUSE_SECONDS = 0.05
-# Who cannot be signalled has become another user; after this long it is reported instead of waited for.
+# A process that refuses the signal has become another user; after this long it is reported instead of waited for.
 GIVE_UP_ON_STRANGERS_SECONDS = 2.0
 
 
@@ -27,7 +27,7 @@ def direct_children() -> list[int]:
 
 
 def _children_by_search(pid: int) -> list[int]:
-    """For kernels built without the list of children."""
+    """Find the children on kernels built without the list of children."""
     wanted = str(pid).encode()
     found = []
     for name in os.listdir("/proc"):
@@ -45,7 +45,7 @@ def _children_by_search(pid: int) -> list[int]:
 
 
 def kill_children(spared: frozenset[int] = frozenset()) -> tuple[int, int]:
-    """SIGKILL to each direct child and to its process group. Returns how many there were and how many refused it."""
+    """Send SIGKILL to each direct child and its process group. Return how many there were and how many refused it."""
     own_group = os.getpgrp()
     groups: set[int] = set()
     met = refused = 0
@@ -73,7 +73,7 @@ def kill_children(spared: frozenset[int] = frozenset()) -> tuple[int, int]:
 
 
 def reap() -> tuple[list[int], bool]:
-    """Collects the children that have died. Returns them and whether any child, dead or alive, remains."""
+    """Collect the children that have died. Return them and whether any child, dead or alive, remains."""
     gone: list[int] = []
     while True:
         try:
@@ -86,7 +86,7 @@ def reap() -> tuple[list[int], bool]:
 
 
 def end_all() -> tuple[int, int]:
-    """Ends every descendant. Returns how many were ended and how many could not be."""
+    """End every descendant. Return how many ended and how many could not be ended."""
     ended = 0
     pause = PAUSE_SECONDS
     strangers_since: float | None = None
@@ -110,6 +110,6 @@ def end_all() -> tuple[int, int]:
         if gone:
             pause = PAUSE_SECONDS
         else:
-            # Ends early when a child dies, where the caller has blocked the signal that says so.
+            # This ends early when a child dies, if the caller has blocked SIGCHLD.
             signal.sigtimedwait({signal.SIGCHLD}, pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)

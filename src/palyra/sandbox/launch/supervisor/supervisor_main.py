@@ -1,10 +1,10 @@
-"""The zygote and its keepers. Standard library only, so that starting it takes milliseconds and forking it less.
+"""The zygote and its supervisors. Standard library only: starting it takes milliseconds, and forking it less.
 
-The zygote is started once by the daemon, holds nothing, and forks keepers ahead of need. A keeper serves one program:
-it has already started the process that will become it (``exec_child``), and watches it. It ends the program's whole
-tree when the program exits, when told to, or when the daemon or the zygote goes away, and says ``done`` only when no
-descendant is left. Both are child subreapers: what escapes a keeper that was killed falls to the zygote, which ends
-it. Neither holds secrets, and neither can be traced or read through /proc by a program of the same user.
+The daemon starts the zygote once. The zygote holds nothing, and forks supervisors before they are needed. A supervisor
+serves one program: it has started the process that will become it (``exec_child``), and watches it. It ends the
+program's whole tree when the program exits, on an order, or when the daemon or the zygote ends. It sends ``done`` only
+when no descendant is left. Both are child subreapers: the descendants of a killed supervisor fall to the zygote, which
+ends them. Neither holds secrets, and no program of the same user can trace it or read it through /proc.
 """
 
 import gc
@@ -25,14 +25,14 @@ _SIGNAL_INFO_BYTES = 128
 _MICROSECONDS = 1_000_000
 _NO_CORE_BYTES = 1
 _AFTER_YOU_SECONDS = 0.002
-# How long what a program left behind may take to end by itself.
+# How long the processes that a program left may take to end by themselves.
 _REST_SECONDS = 0.003
-# A keeper that cannot be made for want of processes or memory is tried again by the daemon's next order.
-_FAILED_KEEPER = 1
+# The daemon's next order tries again to make a supervisor that failed for want of processes or memory.
+_FAILED_SUPERVISOR = 1
 
 
 def _reset_signals() -> None:
-    """Nothing the daemon ignored or blocked reaches a program. Python's own ignored signals go back to default too."""
+    """Ignore and block no signal of the daemon or of Python in a program."""
     for number in signal.valid_signals():
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             try:
@@ -43,15 +43,14 @@ def _reset_signals() -> None:
 
 
 def _leave_no_core() -> None:
-    """For all that is started from here: a waiting process may be under its filter, which lets nobody change this
-    limit, before it is told its own limits. See ``resource_limits``."""
+    """Limit core files now: a waiting process may be under a filter that lets it not change this limit later."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     most = _NO_CORE_BYTES if hard == resource.RLIM_INFINITY else min(hard, _NO_CORE_BYTES)
     resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 
 
 def _wake_on_child_exit() -> int:
-    """A descriptor that becomes readable when a child dies."""
+    """Return a descriptor that becomes readable when a child dies."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     return linux_calls.signal_descriptor(signal.SIGCHLD)
 
@@ -63,8 +62,8 @@ def _drain(descriptor: int) -> None:
         return
 
 
-class Keeper:
-    """One program's guardian, in its own process and its own session."""
+class Supervisor:
+    """Watches one program, in its own process and its own session."""
 
     def __init__(
         self, daemon: socket.socket, orders: socket.socket, image: int | None, zygote_lives: int, child_died: int
@@ -85,17 +84,17 @@ class Keeper:
         self._poll.register(child_died, select.POLLIN)
 
     def rehearse(self) -> None:
-        """Goes once through what will be done when the program ends.
+        """Run once the code that runs when the program ends.
 
         A forked process shares its memory with its parent until it writes to it, and Python writes wherever it reads.
-        This takes those page faults while nobody waits.
+        This takes those page faults before a program waits for them.
         """
         os.kill(os.getpid(), signal.SIGCHLD)
         for _ in self._poll.poll(0):
             _drain(self._child_died)
             self._collect()
         self._wait_for_rest(0)
-        # That was so, and is not when the program has been started.
+        # The program starts later.
         self._childless = False
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with here, there:
@@ -120,20 +119,20 @@ class Keeper:
         return True
 
     def watch(self) -> None:
-        """Until the program has ended or must end. Orphans that die meanwhile are collected: they count as pids."""
+        """Wait until the program has ended or must end. Collect orphans that die meanwhile: they count as pids."""
         daemon = self._daemon.fileno()
         while self._status is None:
             for descriptor, _ in self._poll.poll():
                 if descriptor == self._child_died:
                     self._collect()
                     if self._status is None:
-                        # A signal that comes between is not lost: it makes the descriptor readable again.
+                        # No signal is lost: the next one makes the descriptor readable again.
                         _drain(descriptor)
                         self._collect()
                 elif descriptor == daemon:
                     if not self._obey():
                         return
-                else:  # the zygote is gone
+                else:  # the zygote has ended
                     return
 
     def _collect(self) -> None:
@@ -149,7 +148,7 @@ class Keeper:
                 self._status, self._usage = status, _as_counted(usage)
 
     def _obey(self) -> bool:
-        """One message of the daemon. False when it wants the end, or is gone."""
+        """Handle one message of the daemon. Return False if it wants the end, or has ended."""
         try:
             message = self._daemon.recv(65536)
         except OSError:
@@ -169,7 +168,7 @@ class Keeper:
         return False
 
     def end_tree(self) -> int:
-        """Ends everything. The control groups come first: they stop a tree that forks faster than it can be walked."""
+        """End everything. The control groups come first: they stop a tree that forks faster than it can be walked."""
         if self._status is not None and not self._childless:
             self._wait_for_rest(_REST_SECONDS)
         if self._childless:
@@ -184,7 +183,7 @@ class Keeper:
         return survivors
 
     def _wait_for_rest(self, seconds: float) -> None:
-        """A sandbox's first process ends right after its last: to see that is cheaper than to end it."""
+        """Wait for a sandbox's first process, which ends right after its last: that is cheaper than to end it."""
         until = time.monotonic() + seconds
         self._collect()
         while not self._childless and (left := until - time.monotonic()) > 0:
@@ -192,7 +191,7 @@ class Keeper:
             self._collect()
 
     def _kill_program(self) -> None:
-        """The program first and by itself, so that its status and usage are kept apart from its descendants'."""
+        """Kill the program first and alone, so that its status and usage are not its descendants'."""
         try:
             os.kill(self._program, signal.SIGKILL)
         except PermissionError:
@@ -213,7 +212,7 @@ class Keeper:
 
 
 def _as_counted(usage: resource.struct_rusage) -> tuple[int, ...]:
-    """As the kernel tells it: seconds and microseconds, then the counters."""
+    """Return seconds and microseconds, then the counters, as the kernel does."""
     times = (divmod(round(seconds * _MICROSECONDS), _MICROSECONDS) for seconds in usage[:2])
     return (*(number for time in times for number in time), *map(int, usage[2:]))
 
@@ -238,37 +237,37 @@ def _write_if_there(path: bytes, content: bytes) -> None:
         os.close(descriptor)
 
 
-def _run_keeper(
+def _run_supervisor(
     daemon: socket.socket, orders: socket.socket, zygote_lives: int, image: int | None, *, late: bool
 ) -> None:
     os.setsid()
     linux_calls.prctl(linux_calls.PR_SET_CHILD_SUBREAPER, 1)
-    linux_calls.name_this_process(b"palyra-keeper")
-    keeper = Keeper(daemon, orders, image, zygote_lives, _wake_on_child_exit())
-    keeper.rehearse()
+    linux_calls.name_this_process(b"palyra-superv")
+    supervisor = Supervisor(daemon, orders, image, zygote_lives, _wake_on_child_exit())
+    supervisor.rehearse()
     if not late:
-        keeper.start_waiting()
+        supervisor.start_waiting()
     try:
-        keeper.greet()
-        keeper.watch()
+        supervisor.greet()
+        supervisor.watch()
     finally:
-        keeper.say_done(keeper.end_tree())
-    # Giving back this process's memory takes longer than anything it did; the daemon that was just woken goes first.
+        supervisor.say_done(supervisor.end_tree())
+    # Giving back this process's memory takes longer than its work. The daemon that was just woken goes first.
     time.sleep(_AFTER_YOU_SECONDS)
 
 
 class Zygote:
-    """Forks keepers when asked, and ends what a killed keeper leaves behind."""
+    """Forks supervisors on request, and ends the descendants of a killed one."""
 
     def __init__(self, control: socket.socket, *, late: bool) -> None:
         self._control = control
-        # Whether programs have to be created in their control groups, which are known when they are wanted.
+        # Whether a program must be created in its control group, which is known only when it starts.
         self._late = late
-        self._keepers: dict[int, float] = {}
+        self._supervisors: dict[int, float] = {}
         self._lost: set[int] = set()
         self._child_died = _wake_on_child_exit()
         self._image = native_code.open_image()
-        # Keepers hold the other end: it closes when this process is gone, however it went.
+        # Supervisors hold the other end. It closes when this process ends, however it ends.
         self._lives_read, self._lives_write = os.pipe2(os.O_CLOEXEC)
 
     def serve(self) -> None:
@@ -281,7 +280,7 @@ class Zygote:
                     _drain(descriptor)
                     self._collect()
                 elif not self._obey():
-                    self._outlive_keepers()
+                    self._outlive_supervisors()
                     return
 
     def _obey(self) -> bool:
@@ -294,36 +293,36 @@ class Zygote:
         _, count = wire.WANT.unpack(message)
         for _ in range(count):
             try:
-                self._make_keeper()
+                self._make_supervisor()
             except OSError as problem:
                 self._tell(wire.REFUSED.pack(wire.REFUSED_TAG, problem.errno or 0))
         return True
 
-    def _make_keeper(self) -> None:
+    def _make_supervisor(self) -> None:
         kind = socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC
-        daemon, keeper_end = socket.socketpair(socket.AF_UNIX, kind)
+        daemon, supervisor_end = socket.socketpair(socket.AF_UNIX, kind)
         orders, program_end = socket.socketpair(socket.AF_UNIX, kind)
         try:
             pid = os.fork()
             if pid == 0:
-                self._in_keeper((daemon, orders), keeper_end, program_end)
-            self._keepers[pid] = time.monotonic()
+                self._become_supervisor((daemon, orders), supervisor_end, program_end)
+            self._supervisors[pid] = time.monotonic()
             self._tell(wire.MADE.pack(wire.MADE_TAG, pid), (daemon.fileno(), orders.fileno()))
         finally:
-            for end in (daemon, keeper_end, orders, program_end):
+            for end in (daemon, supervisor_end, orders, program_end):
                 end.close()
 
-    def _in_keeper(
+    def _become_supervisor(
         self, others: tuple[socket.socket, socket.socket], daemon: socket.socket, orders: socket.socket
     ) -> None:
-        status = _FAILED_KEEPER
+        status = _FAILED_SUPERVISOR
         try:
             for end in others:
                 end.close()
             self._control.close()
             os.close(self._lives_write)
             os.close(self._child_died)
-            _run_keeper(daemon, orders, self._lives_read, self._image, late=self._late)
+            _run_supervisor(daemon, orders, self._lives_read, self._image, late=self._late)
             status = 0
         finally:
             os._exit(status)
@@ -334,11 +333,11 @@ class Zygote:
                 socket.send_fds(self._control, [message], descriptors, socket.MSG_NOSIGNAL)
             else:
                 self._control.send(message, socket.MSG_NOSIGNAL)
-        except OSError:  # the daemon is gone: the next read of the control socket says so
+        except OSError:  # the daemon has ended: the next read of the control socket shows it
             return
 
     def _collect(self) -> None:
-        """Reaps. After the violent death of a keeper, ends every child that is not a keeper: they were its."""
+        """Reap. After a supervisor was killed, end every child that is not a supervisor: they were its."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -346,21 +345,21 @@ class Zygote:
                 break
             if pid == 0:
                 break
-            if self._keepers.pop(pid, None) is not None and status != 0:
+            if self._supervisors.pop(pid, None) is not None and status != 0:
                 self._lost.add(pid)
         if self._lost:
-            met, refused = descendants.kill_children(frozenset(self._keepers))
+            met, refused = descendants.kill_children(frozenset(self._supervisors))
             if met > refused:
-                # Their deaths come back here as SIGCHLD; what they leave is then ours and is met in the next round.
+                # Their deaths come back here as SIGCHLD. The next round ends the children that they leave.
                 return
             for pid in self._lost:
                 self._tell(wire.SWEPT.pack(wire.SWEPT_TAG, pid))
             self._lost.clear()
 
-    def _outlive_keepers(self) -> None:
-        """The daemon is gone. Each keeper has seen it too and ends its tree; whatever is left over is ended here."""
+    def _outlive_supervisors(self) -> None:
+        """End the rest: the daemon has ended, and each supervisor has seen that and ends its tree."""
         self._control.close()
-        while self._keepers:
+        while self._supervisors:
             select.select([self._child_died], [], [], 1.0)
             _drain(self._child_died)
             self._collect()

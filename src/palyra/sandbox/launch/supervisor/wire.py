@@ -1,8 +1,8 @@
-"""The messages between the daemon, the zygote, a keeper and the process that becomes the program.
+"""The messages between the daemon, the zygote, a supervisor and the process that becomes the program.
 
-Standard library only: the zygote loads it. All ends are one release of Palyra, started from each other, so there is
-nothing to negotiate. Everything is fixed-size structs: the daemon never runs a rich parser over bytes from a process
-closer to the program than itself. The order itself is the encoded plan of ``start_plan``.
+Standard library only: the zygote loads it. All ends are one release of Palyra, started from each other, so they
+negotiate nothing. Every message is a struct of fixed size: the daemon never parses rich data from a process closer to
+the program than itself. The order itself is the encoded plan of ``start_plan``.
 """
 
 import struct
@@ -17,15 +17,15 @@ FAILED = struct.Struct("<qq")
 # Instead of an index: the process could not be created in its group.
 NOT_IN_GROUP = -1
 
-# Keeper -> daemon.
-# Tag, version, whether the native executor waits, pid of what will be the program. With pid 0 it is said again once the
-# process was created, after START.
+# Supervisor -> daemon.
+# Tag, version, whether the native executor waits, pid of the process that will be the program. With pid 0 a second
+# greeting follows once the process was created, after START.
 HELLO = struct.Struct("<cBBi")
 HELLO_TAG = b"H"
 DONE = struct.Struct("<8s21q")  # tag, wait status, usage as the kernel counts it, orphans, survivors
 DONE_NUMBERS = 21
 DONE_TAG = b"D"
-# struct rusage: seconds and microseconds of the user and of the system, then counters, of which these are told.
+# struct rusage: seconds and microseconds of the user and of the system, then counters. These are reported.
 USAGE_NUMBERS = 18
 RUSAGE_COUNTERS = {
     "maxrss_kib": 4,
@@ -37,7 +37,7 @@ RUSAGE_COUNTERS = {
     "preemptions": 17,
 }
 
-# Daemon -> keeper.
+# Daemon -> supervisor.
 KILL_TAG = b"K"
 SIGNAL_TAG = b"S"
 GROUPS_TAG = b"G"  # the directories of the groups that end with the program
@@ -45,11 +45,11 @@ START_TAG = b"B"  # the version 2 group to create the process in that becomes th
 SIGNAL = struct.Struct("<cB")
 
 # Daemon <-> zygote.
-WANT = struct.Struct("<cH")  # tag, how many keepers
+WANT = struct.Struct("<cH")  # tag, how many supervisors
 WANT_TAG = b"N"
-MADE = struct.Struct("<ci")  # tag, pid of the keeper; its two sockets come along
+MADE = struct.Struct("<ci")  # tag, pid of the supervisor; its two sockets come along
 MADE_TAG = b"M"
-SWEPT = struct.Struct("<ci")  # tag, pid of a keeper that was killed; none of its descendants is left
+SWEPT = struct.Struct("<ci")  # tag, pid of a supervisor that was killed; none of its descendants is left
 SWEPT_TAG = b"W"
-REFUSED = struct.Struct("<ci")  # tag, errno: no keeper could be made
+REFUSED = struct.Struct("<ci")  # tag, errno: no supervisor could be made
 REFUSED_TAG = b"E"

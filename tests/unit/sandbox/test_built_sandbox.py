@@ -1,7 +1,6 @@
 """How a sandbox that waits is built and told of. What it withstands is in tests/security."""
 
 import asyncio
-import contextlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,22 +10,19 @@ import pytest
 
 from fakes.foreign_sockets import foreign_sockets
 from palyra.sandbox.domain.facts import Facts
-from palyra.sandbox.domain.launch_spec import KeeperLost, LaunchFailed, LaunchSpec
+from palyra.sandbox.domain.launch_spec import LaunchFailed, LaunchSpec
 from palyra.sandbox.domain.plan import WAITS_INSIDE, BubblewrapPlan, plan_isolated
 from palyra.sandbox.domain.profile import Layer, SandboxProfile, UnsupportedPlatform
-from palyra.sandbox.launch.built_sandbox import ProgramOrder, WaitingSandbox, build
+from palyra.sandbox.launch.built_sandbox import PrewarmedSandbox, build_planned
 from palyra.sandbox.launch.launcher import Launcher
-from palyra.sandbox.launch.prewarm import filter_of
-from palyra.sandbox.layers.bubblewrap import gather_host
 from palyra.sandbox.layers.cgroup import CgroupPool
-from palyra.sandbox.layers.protected_mounts import gather_workspace
 from palyra.sandbox.network.call_network import NamespaceSockets
+from palyra.sandbox.runner import gather_facts
 from palyra.sandbox.verify.readback import NotBuilt
 
 
 def facts_of(profile: SandboxProfile) -> Facts:
-    workspace, _ = gather_workspace(profile)
-    return Facts(host=gather_host(), workspace=workspace, seccomp=filter_of(profile))
+    return gather_facts(profile)[0]
 
 
 def planned(place: Path, **changes: object) -> BubblewrapPlan:
@@ -41,10 +37,11 @@ async def launcher() -> AsyncIterator[Launcher]:
         assert not started.running
 
 
-async def built(launcher: Launcher, plan: BubblewrapPlan) -> WaitingSandbox:
+async def built(launcher: Launcher, plan: BubblewrapPlan) -> PrewarmedSandbox:
     namespace_sockets = NamespaceSockets()
     try:
-        return await build(launcher, plan, CgroupPool(hierarchies=()).take(plan.profile.limits), namespace_sockets)
+        group = CgroupPool(hierarchies=()).take(plan.profile.limits)
+        return await build_planned(launcher, plan, group, namespace_sockets)
     finally:
         await namespace_sockets.close()
 
@@ -72,16 +69,15 @@ async def test_it_waits_is_read_and_becomes_its_program(launcher: Launcher, tmp_
     words = LaunchSpec(argv=(b"any name", b"-c", b"echo $0 $A; pwd"), executable=b"/bin/sh", env=((b"A", b"b"),))
     with open(os.devnull, "rb") as nothing:
         inside = msgspec.structs.replace(words, cwd=os.fsencode(tmp_path), no_new_privs=False, new_session=False)
-        receipt = sandbox.start(ProgramOrder(inside), (nothing.fileno(), writer, writer))
+        receipt = await sandbox.start(inside, (nothing.fileno(), writer, writer))
     os.close(writer)
-    await sandbox.started()
     ended = await sandbox.child.wait()
     assert (ended.exit_code, os.read(reader, 1000)) == (0, f"any name b\n{tmp_path}\n".encode())
     os.close(reader)
     environment = receipt.line(Layer.ENVIRONMENT)
     assert environment is not None and environment.asked.startswith("1 variables")
     assert not sandbox.waits
-    sandbox.let_go()
+    sandbox.close()
 
 
 async def test_a_program_that_cannot_be_executed(launcher: Launcher, tmp_path: Path) -> None:
@@ -90,10 +86,8 @@ async def test_a_program_that_cannot_be_executed(launcher: Launcher, tmp_path: P
         (LaunchSpec(argv=(b"/bin/true",), cwd=b"/nonexistent", new_session=False), "working_directory"),
     ):
         sandbox = await built(launcher, planned(tmp_path))
-        with open(os.devnull, "r+b") as nothing:
-            sandbox.start(ProgramOrder(spec), (nothing.fileno(),) * 3)
-            with pytest.raises(LaunchFailed) as failed:
-                await sandbox.started()
+        with open(os.devnull, "r+b") as nothing, pytest.raises(LaunchFailed) as failed:
+            await sandbox.start(spec, (nothing.fileno(),) * 3)
         assert failed.value.details["stage"] == stage
         await sandbox.end()
 
@@ -137,23 +131,3 @@ async def test_giving_up_while_it_is_built(launcher: Launcher, tmp_path: Path) -
         await asyncio.wait([building])
         if not building.cancelled():
             await building.result().end()
-
-
-async def test_its_network_and_queues_are_kept_until_there_is_time_to_take_them_apart(
-    launcher: Launcher, tmp_path: Path
-) -> None:
-    sandbox = await built(launcher, planned(tmp_path))
-    own = {os.readlink(f"/proc/{sandbox.inside_pid}/ns/{name}") for name in ("net", "ipc")}
-
-    def kept() -> set[str]:
-        numbers = os.listdir("/proc/self/fd")
-        return own & {
-            os.readlink(f"/proc/self/fd/{each}") for each in numbers if os.path.lexists(f"/proc/self/fd/{each}")
-        }
-
-    with contextlib.suppress(KeeperLost):
-        await sandbox.child.kill()
-    sandbox.close_sockets()
-    assert kept() == own
-    sandbox.let_go()
-    assert kept() == set()

@@ -9,54 +9,40 @@ from fakes.eventually import eventually
 from palyra.errors import Failed
 from palyra.sandbox import limits
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
-from palyra.sandbox.launch.built_sandbox import WaitingSandbox
-from palyra.sandbox.launch.prewarm import WarmPool, sandbox_part
+from palyra.sandbox.launch.built_sandbox import PrewarmedSandbox
+from palyra.sandbox.launch.prewarm import Prewarm, sandbox_part
 
 PROFILE = SandboxProfile(workspace_root="/work/space")
 
 
-class Fake:
-    def __init__(self) -> None:
-        self.closed = self.gone = False
-
-    def close_sockets(self) -> None:
-        self.closed = True
-
-    def let_go(self) -> None:
-        self.gone = True
-
-
-class GatewayHarness:
+class Harness:
     def __init__(self, **options: Any) -> None:
         self.built: list[SandboxProfile] = []
         self.ended: list[object] = []
         self.broken = False
-        self.pool = WarmPool(self._build, self._end, **options)
+        self.pool = Prewarm(self._build, self._end, **options)
 
-    async def _build(self, profile: SandboxProfile) -> WaitingSandbox:
+    async def _build(self, profile: SandboxProfile) -> PrewarmedSandbox:
         self.built.append(profile)
         if self.broken:
             raise Failed("it cannot be built")
-        return cast("WaitingSandbox", Fake())
+        return cast("PrewarmedSandbox", object())
 
-    async def _end(self, sandbox: WaitingSandbox) -> None:
+    async def _end(self, sandbox: PrewarmedSandbox) -> None:
         self.ended.append(sandbox)
 
-    def call(self, profile: SandboxProfile = PROFILE) -> Fake:
-        used = Fake()
-        self.pool.want(profile, after=cast("WaitingSandbox", used))
-        return used
+    def call(self, profile: SandboxProfile = PROFILE) -> None:
+        self.pool.refill(profile)
 
 
 async def test_nothing_is_built_before_a_call_and_a_few_after_it() -> None:
-    harness = GatewayHarness()
+    harness = Harness()
     assert harness.pool.take(PROFILE) is None
     await asyncio.sleep(0.05)
     assert harness.built == []
-    used = harness.call()
+    harness.call()
     await eventually(lambda: len(harness.pool.waiting) == limits.WARM_PER_PROFILE)
-    await eventually(lambda: used.gone)
-    assert used.closed and harness.pool.take(SandboxProfile(workspace_root="/other")) is None
+    assert harness.pool.take(SandboxProfile(workspace_root="/other")) is None
     first = harness.pool.take(PROFILE)
     assert first is not None and first not in harness.pool.waiting
     await harness.pool.close()
@@ -66,7 +52,7 @@ async def test_nothing_is_built_before_a_call_and_a_few_after_it() -> None:
 
 async def test_those_of_profiles_that_were_not_used_for_long_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_WARM", 3)
-    harness = GatewayHarness()
+    harness = Harness()
     profiles = [SandboxProfile(workspace_root=f"/work/{number}") for number in range(4)]
     for profile in profiles:
         harness.call(profile)
@@ -78,7 +64,7 @@ async def test_those_of_profiles_that_were_not_used_for_long_make_room(monkeypat
 
 async def test_one_that_waited_for_too_long_is_ended_and_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WARM_SECONDS", 0.05)
-    harness = GatewayHarness()
+    harness = Harness()
     harness.call()
     await eventually(lambda: len(harness.ended) == limits.WARM_PER_PROFILE)
     await asyncio.sleep(0.1)
@@ -87,7 +73,7 @@ async def test_one_that_waited_for_too_long_is_ended_and_not_made_again(monkeypa
 
 
 async def test_what_cannot_be_built_is_not_tried_for_ever() -> None:
-    harness = GatewayHarness()
+    harness = Harness()
     harness.broken = True
     harness.call()
     await eventually(lambda: harness.built)
@@ -100,16 +86,16 @@ async def test_what_cannot_be_built_is_not_tried_for_ever() -> None:
 
 
 async def test_a_closed_pool_and_one_that_is_switched_off_build_nothing() -> None:
-    off = GatewayHarness(enabled=False)
-    used = off.call()
-    await eventually(lambda: used.gone)
+    off = Harness(enabled=False)
+    off.call()
+    await asyncio.sleep(0.05)
     assert off.built == []
     await off.pool.close()
-    closed = GatewayHarness()
+    closed = Harness()
     await closed.pool.close()
-    used = closed.call()
-    assert used.gone and closed.built == []
-    closed.pool.put_back(PROFILE, cast("WaitingSandbox", Fake()))
+    closed.call()
+    assert closed.built == []
+    closed.pool.put_back(PROFILE, cast("PrewarmedSandbox", object()))
     assert closed.pool.waiting == ()
 
 
