@@ -1,4 +1,4 @@
-"""Pages of docs/reference that tell of tools, metrics and protocols, made from the code itself."""
+"""Pages of docs/reference about tools, metrics and protocols, made from the code itself."""
 
 import ast
 import re
@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from palyra.browser.service.metrics import BrowserMetrics
+from palyra.egress.metrics import EgressMetrics
 from palyra.executors.tool_set import builtin_catalog
+from palyra.pipeline.observe import CallMetrics
 from palyra.telemetry import metrics as names
 from palyra.telemetry.prometheus import PrometheusMetrics
 
@@ -66,9 +70,12 @@ def metrics_page(generated: str) -> str:
         "health page. Labels come from closed sets: no principal, argument, host, path or id is in one. A counter's",
         "name gets `_total` when it is read.",
     ]
-    for title, metrics in (("The daemon", PrometheusMetrics(())), ("The browser daemon", BrowserMetrics())):
+    daemon = PrometheusMetrics().registry
+    CallMetrics(daemon, ())
+    EgressMetrics(daemon)
+    for title, registry in (("The daemon", daemon), ("The browser daemon", BrowserMetrics()._registry)):
         lines += ["", f"## {title}", "", "| name | kind | labels | meaning |", "|---|---|---|---|"]
-        rows = {one[0]: one for one in _collected(metrics)}
+        rows = {one[0]: one for one in _collected(registry)}
         ours = {name for name in _published() if ("browser" in name) == (title != "The daemon")}
         gauges = _gauges()
         for name in sorted(ours):
@@ -81,8 +88,8 @@ def _published() -> set[str]:
     return {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
 
 
-def _collected(metrics: Any) -> Iterator[tuple[str, str, str, str]]:
-    for collector in list(metrics._registry._collector_to_names):
+def _collected(registry: CollectorRegistry) -> Iterator[tuple[str, str, str, str]]:
+    for collector in list(registry._collector_to_names):
         labels = ", ".join(f"`{label}`" for label in collector._labelnames)
         yield collector._name, collector._type, labels, collector._documentation
 
@@ -90,7 +97,7 @@ def _collected(metrics: Any) -> Iterator[tuple[str, str, str, str]]:
 def _gauges() -> dict[str, str]:
     """Those that are read when somebody looks: the calls that name one and say what it is."""
     found: dict[str, str] = {}
-    for path in [*SOURCE.joinpath("daemon").glob("*.py"), *SOURCE.joinpath("telemetry").glob("*.py")]:
+    for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and len(node.args) >= 2 and isinstance(node.args[0], ast.Attribute):
                 said = node.args[1]

@@ -122,6 +122,6 @@ def test_what_egress_kept_in_is_shown_even_where_no_call_began(gallery: Gallery)
 
 
 @pytest.mark.promise("P-console-works")
-def test_so_does_a_house_that_has_changed_for_good(gallery: Gallery, console_user: Page, moments: Moments) -> None:
+def test_so_does_a_daemon_that_has_changed_for_good(gallery: Gallery, console_user: Page, moments: Moments) -> None:
     """The last of all."""
     assert faults_at(console_user, moments.last) == {} and gallery.harness.complaints == []

@@ -77,12 +77,12 @@ PAGES = (
 class Gallery:
     """``paths`` has an address for each kind of page that there is."""
 
-    def __init__(self, peers: ConsoleHarness, port: int, root: Path) -> None:
-        self.peers = peers
+    def __init__(self, harness: ConsoleHarness, port: int, root: Path) -> None:
+        self.harness = harness
         self.paths: dict[str, str] = dict(FIXED)
         self.site = f"http://127.0.0.1:{port}/"
         self._root = root
-        self._client = peers.daemon.client()
+        self._client = harness.daemon.client()
 
     def fill(self, kept: ExitStack) -> None:
         client = kept.enter_context(self._client)
@@ -95,17 +95,17 @@ class Gallery:
 
     def make_what_people_make(self, page: Page) -> None:
         """What there is only after somebody asked for it on a page."""
-        self.peers.open(page, "/journal?kind=call.finished")
+        self.harness.open(page, "/journal?kind=call.finished")
         found = page.locator("#events tbody tr").first.get_by_role("link").first
         self.paths["event"] = str(found.get_attribute("href"))
-        self.peers.open(page, "/skills")
+        self.harness.open(page, "/skills")
         page.get_by_label("Skill id").fill("acme.greeter")
         page.get_by_label("Publisher").fill("acme")
         page.get_by_label("What it shall do").fill("Greets people by their names, in the language they speak.")
         page.get_by_role("button", name="Write a scaffold").click()
         made = page.locator("#candidates").get_by_role("link", name="acme.greeter")
         self.paths["candidate"] = str(made.get_attribute("href"))
-        self.peers.open(page, "/doctor")
+        self.harness.open(page, "/doctor")
         page.get_by_role("button", name="Examine this machine").click()
         expect(page.locator("#report tbody")).to_contain_text("keeps the file tools in their workspace")
 
@@ -175,7 +175,7 @@ class Gallery:
         self.paths["browser-session"] = f"/browser/{session.session_id}"
 
     def _devices(self, kept: ExitStack) -> None:
-        home = self.peers.place
+        home = self.harness.place
         phone, machine, stranger = (Place(self._root / name) for name in ("phone", "machine", "stranger"))
         join(home, machine)
         kept.enter_context(worker_process(machine, "--slots", "4")).says("connected and attested")
@@ -203,8 +203,8 @@ def orders_site() -> Iterator[int]:
 
 @contextmanager
 def console_gallery(root: Path) -> Iterator[Gallery]:
-    with orders_site() as port, console_harness(root / "home", SETTINGS.format(port=port), browser=True) as peers:
-        gallery = Gallery(peers, port, root)
+    with orders_site() as port, console_harness(root / "home", SETTINGS.format(port=port), browser=True) as harness:
+        gallery = Gallery(harness, port, root)
         with ExitStack() as kept:
             gallery.fill(kept)
             yield gallery

@@ -27,7 +27,7 @@ class Moments:
 
     def __init__(self, gallery: Gallery) -> None:
         self._gallery = gallery
-        self._harness = gallery.peers
+        self._harness = gallery.harness
         self._kept = ExitStack()
         self._client = self._kept.enter_context(self._harness.daemon.client())
         made = self._client.create_token("user:eve", scopes=("call",), label="looks only")
@@ -218,8 +218,8 @@ class Moments:
 @contextmanager
 def empty_harness(root: Path) -> Iterator[ConsoleHarness]:
     """As it is a minute after the first start, without a browser daemon."""
-    with console_harness(root) as peers:
-        yield peers
+    with console_harness(root) as harness:
+        yield harness
 
 
 @contextmanager
@@ -241,7 +241,7 @@ def harness_with_lost_profiles(root: Path) -> Iterator[ConsoleHarness]:
         client.create_browser_profile("agent:clerk", "Shopping")
     rmtree(profiles)
     copytree(older, profiles)
-    with console_harness(root, settings, browser=True) as peers, peers.daemon.client() as client:
+    with console_harness(root, settings, browser=True) as harness, harness.daemon.client() as client:
 
         def noticed() -> bool:
             with suppress(ApiError):
@@ -249,4 +249,4 @@ def harness_with_lost_profiles(root: Path) -> Iterator[ConsoleHarness]:
             return bool(client.status().document["browser"].get("profiles_rolled_back"))
 
         eventually_sync(noticed, seconds=90)
-        yield peers
+        yield harness
