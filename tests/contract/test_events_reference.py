@@ -27,7 +27,7 @@ KIND = re.compile(r"[a-z_]+\.[a-z_]+")
 # Functions that write an event and take its kind as an argument.
 WRITERS = {
     *("NewEvent", "note_pairing", "_note_code", "_append", "_record", "_event", "build_call_event"),
-    *("_put", "note_call", "note_worker", "note_lease", "end_lease"),
+    *("_put", "_append_event", "note_call", "note_worker", "note_lease", "end_lease"),
     # Of the browser.
     *("record", "_record_profile"),
 }
