@@ -1,4 +1,4 @@
-"""The bounds of the browser tools, besides those of a session's budget."""
+"""Arguments of the browser tools as values: actions, the addresses they name, and the secrets they use."""
 
 from collections.abc import Mapping
 from typing import Any, Final, cast
@@ -23,11 +23,11 @@ from palyra.errors import Denied, InvalidInput
 from palyra.limits import KIB, MIB
 from palyra.vault.reference import SecretRef
 
-# Of one session: each is decided by policy for itself, and shown to who approves.
+# Of one session. Policy decides about each of them, and the approver sees each.
 MAX_HOSTS: Final = 32
 # Of one call: an agent that is wrong about a page should look at it before it goes on.
 MAX_ACTIONS: Final = 20
-# What an agent may put into one page with one call; it has to fit a message of the browser daemon.
+# Uploads of one call. They have to fit a message of the browser daemon.
 MAX_UPLOADS: Final = 8
 MAX_UPLOAD_BYTES: Final = 4 * MIB
 MAX_TEXT_CHARS: Final = 16 * KIB
@@ -38,15 +38,13 @@ MAX_LOG_ENTRIES: Final = 256
 MAX_SESSIONS_PER_RUN: Final = 4
 # Base64 makes four characters of three bytes; the rest of a result needs little.
 RESULT_ROOM_BYTES: Final = 8 * KIB
-# How often a page that goes elsewhere while it is looked at is waited for.
+# A page that navigates during an observation is waited for this often.
 MOVING_PAGE_LOOKS: Final = 2
 # The second try of a picture that does not fit into a result.
 SMALL_PICTURE_QUALITY: Final = 50
 
 
-# The arguments of the browser tools become values: actions, the addresses they name, the secrets they use.
-
-# What agents call two actions whose names say how they are done.
+# The agents' names of two actions.
 _ALIASES: Final = {"upload": "set_file_input", "dialog": "handle_dialog"}
 _ELEMENTS: Final = ("target", "to")
 BLANK: Final = "about:blank"
@@ -59,21 +57,21 @@ class NoHosts(InvalidInput):
 
 
 class HostBeyondSettings(Denied):
-    """What the operator does not let any session have."""
+    """The operator does not let any session have this host."""
 
     code = "browser.host_beyond_settings"
     hint = "ask the operator to add the host, with its port if it is neither 80 nor 443, to egress.allowed_hosts"
 
 
 class HostNotAllowed(Denied):
-    """What this session was not opened with."""
+    """This session was not opened with this host."""
 
     code = "browser.host_not_allowed"
     hint = "open another session with browser.open that names this host"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One action, and what of it is filled in only when it is allowed: a secret's value, the content of files."""
+    """One action. A secret's value and the content of files are filled in once the call is allowed."""
 
     action: Action
     secret_ref: str = ""
@@ -81,7 +79,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session may reach: hosts as rules, those of them with private addresses, or any public host besides."""
+    """The hosts that a session may reach, as rules: those with private addresses, or any public host besides."""
 
     hosts: tuple[str, ...] = ()
     private_targets: tuple[str, ...] = ()
@@ -91,7 +89,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.hosts, ANY_PUBLIC_HOST) if self.any_public_host else self.hosts
 
     def require(self, target: Target) -> None:
-        """Raises ``HostNotAllowed`` with words that say what would be allowed."""
+        """Raise ``HostNotAllowed`` with the allowed hosts."""
         if find_rule(parse_rules(self.hosts), target.host, target.port) is not None:
             return
         if self.any_public_host and target.port in WEB_PORTS:
@@ -105,7 +103,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def element(raw: Any) -> ElementTarget | None:
-    """An element as agents name it: a ref as text, or an object with one of ref, css, text, role."""
+    """Parse an element as agents name it: a ref as text, or an object with one of ref, css, text, role."""
     if raw is None:
         return None
     return cast(
@@ -147,7 +145,7 @@ def _converted(raw: Any, kind: Any, place: str) -> Any:
 
 
 def addresses_of(steps: tuple[Step, ...]) -> tuple[str, ...]:
-    """Every address that the actions name."""
+    """Return every address that the actions name."""
     named = (each.action.url for each in steps if isinstance(each.action, Navigate | OpenTab))
     return tuple(url for url in named if url and url != BLANK)
 
@@ -168,29 +166,29 @@ def evaluates(steps: tuple[Step, ...]) -> bool:
 
 
 def require_one_way(arguments: Mapping[str, Any]) -> None:
-    """That ``browser.navigate`` is told one way to go, and not two."""
+    """Refuse ``browser.navigate`` with no destination or with two."""
     if ("url" in arguments) == ("to" in arguments):
         raise BadAction("browser.navigate needs a url, or to: back, forward or reload")
 
 
 def require_save(arguments: Mapping[str, Any]) -> None:
-    """That ``browser.downloads`` is told what to save where, or neither."""
+    """Refuse ``browser.downloads`` with a download to save and no path, or the reverse."""
     if ("save" in arguments) != ("path" in arguments):
         raise BadAction("to save a download name it and the path in the workspace")
 
 
 def target_of(url: str) -> Target:
-    """Where an address leads; raises for what no browser of ours goes to, such as a file."""
+    """Parse an address. Raise for one that no browser of ours goes to, such as a file."""
     return Target.from_url(url)
 
 
 def host_words(target: Target) -> str:
-    """As a host rule is written."""
+    """Write the target as a host rule."""
     return target.host if target.port in WEB_PORTS else target.authority
 
 
 def add_hosts(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of ``browser.open`` with their hosts written out: whoever approves them sees them all."""
+    """Write the hosts of ``browser.open`` out: the person who approves them sees them all."""
     hosts = list(arguments.get("hosts", ()))
     if "url" in arguments:
         target = target_of(arguments["url"])
@@ -205,7 +203,7 @@ def add_hosts(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def reach_of(arguments: Mapping[str, Any], ceiling: Reach) -> Reach:
-    """What a session with these arguments reaches; raises ``HostBeyondSettings`` for more than the settings allow."""
+    """Return what a session with these arguments may reach. Raise ``HostBeyondSettings`` beyond the settings."""
     asked = parse_rules(tuple(arguments["hosts"]))
     most, private = parse_rules(ceiling.hosts), parse_rules(ceiling.private_targets)
     for rule in asked:
@@ -229,11 +227,11 @@ def reach_of(arguments: Mapping[str, Any], ceiling: Reach) -> Reach:
 
 
 def _is_public(rule: HostRule) -> bool:
-    """Whether any public host could be meant; whether its addresses are public is judged when it is looked up."""
+    """Whether the rule could mean a public host. Its addresses are judged when it is looked up."""
     return rule.port is None or rule.port in WEB_PORTS
 
 
 def fill_step(step: Step, **filled: Any) -> Action:
-    """The action of a step with what was left open."""
+    """Complete a step's action."""
     assert isinstance(step.action, Type | SetFileInput)
     return msgspec.structs.replace(step.action, **filled)

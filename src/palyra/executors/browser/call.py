@@ -1,4 +1,4 @@
-"""One browser call while it runs: what it asks of the browser daemon, and what that takes of its budget."""
+"""One running browser call: its requests to the browser daemon, and their charge on its budget."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class BrowserWork:
-    """One call: what it has used so far, and how it ended where a part of its result is worth keeping."""
+    """One call: the actions that it has used, and its error where a part of its result is kept."""
 
     def __init__(
         self, plan: ExecutionPlan, client: "BrowserClient", session: OwnedSession, *, actions: int = 0
@@ -35,7 +35,7 @@ class BrowserWork:
         self.session = session
         self.actions = actions
         self.problem: PalyraError | None = None
-        # Where something in the session wanted to go and was not let: addresses, each with the code.
+        # Refused addresses of the session, each with the code.
         self.refused: list[str] = []
 
     @property
@@ -48,14 +48,14 @@ class BrowserWork:
 
     @property
     def most_picture_bytes(self) -> int:
-        """What base64 makes fit into the result."""
+        """The most bytes whose base64 form fits the result."""
         return max(0, self.plan.max_output_bytes - limits.RESULT_ROOM_BYTES) * 3 // 4
 
     def common(self) -> dict[str, Any]:
         return {"tab": self.arguments.get("tab", ""), "timeout_ms": self.arguments.get("timeout_ms", 0)}
 
     def spend(self, count: int) -> None:
-        """Raises when the run has not so many actions left: nothing of it is done then."""
+        """Charge the actions. Raise when the run has too few left: then none is done."""
         most = self.plan.granted.get(BudgetKind.BROWSER_ACTIONS, 0)
         if self.actions + count > most:
             raise BudgetExhausted(
@@ -65,7 +65,7 @@ class BrowserWork:
         self.actions += count
 
     async def act(self, actions: Sequence[Action], *, picture_on_failure: bool = False) -> ActReport:
-        """In order, up to the first that fails. What was tried is charged."""
+        """Run the actions up to the first that fails. Tried actions are charged."""
         self.spend(len(actions))
         report: ActReport = await self.client.act(
             self.caller, self.session.session_id, actions, picture_on_failure=picture_on_failure
@@ -80,14 +80,14 @@ class BrowserWork:
         return report
 
     async def perform(self, action: Action) -> ActionOutcome:
-        """One action; raises what it failed with."""
+        """Run one action, and raise its failure."""
         report = await self.act((action,))
         if report.problem is not None:
             raise report.problem
         return report.outcomes[0]
 
     def _in_words(self, refused: EgressRefused) -> PalyraError:
-        """A page led to a host that the session does not have: told as if the agent had asked to go there."""
+        """Report a page's own navigation to a forbidden host as if the agent had requested it."""
         host, port = refused.details.get("host"), refused.details.get("port")
         if isinstance(refused, EgressHostNotAllowed) and isinstance(host, str) and isinstance(port, int):
             try:
@@ -97,7 +97,7 @@ class BrowserWork:
         return refused
 
     async def observe(self, ask: ObserveAsk) -> dict[str, Any]:
-        """A page that moves on while it is looked at is looked at again, once it has arrived."""
+        """Observe a page. One that navigates meanwhile is observed again once it has loaded."""
         self.spend(1)
         for _ in range(limits.MOVING_PAGE_LOOKS):
             try:
@@ -110,7 +110,7 @@ class BrowserWork:
         return results.snapshot_view(await self.client.observe(self.caller, self.session.session_id, ask))
 
     async def snapshot_after(self, *, wanted: bool = True) -> dict[str, Any]:
-        """The page after what was done. What was done stays done, and is told, also where no snapshot can be had."""
+        """Return the page after the actions. They stay done, and are reported, also where no snapshot is possible."""
         if not wanted or not self.arguments.get("snapshot"):
             return {}
         ask = ObserveAsk(tab=self.arguments.get("tab", ""))

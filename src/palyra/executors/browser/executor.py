@@ -1,4 +1,4 @@
-"""browser.open: a session with the hosts that were decided on, for the principal and the run of one call."""
+"""The executor of the browser tools: the browser daemon does the work, and results are in the tools' own words."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -101,7 +101,7 @@ class SessionOpening:
                 result["page"] = results.outcome_view(went)
             result |= await work.snapshot_after()
         except PalyraError as failure:
-            # The session is there: its owner is told of it, and of what went wrong.
+            # The session exists: the result has its id and the failure.
             error = failure
         except asyncio.CancelledError:
             await asyncio.shield(self._given_up(work))
@@ -112,7 +112,7 @@ class SessionOpening:
         return ExecutorOutcome(result=result, receipt=results.receipt_of(view, reach, refused), error=error)
 
     async def _given_up(self, work: BrowserWork) -> None:
-        """Nobody was told of the session: it would be open until its time is over."""
+        """Close the session: nobody got its id, so it would stay open until its time is over."""
         await self._supervisor.settle(work)
         await self._supervisor.close_session(work.session, reason="the call that opened it was stopped")
 
@@ -125,7 +125,7 @@ class SessionOpening:
         return found[0]
 
     def _may_evaluate(self, plan: ExecutionPlan, principal: Principal, reach: tool_arguments.Reach) -> bool:
-        """Whether scripts have any chance in this session. Each call that has one is decided for itself."""
+        """Whether policy may allow scripts in this session. It decides about each call with one."""
         asker = Asker(
             principal=principal,
             channel=plan.channel,
@@ -138,7 +138,7 @@ class SessionOpening:
 
 
 async def _made(creating: Awaitable[SessionView], client: "BrowserClient", caller: Caller) -> SessionView:
-    """The new session. A call that is cancelled meanwhile leaves none behind."""
+    """Return the new session. A call that is cancelled meanwhile leaves no session behind."""
     task = asyncio.ensure_future(creating)
     try:
         return await asyncio.shield(task)
@@ -149,10 +149,8 @@ async def _made(creating: Awaitable[SessionView], client: "BrowserClient", calle
         raise
 
 
-# The executor of the browser tools: what was decided, done by the browser daemon, told in the tools' own words.
-
 _MOVES: Final[dict[str, type[Back | Forward | Reload]]] = {"back": Back, "forward": Forward, "reload": Reload}
-# The part of a call's time that is waited for a person: the rest is for telling that nobody came.
+# The part of a call's time to wait for a person. The rest is for the report that nobody came.
 _WAITING_PART: Final = 0.9
 
 
@@ -182,7 +180,7 @@ class BrowserTools:
         async with self._supervisor.connected() as client:
             if plan.tool == "browser.open":
                 return await self._opening.open(plan, client)
-            # It may have ended since the call was decided.
+            # The session may have ended since the decision.
             session = self._supervisor.registry.of(plan.principal, plan.run_id, plan.arguments["session"])
             work = BrowserWork(plan, client, session)
             result: dict[str, Any] | None = None
@@ -193,7 +191,7 @@ class BrowserTools:
             except PalyraError as failure:
                 work.problem = failure
             finally:
-                # What was used is charged however the call ends, and what was refused is on record before it has.
+                # Used actions are charged however the call ends, and refusals are on record before it ends.
                 plan.usage.note(BudgetKind.BROWSER_ACTIONS, work.actions)
                 refused = await asyncio.shield(self._supervisor.settle(work))
             receipt = results.receipt_of(session.view, session.reach, refused)
@@ -280,7 +278,7 @@ class BrowserTools:
         }
 
     async def _picture(self, work: BrowserWork) -> ActionOutcome:
-        """In the format that was asked for; where that is too large for a result, once more as a small JPEG."""
+        """Take the picture in the wanted format, or once more as a small JPEG if it is too large for a result."""
         given = work.arguments
         ask = Screenshot(
             **work.common(),
@@ -341,7 +339,7 @@ class BrowserTools:
         return result
 
     async def _handoff(self, work: BrowserWork) -> dict[str, Any]:
-        """Waits for a person to take over and hand back, for as long as the call may last."""
+        """Wait for a person to take over and hand back, for as long as the call may last."""
         reason = work.arguments["reason"]
         await self._supervisor.record(work.session, "browser.handoff_requested", call=work.plan.call_id, reason=reason)
         state, by = await self._handed_back(work)

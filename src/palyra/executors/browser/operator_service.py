@@ -1,4 +1,4 @@
-"""What an operator does with browsers: sees and ends sessions, decides about downloads, looks after profiles."""
+"""The operator's requests: see and end sessions, decide about downloads, look after profiles."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ _HIDDEN_FIELDS = ("fences_json", "fences_waived")
 
 
 class BrowserOperatorService:
-    """``actor`` is the operator in person: it is recorded here and by the browser daemon."""
+    """``actor`` is the operator in person, whom this and the browser daemon record."""
 
     def __init__(self, supervisor: SessionSupervisor) -> None:
         self._supervisor = supervisor
@@ -53,7 +53,7 @@ class BrowserOperatorService:
         return [_download(record) for record in records]
 
     async def release(self, session_id: str, download_id: str, actor: str) -> dict[str, Any]:
-        """Out of quarantine: from now on the session's owner can have it. On record with its digest."""
+        """Release a download from quarantine, for the session's owner. Its digest is on record."""
         async with self._supervisor.connected() as client:
             record = await client.release_download(Caller(operator=actor), session_id, download_id)
             await self._catch_up(session_id, client)
@@ -78,7 +78,7 @@ class BrowserOperatorService:
         return self._to_view(view)
 
     async def events(self, session_id: str, actor: str) -> list[dict[str, Any]]:
-        """What happened in a session, the newest first."""
+        """List the session's events, the newest first."""
         async with self._supervisor.connected() as client:
             found = await client.events(Caller(operator=actor), session_id)
         return [msgspec.to_builtins(event) for event in reversed(found)]
@@ -121,7 +121,7 @@ class BrowserOperatorService:
         return _profile(empty)
 
     async def accept_profiles(self, actor: str) -> dict[str, Any]:
-        """The older copy of the folder of profiles that was put back is used from now on."""
+        """Use the older copy of the folder of profiles from now on."""
         async with self._supervisor.connected() as client:
             return await self._supervisor.profiles.accept(client, actor)
 
@@ -137,7 +137,7 @@ class BrowserOperatorService:
         )
 
     async def _catch_up(self, session_id: str, client: Any) -> None:
-        """What was just done is on record before it is told."""
+        """Record the request before its answer."""
         owned = self._supervisor.registry.find(session_id)
         if owned is not None:
             await self._supervisor.catch_up(owned, client)
@@ -157,7 +157,7 @@ class BrowserOperatorService:
 
 
 async def _owner(client: Any, profile_id: str, actor: str) -> Caller:
-    """On whose behalf a profile is changed."""
+    """Return the owner of a profile as the caller that changes it."""
     for view in await client.profiles(Caller(operator=actor)):
         if view.profile_id == profile_id:
             return Caller(principal=view.principal)

@@ -1,4 +1,4 @@
-"""The questions about browser calls, besides whether the tool may be used: hosts, secrets, files and scripts."""
+"""The policy questions of browser calls, besides the use of the tool: hosts, secrets, files and scripts."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -20,7 +20,7 @@ from palyra.vault.reference import SecretRef
 NAVIGATE: Final = "browser.navigate"
 UPLOAD: Final = "browser.upload"
 EVALUATE: Final = "browser.evaluate"
-# How a session that is only asked for is called.
+# The name of a session that is not open yet.
 NEW: Final = "new"
 # The host in a policy's eyes where every public one is meant.
 EVERY_HOST: Final = "*"
@@ -39,7 +39,7 @@ class RunHasSessions(LimitExceeded):
 
 
 def ceiling_of(browser: BrowserSettings, egress: EgressSettings) -> Reach:
-    """The most that any session may reach."""
+    """Return the most that any session may reach."""
     return Reach(
         hosts=browser.allowed_hosts or egress.allowed_hosts,
         private_targets=browser.private_targets,
@@ -48,7 +48,7 @@ def ceiling_of(browser: BrowserSettings, egress: EgressSettings) -> Reach:
 
 
 def bound_targets(browser: BrowserSettings, secret_ref: str, reach: Reach) -> tuple[tuple[str, Target], ...]:
-    """The origins of this session where the secret may be typed; raises ``SecretNotBound`` where there is none."""
+    """Return the session's origins where the secret may be typed. Raise ``SecretNotBound`` without one."""
     bound = browser.origins_of(secret_ref)
     if not bound:
         raise SecretNotBound(f"{secret_ref} is bound to no origin, so it is typed nowhere", ref=secret_ref)
@@ -70,7 +70,7 @@ def bound_targets(browser: BrowserSettings, secret_ref: str, reach: Reach) -> tu
 
 
 class BrowserQuestions:
-    """What each browser tool asks. ``file_entity`` is a file tool as policies see it: their rules hold here too."""
+    """``file_entity`` is a file tool as policies see it: their rules hold here too."""
 
     def __init__(
         self, settings: BrowserSettings, ceiling: Reach, registry: SessionRegistry, *, file_entity: FileEntity
@@ -87,11 +87,11 @@ class BrowserQuestions:
         if self._registry.in_run(asker.run) >= limits.MAX_SESSIONS_PER_RUN:
             raise RunHasSessions(f"this run has {limits.MAX_SESSIONS_PER_RUN} sessions open")
         session = session_entity(NEW, asker.principal, reach)
-        # Not yet a session that the call acts in: the call itself is what has to be approved.
+        # The session does not exist yet: the call itself has to be approved.
         return BrowserOfCall(questions=host_questions(asker, session, reach))
 
     def of_session(self, asker: Asker, arguments: Mapping[str, Any]) -> BrowserOfCall:
-        """For the tools that need nothing but their session."""
+        """Answer for the tools that need nothing but their session."""
         return BrowserOfCall(session=self._registry.of(asker.principal, asker.run, arguments["session"]).entity)
 
     def of_navigate(self, asker: Asker, arguments: Mapping[str, Any]) -> BrowserOfCall:
@@ -135,7 +135,7 @@ class BrowserQuestions:
         return questions
 
     def _file_question(self, asker: Asker, tool: str, paths: tuple[str, ...]) -> PolicyRequest:
-        """As if the file tool were called: what it may not touch, the browser does not touch for it."""
+        """Ask as if the file tool were called: the browser does not touch what it may not touch."""
         return tool_request(
             asker.directory.principal(asker.principal),
             self._file_entity(asker.directory, tool),
@@ -148,7 +148,7 @@ class BrowserQuestions:
 
 
 def host_questions(asker: Asker, session: Entity, reach: Reach, *, approved: bool = False) -> tuple[PolicyRequest, ...]:
-    """One for each host and port that the session may reach, with a star where a rule has one."""
+    """Ask for each host and port that the session may reach, with a star where a rule has one."""
     asked = []
     for rule in parse_rules(reach.hosts):
         name = f"*.{rule.host}" if rule.below else rule.host
@@ -159,7 +159,7 @@ def host_questions(asker: Asker, session: Entity, reach: Reach, *, approved: boo
 
 
 def navigations(asker: Asker, session: Entity, reach: Reach, urls: Iterable[str]) -> tuple[PolicyRequest, ...]:
-    """One for each address; raises for one that the session does not reach anyway."""
+    """Ask for each address. Raise for one that the session does not reach anyway."""
     targets = tuple(map(tool_arguments.target_of, urls))
     for target in targets:
         reach.require(target)

@@ -1,4 +1,4 @@
-"""What the browser daemon tells as results of tools: without what is empty, and marked as a page's own words."""
+"""The browser daemon's answers as results of tools: without empty fields, and marked as a page's own words."""
 
 import base64
 import json
@@ -87,7 +87,7 @@ def download_view(record: DownloadRecord) -> dict[str, Any]:
 
 
 def receipt_of(view: SessionView, reach: Reach, refused: Iterable[str] = ()) -> tuple[dict[str, Any], ...]:
-    """The fences around the session's browser as they were read off it, and what its guard refused meanwhile."""
+    """Describe the isolation layers as they were read off the browser, and the guard's refusals."""
     fences = msgspec.json.decode(view.fences_json) if view.fences_json else {"lines": []}
     lines = [
         {
@@ -106,5 +106,5 @@ def receipt_of(view: SessionView, reach: Reach, refused: Iterable[str] = ()) -> 
 
 
 def _clean(text: str) -> str:
-    """Without characters that a person would not see and a model would."""
+    """Remove characters that a person would not see and a model would."""
     return remove_hidden(text)[0]

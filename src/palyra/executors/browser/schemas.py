@@ -1,4 +1,4 @@
-"""The browser tools as agents see them: their words and their schemas. Who reads the words is a model."""
+"""The browser tools as agents see them: their texts and their schemas. The reader is a model."""
 
 from typing import Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What a browser call takes from Palyra itself: secrets of the vault, files of the workspace, room for a file."""
+"""Supplies of a browser call: secrets of the vault, and files of the workspace."""
 
 import asyncio
 import base64
@@ -48,7 +48,7 @@ class BrowserSupply:
         self._tool = tool
 
     async def filled(self, plan: ExecutionPlan, session: OwnedSession, steps: Sequence[Step]) -> tuple[Action, ...]:
-        """The actions with their secrets and files: each secret decided and on record, for the origins it may go to."""
+        """Fill secrets and files into the actions. Each secret is decided and on record, for its origins."""
         contents = await self._contents(plan, steps)
         actions = []
         for step in steps:
@@ -65,7 +65,7 @@ class BrowserSupply:
     async def save(
         self, plan: ExecutionPlan, session: OwnedSession, client: "BrowserClient", records: Sequence[DownloadRecord]
     ) -> tuple[dict[str, Any], DownloadRecord]:
-        """One download becomes a file of the workspace, if it is still the one that was checked."""
+        """Save a download as a file of the workspace, if it is still the one that was checked."""
         wanted = plan.arguments["save"]
         record = next((each for each in records if each.id == wanted), None)
         if record is None:
@@ -87,7 +87,7 @@ class BrowserSupply:
     async def _secret(
         self, plan: ExecutionPlan, session: OwnedSession, secret_ref: str
     ) -> tuple[tuple[str, ...], Secret]:
-        """The value, and the origins whose pages may get it: for each, vault and policy said yes."""
+        """Return the secret and the origins whose pages may get it. Vault and policy allowed each."""
         bound = bound_targets(self._settings, secret_ref, session.reach)
         value: Secret | None = None
         for _, target in bound:

@@ -1,6 +1,7 @@
-"""The browser sessions that calls of this daemon opened: whose each is, in which run, and what it may reach.
+"""The browser sessions that calls of this daemon opened: owner, run and reach of each.
 
-Whoever asks for another principal's session, or for one of another run, is told the same as for one that never was.
+A request for another principal's session, or for one of another run, gets the same answer as for one that never
+existed.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from palyra.policy.request import Entity, EntityRef
 
 
 class OwnedSession:
-    """``approved``: a person approved that it is opened, having been shown its hosts."""
+    """``approved``: a person who saw its hosts approved that it is opened."""
 
     def __init__(
         self, view: SessionView, *, principal: Principal, run: str, channel: str, reach: Reach, approved: bool
@@ -27,7 +28,7 @@ class OwnedSession:
         self.approved = approved
         # The number of the newest of its events that is on record.
         self.recorded = 0
-        # Its entries are written one after the other: by calls, and by whoever watches.
+        # Calls and the watching task write its entries one after the other.
         self.recording = asyncio.Lock()
 
     @property
@@ -42,7 +43,7 @@ class OwnedSession:
         return Caller(principal=str(self.principal), run_id=self.run, call_id=call_id)
 
     def to_view(self) -> dict[str, Any]:
-        """What an operator's list says of it beside what the browser daemon tells."""
+        """Return the fields of an operator's list that the browser daemon does not know."""
         return {"run_id": self.run, "channel": self.channel, "approved": self.approved, "hosts": self.reach.words()}
 
 
@@ -66,11 +67,11 @@ class SessionRegistry:
         self._sessions[session.session_id] = session
 
     def leave(self, session_id: str) -> OwnedSession | None:
-        """The session that was there, to the one who takes it out."""
+        """Remove a session and return it. Only the first caller gets it."""
         return self._sessions.pop(session_id, None)
 
     def find(self, session_id: str) -> OwnedSession | None:
-        """For operators: whoever's it is."""
+        """Find a session for an operator, whatever its owner."""
         return self._sessions.get(session_id)
 
     def of(self, principal: Principal | str, run: str, session_id: str) -> OwnedSession:

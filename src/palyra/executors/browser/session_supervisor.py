@@ -1,4 +1,4 @@
-"""The browser as this daemon has it: sessions with their owners, what happened in them on record, and their end."""
+"""Sessions of the browser daemon with their owners: their events on record, and their end."""
 
 import asyncio
 import contextlib
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("palyra.browser")
 
-# Who asks of the browser daemon what nobody in particular asks: as an operator, on its record.
+# The operator on record for the daemon's own requests.
 ITSELF: Final = Caller(operator="user:palyrad")
-# Of what the browser daemon tells about a session, what is not on record already as a call of its own.
+# Events of the browser daemon that are not on record as calls.
 RECORDED: Final = frozenset(
     (
         session_api.FAILED,
@@ -57,7 +57,7 @@ _NO_TOOL: Final = Entity(uid=EntityRef("Tool", "browser.open"))
 
 
 class SessionSupervisor:
-    """``serving`` is false for a process that lives for one command: it opens no session, which would end with it."""
+    """``serving`` is false for a process of one command: it opens no session, which would end with it."""
 
     def __init__(
         self,
@@ -87,8 +87,7 @@ class SessionSupervisor:
 
     @contextlib.asynccontextmanager
     async def connected(self) -> "AsyncIterator[BrowserClient]":
-        """The browser daemon for one request. Where it is gone the connection is given up, so that the next call finds
-        the one that was started since."""
+        """Yield the client for one request. Give up a lost connection, so that the next call finds a new daemon."""
         if not self.settings.enabled:
             raise BrowserOff("the browser is switched off")
         if not self._serving:
@@ -101,7 +100,7 @@ class SessionSupervisor:
             raise BrowserUnavailable(f"the browser daemon is gone: {away.message}") from away
 
     async def entered(self, session: OwnedSession, **payload: Any) -> None:
-        """From now on it is there for its owner, watched until it ends. What cannot be recorded is not left open."""
+        """Register a session and watch it until it ends. One that cannot be recorded is closed."""
         self.registry.enter(session)
         try:
             await self.record(session, session_api.OPENED, **payload)
@@ -113,7 +112,7 @@ class SessionSupervisor:
         self._tasks.start(self._watch(session, client), f"browser session {session.session_id}")
 
     async def catch_up(self, session: OwnedSession, client: "BrowserClient") -> tuple[SessionEvent, ...]:
-        """What happened in the session and is not on record yet, written down; it is returned too."""
+        """Record the session's new events, and return them."""
         try:
             events = await client.events(session.caller(), session.session_id, session.recorded)
         except PalyraError:
@@ -122,22 +121,22 @@ class SessionSupervisor:
         return events
 
     async def settle(self, work: BrowserWork) -> tuple[str, ...]:
-        """Before a call ends: what was refused while it ran is on record, and is told."""
+        """Record the refusals of a call before it ends, and return them."""
         for refusal in work.refused[:MAX_REFUSALS_RECORDED]:
             await self.record(work.session, "browser.navigation_refused", call=work.plan.call_id, text=refusal)
         seen = await self.catch_up(work.session, work.client)
         return (*work.refused, *refusals(seen))
 
     async def ended(self, session: OwnedSession, *, reason: str, **more: Any) -> None:
-        """On record once, whoever notices first, also when the disk is full: it is the end of what already ran."""
+        """Record the end once, also when the disk is full: it ends something that already ran."""
         if self.registry.leave(session.session_id) is not None:
             await self.record(session, session_api.CLOSED, essential=True, reason=reason, **more)
 
     async def close_session(self, session: OwnedSession, *, reason: str) -> None:
-        """Ends it for another reason than that its owner closes it."""
+        """End the session for another reason than its owner's request."""
         with contextlib.suppress(PalyraError):
             async with self.connected() as client:
-                # It is closed also when what it did last cannot be recorded.
+                # It is closed also when its last events cannot be recorded.
                 with contextlib.suppress(PalyraError):
                     await self.catch_up(session, client)
                 await client.close_session(ITSELF, session.session_id)
@@ -157,7 +156,7 @@ class SessionSupervisor:
         await self._store.transact(lambda tx: tx.append(event), essential=essential)
 
     def policy_changed(self) -> int:
-        """Ends the sessions with a host that a new policy no longer allows; says how many."""
+        """End the sessions with a host that a new policy no longer allows, and return their number."""
         cut = 0
         for session in self.registry:
             if denied := self._denied(session):
@@ -174,7 +173,7 @@ class SessionSupervisor:
         }
 
     async def close(self) -> None:
-        """Every session ends with the daemon that knows whose it is."""
+        """End every session: only this daemon knows their owners."""
         sessions = tuple(self.registry)
         try:
             async with asyncio.timeout(_CLOSING_SECONDS):
@@ -197,7 +196,7 @@ class SessionSupervisor:
         return [each.resource.uid.id for each in questions if self._policy.decide(each).outcome is not Outcome.ALLOW]
 
     async def _watch(self, session: OwnedSession, client: "BrowserClient") -> None:
-        """Until the session's end, whatever ends it."""
+        """Record the session's events until its end."""
         reason = "it ended"
         try:
             async for seen in client.watch(
@@ -242,8 +241,10 @@ class SessionSupervisor:
                     raise
 
     async def _meet(self, client: "BrowserClient") -> None:
-        """A browser daemon, before anybody uses it. Whether its profiles may be used is known before the sessions of
-        strangers are closed, which saves them."""
+        """Prepare a connected browser daemon for its first use.
+
+        The state of its profiles is known before the sessions of strangers are closed, which saves them.
+        """
         heads = await self.profiles.meet(client)
         self._tasks.start(self._follow_profiles(heads, client), "the profiles of the browser daemon")
         await self._end_strangers(client)
@@ -254,13 +255,13 @@ class SessionSupervisor:
         await self._link.lost(client)
 
     async def _record_last_changes(self) -> None:
-        """What the sessions that were just closed have saved."""
+        """Record what the sessions that were just closed have saved."""
         if self._link.connected and not self.profiles.rolled_back:
             with contextlib.suppress(PalyraError):
                 await self.profiles.catch_up(await self._link.client())
 
     async def _end_strangers(self, client: "BrowserClient") -> None:
-        """A session that no call of this process opened has no owner any more: its daemon was killed."""
+        """Close sessions that no call of this process opened: their daemon was killed."""
         for view in await client.sessions(ITSELF):
             if self.registry.find(view.session_id) is None:
                 with contextlib.suppress(PalyraError):

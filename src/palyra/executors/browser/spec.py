@@ -1,4 +1,4 @@
-"""The browser tools as the catalog has them: what each can touch, what it asks of policy, what it takes of a budget."""
+"""The browser tools in the catalog: the resources they access, their policy questions, and their budget."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -36,7 +36,7 @@ _FREE: Final = frozenset(("browser.close", "browser.tabs", "browser.logs", DOWNL
 
 
 def browser_specs(questions: BrowserQuestions | None) -> list[ToolSpec]:
-    """Without ``questions`` the specs describe the tools and know no session."""
+    """Without ``questions`` the specs describe the tools only."""
     asks: dict[str, Question] = {}
     usual: Question | None = None
     if questions is not None:
@@ -72,7 +72,7 @@ def _completed(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def _resource_finder(name: str) -> Callable[[Mapping[str, Any]], AccessedResources]:
-    """Raises for arguments that name nothing that can be done, so that nobody is asked about them."""
+    """Raise for arguments that cannot be executed, so that nobody is asked to approve them."""
 
     def touches(arguments: Mapping[str, Any]) -> AccessedResources:
         match name:
@@ -110,7 +110,7 @@ def _reserves(name: str) -> Callable[[Mapping[str, Any]], Mapping[BudgetKind, in
 
 
 def actions_of(name: str, arguments: Mapping[str, Any]) -> int:
-    """How many actions of the run's budget a call can take."""
+    """Return the most actions of the run's budget that a call can take."""
     if name in _FREE:
         return 0
     after = 1 if arguments.get("snapshot") else 0
