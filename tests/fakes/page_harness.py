@@ -26,7 +26,7 @@ from palyra.browser.domain.ports import Made
 from palyra.browser.engine.chromium import ChromiumProcess
 from palyra.browser.page.in_page_script import PageScript, PageView
 from palyra.browser.tabs.download_folder import DownloadSandboxSession
-from palyra.browser.tabs.session_tabs import ChromiumPages, PageSettings
+from palyra.browser.tabs.session_tabs import ChromiumPages
 from palyra.clock import SystemClock
 from palyra.errors import Denied
 
@@ -157,7 +157,7 @@ class PageHarness:
         self.mark = 0
 
     async def open(
-        self, settings: PageSettings | None = None, downloads: DownloadSandboxSession | None = None, **budget: int
+        self, allow_evaluate: bool = True, downloads: DownloadSandboxSession | None = None, **budget: int
     ) -> ChromiumPages:
         """Actions enough for any test, unless that says otherwise."""
         clock = SystemClock()
@@ -172,7 +172,7 @@ class PageHarness:
             actor_of=PlainActor,
             script=PageScript(),
             downloads=downloads,
-            settings=settings or PageSettings(allow_evaluate=True),
+            allow_evaluate=allow_evaluate,
         )
         return self.pages
 

@@ -26,7 +26,7 @@ from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumProcess, fi
 from palyra.browser.engine.prewarm import ProcessPool
 from palyra.browser.page.in_page_script import PageScript, PageView
 from palyra.browser.page.page import ElementActor
-from palyra.browser.tabs.session_tabs import ChromiumPages, PageSettings
+from palyra.browser.tabs.session_tabs import ChromiumPages
 from palyra.clock import SystemClock
 
 EVALUATIONS, TRIPLES, LOOKS, STARTS = 200, 40, 15, 5
@@ -84,7 +84,7 @@ async def session(process: ChromiumProcess, port: int) -> AsyncIterator[Session]
         clock=clock,
         actor_of=actor_of,
         script=script,
-        settings=PageSettings(allow_evaluate=True),
+        allow_evaluate=True,
     )
     try:
         yield Session(process, pages, f"http://{SHOP}:{port}")

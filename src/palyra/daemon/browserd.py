@@ -50,7 +50,7 @@ from palyra.browser.service.session import PagesNeeds
 from palyra.browser.service.session_lifecycle import SessionMaker
 from palyra.browser.service.session_manager import SessionManager
 from palyra.browser.tabs.download_folder import SessionFolders
-from palyra.browser.tabs.session_tabs import ChromiumPages, PageSettings
+from palyra.browser.tabs.session_tabs import ChromiumPages
 from palyra.clock import Clock, SystemClock
 from palyra.config.state_dir import HeldLock, StateDir
 from palyra.daemon.browserd_supervisor import LOCK_FILE
@@ -126,7 +126,7 @@ class ReadyBrowsers:
     from the next start on, some shall be ready.
     """
 
-    def __init__(self, start: Start, pool: ProcessPool[ChromiumProcess], used: Path) -> None:
+    def __init__(self, start: Start, pool: ProcessPool, used: Path) -> None:
         self._start = start
         self._pool = pool
         self._used = used
@@ -187,7 +187,7 @@ class BrowserdServices:
         self._resolver = resolver
         self._environ = environ
         self._starts: BrowserStarts
-        self.pool: ProcessPool[ChromiumProcess]
+        self.pool: ProcessPool
         self.manager: SessionManager
 
     @asynccontextmanager
@@ -259,7 +259,7 @@ class BrowserdServices:
             actor_of=actor_of,
             script=script,
             downloads=needs.downloads,
-            settings=PageSettings(allow_evaluate=needs.allow_evaluate),
+            allow_evaluate=needs.allow_evaluate,
         )
 
 

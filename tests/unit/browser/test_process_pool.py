@@ -50,16 +50,14 @@ def harness() -> GatewayHarness:
 
 
 @pytest.fixture
-async def pool(harness: GatewayHarness) -> AsyncIterator[ProcessPool[Browser]]:
+async def pool(harness: GatewayHarness) -> AsyncIterator[ProcessPool]:
     pool = ProcessPool(harness.start, ready=2)
     pool.fill()
     yield pool
     await pool.close()
 
 
-async def test_as_many_as_wanted_are_ready_and_replaced_when_taken(
-    harness: GatewayHarness, pool: ProcessPool[Browser]
-) -> None:
+async def test_as_many_as_wanted_are_ready_and_replaced_when_taken(harness: GatewayHarness, pool: ProcessPool) -> None:
     await eventually(lambda: pool.ready == 2)
     taken = await pool.take()
     assert taken is harness.made[0]
@@ -67,7 +65,7 @@ async def test_as_many_as_wanted_are_ready_and_replaced_when_taken(
     assert len(harness.made) == 3
 
 
-async def test_none_is_given_out_twice(harness: GatewayHarness, pool: ProcessPool[Browser]) -> None:
+async def test_none_is_given_out_twice(harness: GatewayHarness, pool: ProcessPool) -> None:
     taken = [await pool.take() for _ in range(20)]
     assert len({id(each) for each in taken}) == 20
     taken += await asyncio.gather(*(pool.take() for _ in range(20)))
@@ -77,9 +75,7 @@ async def test_none_is_given_out_twice(harness: GatewayHarness, pool: ProcessPoo
     assert all(each.closed == (each not in taken) for each in harness.made)
 
 
-async def test_a_spare_that_died_is_not_given_out_and_replaced(
-    harness: GatewayHarness, pool: ProcessPool[Browser]
-) -> None:
+async def test_a_spare_that_died_is_not_given_out_and_replaced(harness: GatewayHarness, pool: ProcessPool) -> None:
     await eventually(lambda: pool.ready == 2)
     harness.made[0].ended.set()
     await eventually(lambda: pool.ready == 2)
@@ -101,9 +97,7 @@ async def test_trouble_with_starting_is_told_to_who_takes_and_passes(
     await pool.close()
 
 
-async def test_a_closed_pool_gives_out_nothing_and_leaves_nothing(
-    harness: GatewayHarness, pool: ProcessPool[Browser]
-) -> None:
+async def test_a_closed_pool_gives_out_nothing_and_leaves_nothing(harness: GatewayHarness, pool: ProcessPool) -> None:
     await eventually(lambda: pool.ready == 2)
     await pool.close()
     await pool.close()

@@ -16,27 +16,11 @@ from palyra.browser.domain.action import (
 )
 from palyra.browser.domain.budget import BudgetSpent, TooLarge
 from palyra.browser.domain.page_errors import EvaluateDenied, UnknownPermission
-from palyra.browser.tabs.session_tabs import DialogPolicy, PageSettings
-
-CALLER = "<script>document.title = confirm('sure?') + ' ' + prompt('who?')</script>"
-
-
-@pytest.mark.parametrize(("policy", "title"), [(DialogPolicy.ACCEPT, "true "), (DialogPolicy.DISMISS, "false null")])
-async def test_dialogs_answer_themselves_where_the_session_says_so(
-    tmp_path: Path, policy: DialogPolicy, title: str
-) -> None:
-    async with page_harness(tmp_path) as harness:
-        await harness.open(PageSettings(dialogs=policy))
-        harness.site.pages["/ask"] = CALLER
-        outcome = await harness.go("/ask")
-        assert (outcome.title.strip(), outcome.dialog) == (title.strip(), None)
-        logged = [entry.text for entry in harness.pages.console_log() if entry.kind == "dialog"]
-        assert logged == ["confirm: sure?", "prompt: who?"]
 
 
 async def test_a_session_does_what_its_settings_and_its_budget_allow(tmp_path: Path) -> None:
     async with page_harness(tmp_path) as harness:
-        await harness.open(PageSettings(), max_screenshot_bytes=64, max_actions_per_session=9)
+        await harness.open(allow_evaluate=False, max_screenshot_bytes=64, max_actions_per_session=9)
         await harness.go()
         with pytest.raises(EvaluateDenied):
             await harness.pages.perform(Evaluate(expression="1"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from palyra.browser.domain.action import Dialog, LoadState
+from palyra.browser.domain.action import LoadState
 from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.page_errors import DocumentGone, PageTimeout, TabCrashed
 from palyra.browser.engine.cdp_connection import TargetGone
@@ -36,19 +36,15 @@ class Silent:
 class Watcher:
     def __init__(self) -> None:
         self.shown: list[tuple[str, str]] = []
-        self.waits = True
 
     def committed(self, tab: TabPage, url: str, loader_id: str) -> None:
         self.shown.append((url, loader_id))
-
-    def dialog_opened(self, tab: TabPage, dialog: Dialog) -> Dialog | None:
-        return dialog if self.waits else None
 
 
 class TabHarness:
     def __init__(self) -> None:
         self.browser, self.watcher = Silent(), Watcher()
-        self.tab = TabPage(self.browser, "t1", "M", "S", self.watcher, binding="tell")  # type: ignore[arg-type]
+        self.tab = TabPage(self.browser, "t1", "M", "S", self.watcher.committed, binding="tell")  # type: ignore[arg-type]
 
     def say(self, method: str, session: str = "S", **params: Any) -> None:
         self.tab.on_event(CdpEvent(method, params, session))
@@ -176,9 +172,6 @@ async def test_a_dialog_ends_every_wait_and_an_answer_to_leaving_is_heard() -> N
     harness.say("Page.frameStartedNavigating", frameId="M", loaderId="L2", url="http://b.test/", navigationType="x")
     harness.say("Page.javascriptDialogClosed", result=False)
     assert harness.tab.dialog() is None and not harness.tab.load.moving
-    harness.watcher.waits = False
-    harness.say("Page.javascriptDialogOpening", type="alert", message="x", frameId="M")
-    assert harness.tab.dialog() is None
 
 
 async def test_whoever_waits_for_a_tab_that_is_gone_is_told() -> None:

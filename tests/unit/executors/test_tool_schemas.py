@@ -7,8 +7,7 @@ import pytest
 from palyra.browser.domain.action import Action
 from palyra.executors.browser import arguments as tool_limits
 from palyra.executors.browser.arguments import _ALIASES
-from palyra.executors.browser.schema_fragments import ACTION
-from palyra.executors.browser.schemas import TOOLS
+from palyra.executors.browser.schemas import ACTION, TOOLS
 from palyra.json_schema import SchemaCheck, SchemaMismatch
 from palyra.limits import MAX_TOOL_OUTPUT_BYTES
 

@@ -114,7 +114,7 @@ MAX_CONNECTIONS: Final = 64
 # Recently ended sessions: their owners get the reason.
 MAX_ENDED_KEPT: Final = 512
 # Before a session closes, its tabs are read. A page that hangs gets no more time than this.
-LAST_WORDS_SECONDS: Final = 5.0
+READ_STATE_SECONDS: Final = 5.0
 # Watchers of one session at once, and the queue of one watcher. A slow one misses pictures, not events.
 MAX_WATCHERS: Final = 8
 MAX_WAITING_EVENTS: Final = 1_024

@@ -42,18 +42,7 @@ class BrowserFiles:
         except BaseException:
             self._opened.close()
             raise
-
-    @property
-    def profile(self) -> Path:
-        return self._paths[PROFILE]
-
-    @property
-    def downloads(self) -> Path:
-        return self._paths[DOWNLOADS]
-
-    @property
-    def uploads(self) -> Path:
-        return self._paths[UPLOADS]
+        self.profile, self.downloads, self.uploads = self._paths.values()
 
     def inside(self, path: Path) -> str:
         """Translate a path beneath one of the folders to the browser's name of it."""

@@ -5,25 +5,13 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
 
 from palyra.browser.domain import limits
 from palyra.browser.engine.background_tasks import BackgroundTasks
+from palyra.browser.engine.chromium import ChromiumProcess
 from palyra.errors import InvalidInput, PalyraError, Unavailable
 
 log = logging.getLogger(__name__)
-
-
-class Pooled(Protocol):
-    ended: asyncio.Event
-
-    @property
-    def alive(self) -> bool: ...
-
-    async def close(self, *, graceful: bool) -> bool: ...
-
-
-P = TypeVar("P", bound=Pooled)
 
 
 class PoolClosed(Unavailable):
@@ -36,15 +24,15 @@ class BadPoolSize(InvalidInput):
     hint = f"keep 0 to {limits.MAX_READY_PROCESSES} browsers ready"
 
 
-class ProcessPool(Generic[P]):
+class ProcessPool:
     """Spares have a blank profile, and nobody serves their guard: they reach nothing until they are taken."""
 
-    def __init__(self, start: Callable[[], Awaitable[P]], *, ready: int = limits.READY_PROCESSES) -> None:
+    def __init__(self, start: Callable[[], Awaitable[ChromiumProcess]], *, ready: int = limits.READY_PROCESSES) -> None:
         if not 0 <= ready <= limits.MAX_READY_PROCESSES:
             raise BadPoolSize(f"{ready} browsers cannot be kept ready", ready=ready)
         self._start = start
         self._wanted = ready
-        self._spares: deque[P] = deque()
+        self._spares: deque[ChromiumProcess] = deque()
         self._noticing: dict[int, asyncio.Task[None]] = {}
         self._attention = asyncio.Event()
         self._refill_task: asyncio.Task[None] | None = None
@@ -60,7 +48,7 @@ class ProcessPool(Generic[P]):
         if self._refill_task is None and not self._closed:
             self._refill_task = asyncio.create_task(self._refill(), name="browsers are kept ready")
 
-    async def take(self) -> P:
+    async def take(self) -> ChromiumProcess:
         """Return the oldest spare, or start a browser. The taker closes it."""
         if self._closed:
             raise PoolClosed("no browser is given out any more")
@@ -105,19 +93,19 @@ class ProcessPool(Generic[P]):
             # The taker's first page has priority: another start would slow it down.
             await asyncio.sleep(limits.REFILL_SECONDS)
 
-    def _add(self, spare: P) -> None:
+    def _add(self, spare: ChromiumProcess) -> None:
         self._spares.append(spare)
         self._noticing[id(spare)] = asyncio.create_task(self._notice(spare), name="a spare browser is watched")
 
-    def _out(self, spare: P) -> P:
+    def _out(self, spare: ChromiumProcess) -> ChromiumProcess:
         self._spares.remove(spare)
         self._noticing.pop(id(spare)).cancel()
         return spare
 
-    async def _notice(self, spare: P) -> None:
+    async def _notice(self, spare: ChromiumProcess) -> None:
         """Replace a spare at once when it dies."""
         await spare.ended.wait()
         self._attention.set()
 
-    def _discard(self, spare: P) -> None:
+    def _discard(self, spare: ChromiumProcess) -> None:
         self._ending.start(spare.close(graceful=False), "a spare browser is ended")

@@ -14,7 +14,6 @@ import msgspec
 from palyra.browser.domain.limits import MIN_INPUT_SECONDS
 from palyra.browser.domain.page_errors import (
     DialogOpen,
-    DocumentGone,
     ElementCovered,
     ElementDisabled,
     ElementHidden,
@@ -189,13 +188,7 @@ class ElementInput:
             meant |= {inner for inner, owner in owners.items() if owner == (located.frame, located.bound.number)}
         others = [each for each in self._frames.all() if each.frame_id not in meant]
         if others:
-            await asyncio.gather(*(self._quietly(each, "arm", _NOTHING) for each in others))
-
-    async def _quietly(self, frame: FrameView, called: str, *given: Any) -> Any:
-        """Call into a document. One that is gone gets no input."""
-        with suppress(DocumentGone):
-            return await self._worlds.call(frame, called, *given)
-        return None
+            await asyncio.gather(*(self._worlds.try_call(each, "arm", _NOTHING) for each in others))
 
     async def clear(self) -> None:
         """Disarm a guard that an earlier action had to leave."""
@@ -205,7 +198,7 @@ class ElementInput:
             self._armed = False
 
     async def _disarm(self, frames: Sequence[FrameView]) -> list[Any]:
-        return list(await asyncio.gather(*(self._quietly(each, "disarm") for each in frames)))
+        return list(await asyncio.gather(*(self._worlds.try_call(each, "disarm") for each in frames)))
 
     async def judge(self, located: Located) -> list[str] | None:
         """Disarm the guard, and raise if an event would have reached another element.

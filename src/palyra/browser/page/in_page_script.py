@@ -140,6 +140,13 @@ class PageWorlds:
         answer = await self._call(frame, name, given, by_value=True, seconds=seconds)
         return answer.get("value")
 
+    async def try_call(self, frame: FrameView, name: str, *given: Any, seconds: float = 0.0) -> Any:
+        """Call a function of the script. None where the document is gone."""
+        try:
+            return await self.call(frame, name, *given, seconds=seconds)
+        except DocumentGone:
+            return None
+
     async def handle(self, frame: FrameView, name: str, *given: Any) -> str:
         """Return the object that a function returned, as Chromium names it; empty for none."""
         answer = await self._call(frame, name, given, by_value=False, seconds=0.0)

@@ -175,9 +175,11 @@ class ElementFinder:
         """Find the best matches over all frames: visible before hidden, then exact before partial."""
         selector = {"css": target.css, "text": target.text, "role": target.role, "name": target.name}
         frames = self._frames.all()
-        answers = await asyncio.gather(*(self._ask(frame, selector) for frame in frames))
+        answers = await asyncio.gather(*(self._worlds.try_call(each, "find", selector) for each in frames))
         best: dict[int, list[Located]] = {}
         for frame, answer in zip(frames, answers, strict=True):
+            if answer is None:
+                continue
             if "problem" in answer:
                 raise BadSelector(
                     f"{self._describe_target(target)} is no selector: {self._redact(answer['problem'])[:200]}"
@@ -190,13 +192,6 @@ class ElementFinder:
                 best.setdefault(int(answer["rank"]), []).extend(described)
         return best[min(best)] if best else []
 
-    async def _ask(self, frame: FrameView, selector: dict[str, Any]) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = await self._worlds.call(frame, "find", selector)
-            return answer
-        except DocumentGone:
-            return {"elements": []}
-
     def locate(self, frame: FrameView, described: dict[str, Any]) -> Located:
         """Give a ref to an element that the page's script described."""
         bound = _bound(frame, described)
@@ -206,8 +201,9 @@ class ElementFinder:
         """Raise with the change of an element, and with the candidates for it."""
         was, what = self._named(located.ref, located.bound), str(changed["change"])
         if what in ("role", "name") and changed.get("number"):
-            same = await self._tell(located.frame, int(changed["number"]))
-            if same is not None:
+            described = await self._worlds.try_call(located.frame, "tell", int(changed["number"]))
+            if described is not None:
+                same = self.locate(located.frame, described)
                 candidate = self._candidate(same.ref, same.bound)
                 raise StaleRef(
                     f"{was} has another {what} now: it is {candidate}",
@@ -226,13 +222,6 @@ class ElementFinder:
             f"{was} {happened}{nearest}", ref=located.ref, changed=what, candidates=msgspec.to_builtins(near)
         )
 
-    async def _tell(self, frame: FrameView, number: int) -> Located | None:
-        try:
-            described = await self._worlds.call(frame, "tell", number)
-        except DocumentGone:
-            return None
-        return self.locate(frame, described) if described is not None else None
-
     async def _none(self, target: ElementTarget) -> NoReturn:
         wanted = target.name or target.text or ""
         near = await self._near(self._frames.all(), target.role or "", wanted) if wanted or target.role else []
@@ -244,11 +233,8 @@ class ElementFinder:
     async def _near(self, frames: Iterable[FrameView], role: str, wanted: str) -> list[Candidate]:
         found: list[Bound] = []
         for frame in frames:
-            try:
-                for described in await self._worlds.call(frame, "candidates", role):
-                    found.append(_bound(frame, described))
-            except DocumentGone:
-                continue
+            described = await self._worlds.try_call(frame, "candidates", role)
+            found += [_bound(frame, each) for each in described or ()]
         best = ranked(wanted, found) if wanted else found[:MAX_NAMED]
         return [self._candidate(self._refs.bind(bound), bound) for bound in best]
 

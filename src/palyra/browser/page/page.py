@@ -4,7 +4,7 @@ import asyncio
 import fnmatch
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from palyra.browser.domain.action import (
     BadAction,
@@ -87,12 +87,15 @@ class PageWait:
 
     async def _mark(self) -> list[tuple[FrameView, int]]:
         frames = self._frames.all()
-        versions = await asyncio.gather(*(self._quietly(each, "watch") for each in frames))
+        versions = await asyncio.gather(*(self._worlds.try_call(each, "watch") for each in frames))
         return [(frame, int(at)) for frame, at in zip(frames, versions, strict=True) if at is not None]
 
     async def _next(self, marks: list[tuple[FrameView, int]], changed: asyncio.Event, left: float) -> None:
         waits = [
-            *(asyncio.ensure_future(self._quietly(frame, "changeAfter", at, seconds=left)) for frame, at in marks),
+            *(
+                asyncio.ensure_future(self._worlds.try_call(frame, "changeAfter", at, seconds=left))
+                for frame, at in marks
+            ),
             asyncio.ensure_future(changed.wait()),
         ]
         opened = asyncio.ensure_future(self._page.dialog_opened())
@@ -106,16 +109,10 @@ class PageWait:
                 each.cancel()
             await asyncio.gather(*waits, opened, return_exceptions=True)
 
-    async def _quietly(self, frame: FrameView, called: str, *given: Any, seconds: float = 0.0) -> Any:
-        """Call into a document. One that went away is a change too."""
-        with suppress(DocumentGone):
-            return await self._worlds.call(frame, called, *given, seconds=seconds)
-        return None
-
     async def _stop(self) -> None:
         if self._page.dialog() is None:
             with suppress(PalyraError):
-                await asyncio.gather(*(self._quietly(each, "unwatch") for each in self._frames.all()))
+                await asyncio.gather(*(self._worlds.try_call(each, "unwatch") for each in self._frames.all()))
 
     async def wait_for(self, action: WaitFor, deadline: float) -> None:
         missing = ["nothing was checked yet"]
@@ -138,7 +135,9 @@ class PageWait:
             lacking.append("the text is still there" if action.gone else "the text is not there")
         if action.url and not _url_matches(self._frames.main.url, action.url):
             lacking.append("the address is another")
-        if action.state in _READY and not await self._quietly(self._frames.main, "loaded", _READY[action.state]):
+        if action.state in _READY and not await self._worlds.try_call(
+            self._frames.main, "loaded", _READY[action.state]
+        ):
             lacking.append("the page is still loading")
         return lacking
 
@@ -156,11 +155,13 @@ class PageWait:
         return await self._seen(located.frame, located.bound.number)
 
     async def _seen(self, frame: FrameView, number: int) -> bool:
-        state = await self._quietly(frame, "tell", number)
+        state = await self._worlds.try_call(frame, "tell", number)
         return state is not None and not state["hidden"]
 
     async def _text_there(self, text: str) -> bool:
-        return any(await asyncio.gather(*(self._quietly(each, "textShown", text) for each in self._frames.all())))
+        return any(
+            await asyncio.gather(*(self._worlds.try_call(each, "textShown", text) for each in self._frames.all()))
+        )
 
     async def _idle(self, deadline: float) -> None:
         """Wait until nothing was loaded for half a second. Chromium reports that again to late subscribers."""

@@ -178,20 +178,15 @@ class PageReader:
             raise DocumentGone("what was to be looked at is not on the page any more")
         owners = await self._frames.owners()
         others = [each for each in self._frames.all()[1:] if each.frame_id in owners and each != frame]
-        read = await asyncio.gather(*(self._inner(each, called, bounds) for each in others))
+        seconds = limits.MAX_WALK_MS / 1000
+        calls = (self._worlds.try_call(each, called, 0, bounds, seconds=seconds) for each in others)
+        read = await asyncio.gather(*calls)
         inner = {
             (owners[each.frame_id][0].frame_id, owners[each.frame_id][1]): (each, given)
             for each, given in zip(others, read, strict=True)
             if given is not None
         }
         return _Read(main, inner, frame)
-
-    async def _inner(self, frame: FrameView, called: str, bounds: Any) -> Any:
-        """Read a frame. None for one that went away meanwhile."""
-        try:
-            return await self._worlds.call(frame, called, 0, bounds, seconds=limits.MAX_WALK_MS / 1000)
-        except DocumentGone:
-            return None
 
     def _bind(self, node: page_tree.PageNode) -> str:
         bound = Bound(

@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from palyra.browser.domain import limits
 from palyra.browser.domain import session_api as log
 from palyra.browser.domain.action import SetViewport
 from palyra.browser.domain.budget import SessionBudget, SessionMeter, clamp
 from palyra.browser.domain.download import DownloadRecord, DownloadRules
-from palyra.browser.domain.profile import BrowserProfileRecord, PersistedSessionSnapshot, TabState
+from palyra.browser.domain.profile import BrowserProfileRecord, PersistedSessionSnapshot
 from palyra.browser.domain.session_api import Caller, CloseReport, SessionAsk, SessionLog
 from palyra.browser.engine.chromium import ChromiumProcess
 from palyra.browser.profiles.archive import pack
@@ -44,20 +45,11 @@ class NotSaved(Failed):
     hint = "the profile is as the session before left it; close sessions before the machine is too busy to let them end"
 
 
-class _LastWords:
-    tabs: tuple[TabState, ...] = ()
-    permissions: dict[str, tuple[str, ...]]
-    session_cookies: bytes = b""
-
-    def __init__(self) -> None:
-        self.permissions = {}
-
-
 async def end_session(session: BrowserSession, store: ProfileStore, *, discard: bool) -> CloseReport:
     """End everything of the session, in every case, and save its profile if it persists."""
     keep = session.persistent and not discard
     archives: list[bytes] = []
-    words = _LastWords()
+    state = PersistedSessionSnapshot(archive=b"")
 
     async def archive(folder: Path) -> None:
         archives.append((await asyncio.to_thread(pack, folder)).archive)
@@ -66,7 +58,7 @@ async def end_session(session: BrowserSession, store: ProfileStore, *, discard: 
     clean = False
     try:
         if keep and session.process.alive:
-            words = await _last_words(session)
+            state = await _read_state(session)
         await _quietly(session.pages.close(), "the pages of a session")
         clean = await session.process.close(graceful=keep, archive=archive if keep else None)
     except PalyraError as failure:
@@ -79,34 +71,29 @@ async def end_session(session: BrowserSession, store: ProfileStore, *, discard: 
         problem = NotSaved("the browser had to be killed, and had not written all of its profile")
     if problem is None:
         try:
-            return await _save(session, store, archives[0], words)
+            return await _save(session, store, replace(state, archive=archives[0]))
         except PalyraError as failure:
             problem = failure
     return CloseReport(problem_code=problem.code, problem_message=problem.message)
 
 
-async def _last_words(session: BrowserSession) -> _LastWords:
+async def _read_state(session: BrowserSession) -> PersistedSessionSnapshot:
     """Read the state to keep. A page that hangs, or lies, costs its tabs and not the profile."""
-    pages, words = session.pages, _LastWords()
+    pages, state = session.pages, PersistedSessionSnapshot(archive=b"")
     try:
-        async with asyncio.timeout(limits.LAST_WORDS_SECONDS):
-            words.session_cookies = await read_session_cookies(session.process.cdp)
-            words.permissions = pages.permissions()
-            words.tabs = await pages.saved_tabs()
+        async with asyncio.timeout(limits.READ_STATE_SECONDS):
+            state = replace(state, session_cookies=await read_session_cookies(session.process.cdp))
+            state = replace(state, permissions=pages.permissions())
+            state = replace(state, tabs=await pages.saved_tabs())
     except (PalyraError, TimeoutError) as problem:
         _LOG.warning("a session's tabs could not be kept: %s", problem)
-    return words
+    return state
 
 
-async def _save(session: BrowserSession, store: ProfileStore, archive: bytes, words: _LastWords) -> CloseReport:
+async def _save(session: BrowserSession, store: ProfileStore, state: PersistedSessionSnapshot) -> CloseReport:
     profile = session.profile
     assert profile is not None
-    snapshot = PersistedSessionSnapshot(
-        archive=archive, tabs=words.tabs, permissions=words.permissions, session_cookies=words.session_cookies
-    )
-    saved = await asyncio.to_thread(
-        store.save, session.principal, profile.profile_id, snapshot, based_on=profile.revision
-    )
+    saved = await asyncio.to_thread(store.save, session.principal, profile.profile_id, state, based_on=profile.revision)
     return CloseReport(saved=True, revision=saved.revision)
 
 

@@ -12,7 +12,7 @@ from palyra.browser.domain.page_errors import NavigationFailed, NavigationTimeou
 from palyra.browser.domain.ports import Redact
 from palyra.browser.domain.profile import MAX_TABS, MAX_TEXT_CHARS, TabState
 from palyra.browser.tabs.request_interception import Interception
-from palyra.browser.tabs.tab import TabPage, TabSet
+from palyra.browser.tabs.tab import TabPage, TabSet, time_left
 from palyra.errors import PalyraError
 
 # Chromium answers this when a download, or no content at all, came instead of a document.
@@ -90,7 +90,7 @@ class Navigator:
 
     async def _judged(self, tab: TabPage, url: str, deadline: float) -> None:
         try:
-            async with asyncio.timeout(_left(deadline)):
+            async with asyncio.timeout(time_left(deadline)):
                 await self._interception.judge_document(url, frame=tab.target_id)
         except TimeoutError as late:
             raise NavigationTimeout("the address could not be judged in time", url=self._render_address(url)) from late
@@ -100,7 +100,7 @@ class Navigator:
         # A page that crashed comes back with the next document.
         tab.crashed = False
         try:
-            return await tab.ask(method, params, _left(deadline))
+            return await tab.ask(method, params, time_left(deadline))
         except PageTimeout as late:
             await self._given_up(tab)
             raise NavigationTimeout("the site did not answer in time", tab=tab.tab, committed=False) from late
@@ -113,8 +113,8 @@ class Navigator:
     async def _loaded(self, tab: TabPage, moved: Callable[[], bool], wait: LoadState, deadline: float) -> None:
         """Wait for that document, or for the one that it went on to by itself."""
         try:
-            await tab.until(moved, _left(deadline))
-            await tab.until(lambda: tab.load.has_reached(wait) and not tab.load.pending, _left(deadline))
+            await tab.until(moved, time_left(deadline))
+            await tab.until(lambda: tab.load.has_reached(wait) and not tab.load.pending, time_left(deadline))
         except PageTimeout as late:
             raise NavigationTimeout(
                 f"the page did not get as far as {wait}", tab=tab.tab, url=self._render_address(tab.url), committed=True
@@ -125,7 +125,7 @@ class Navigator:
     ) -> None:
         ends = tab.load.ends
         try:
-            await tab.until(lambda: moved() or tab.load.ends > ends, _left(deadline))
+            await tab.until(lambda: moved() or tab.load.ends > ends, time_left(deadline))
         except PageTimeout as late:
             await self._given_up(tab)
             raise NavigationTimeout("the site did not answer in time", tab=tab.tab, committed=False) from late
@@ -144,10 +144,6 @@ class Navigator:
 
     def _render_address(self, url: str) -> str:
         return render_address(self._redact(url))
-
-
-def _left(deadline: float) -> float:
-    return max(0.001, deadline - time.monotonic())
 
 
 _ASK_SECONDS: Final = 2.0

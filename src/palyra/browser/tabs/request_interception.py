@@ -13,6 +13,7 @@ from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.page_address import AddressKind, Refusals, kind_of, render_address
 from palyra.browser.domain.page_errors import SchemeRefused
 from palyra.browser.domain.ports import RequestJudge
+from palyra.browser.engine.background_tasks import BackgroundTasks
 from palyra.browser.engine.cdp_connection import CdpPipe
 from palyra.errors import InternalError, PalyraError
 
@@ -29,7 +30,7 @@ class Interception:
         self._cdp = cdp
         self._judge = judge
         self._refusals = refusals
-        self._judging: set[asyncio.Task[None]] = set()
+        self._judging = BackgroundTasks(log)
         self._room = asyncio.Semaphore(MAX_JUDGED_AT_ONCE)
         self._stop = cdp.subscribe(None, self._on_event)
         self._judged: dict[str, None] = {}
@@ -41,10 +42,7 @@ class Interception:
 
     async def close(self) -> None:
         self._stop()
-        for task in tuple(self._judging):
-            task.cancel()
-        if self._judging:
-            await asyncio.wait(self._judging)
+        await self._judging.cancel()
 
     def was_judged(self, loader_id: str) -> bool:
         """Whether this load of a document was judged here."""
@@ -74,9 +72,7 @@ class Interception:
         params = event.params
         id_, url = str(params["requestId"]), str(params["request"]["url"])
         if params.get("resourceType") == "Document" and kind_of(url) is AddressKind.WEB:
-            task = asyncio.create_task(self._document(id_, url, params), name="a document is judged")
-            self._judging.add(task)
-            task.add_done_callback(self._judging.discard)
+            self._judging.start(self._document(id_, url, params), "a document is judged")
             return
         try:
             self._require(url)

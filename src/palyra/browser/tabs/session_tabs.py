@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from enum import StrEnum
 from typing import Any, Final, Self
 
 import msgspec
@@ -17,7 +16,6 @@ from palyra.browser.domain.action import (
     Action,
     ActionOutcome,
     ChromiumObserveSnapshot,
-    Dialog,
     Evaluate,
     LoadState,
     LogEntry,
@@ -43,7 +41,7 @@ from palyra.browser.tabs.screencast import ScreencastView
 from palyra.browser.tabs.tab import TabPage, TabRegistry, shows_forbidden
 from palyra.browser.tabs.tab_actions import Done, Mark, OutcomeTeller, SessionActions, TabActions
 from palyra.browser.tabs.targets import Targets
-from palyra.clock import Clock
+from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import PalyraError
 
 log = logging.getLogger(__name__)
@@ -51,22 +49,8 @@ log = logging.getLogger(__name__)
 START_SECONDS: Final = 15.0
 # Beyond an action's own limit, before the session's order is taken from it.
 GRACE_SECONDS: Final = 2.0
-_MS: Final = 1_000.0
 
 ActorOf = Callable[[PageView], ElementActor]
-
-
-class DialogPolicy(StrEnum):
-    """``wait``: a dialog stops its tab until it is answered."""
-
-    WAIT = "wait"
-    ACCEPT = "accept"
-    DISMISS = "dismiss"
-
-
-class PageSettings(msgspec.Struct, frozen=True, kw_only=True):
-    allow_evaluate: bool = False
-    dialogs: DialogPolicy = DialogPolicy.WAIT
 
 
 class ChromiumPages:
@@ -87,14 +71,13 @@ class ChromiumPages:
         actor_of: ActorOf,
         script: PageScript,
         downloads: DownloadSandboxSession | None = None,
-        settings: PageSettings | None = None,
+        allow_evaluate: bool = False,
     ) -> None:
         self._cdp = cdp
         self._redact = redact
         self._meter = meter
         self._clock = clock
         self._actor_of = actor_of
-        self._settings = settings or PageSettings()
         self._actors: dict[str, ElementActor] = {}
         self._order = asyncio.Lock()
         self._replacing = asyncio.Lock()
@@ -107,7 +90,7 @@ class ChromiumPages:
         self._downloads = PageDownloads(cdp, downloads, self._refusals, redact)
         self._script = script
         self._targets = Targets(cdp, self, script.setup)
-        self._tab_actions = TabActions(cdp, meter, redact, allow_evaluate=self._settings.allow_evaluate)
+        self._tab_actions = TabActions(cdp, meter, redact, allow_evaluate=allow_evaluate)
         self._navigator = Navigator(self._interception, self._refusals, redact)
         self._live = ScreencastView(cdp, self.active_tab, self._quiet, clock.now_ms, redact)
         self._teller = OutcomeTeller(self._refusals, self._logs, self._downloads, self._targets.look, redact)
@@ -168,7 +151,7 @@ class ChromiumPages:
         self._meter.spend_action(self._clock.monotonic())
         budget = self._meter.budget
         most = min(ask.max_bytes or budget.max_observe_snapshot_bytes, budget.max_observe_snapshot_bytes)
-        timeout = self._meter.timeout_ms(None, "max_action_timeout_ms", self._clock.monotonic()) / _MS
+        timeout = self._meter.timeout_ms(None, "max_action_timeout_ms", self._clock.monotonic()) / MS_PER_SECOND
         async with self._turn(timeout):
             tab = self.find_tab(ask.tab)
             self.require_no_dialog(tab)
@@ -225,7 +208,7 @@ class ChromiumPages:
 
     async def restore_tabs(self, tabs: tuple[TabState, ...]) -> tuple[str, ...]:
         mark = self._refusals.total
-        timeout = self._meter.budget.max_navigation_timeout_ms / _MS
+        timeout = self._meter.budget.max_navigation_timeout_ms / MS_PER_SECOND
         async with self._order:
             await open_saved_tabs(self, self._navigator, tabs, timeout)
         return tuple(refusal.line for refusal in self._refusals.since(mark) if refusal.document)
@@ -279,8 +262,12 @@ class ChromiumPages:
 
     def on_tab_opened(self, target_id: str, session_id: str, opener_target: str) -> TabPage | None:
         opener = self._targets.tab_of(opener_target)
-        by, binding = opener.tab if opener is not None else "", self._script.binding
-        return self._tabs.came(lambda name: TabPage(self._cdp, name, target_id, session_id, self, by, binding=binding))
+
+        def make(name: str) -> TabPage:
+            by, binding = opener.tab if opener is not None else "", self._script.binding
+            return TabPage(self._cdp, name, target_id, session_id, self.committed, by, binding=binding)
+
+        return self._tabs.came(make)
 
     def on_tab_closed(self, tab: TabPage) -> None:
         self._actors.pop(tab.tab, None)
@@ -313,15 +300,6 @@ class ChromiumPages:
         elif kind_of(url) is AddressKind.WEB and not self._interception.was_judged(loader_id):
             # It came from a cache or a worker of the site: it was not intercepted, and is judged now.
             self._tasks.start(self._judge_document(tab, url), "a shown document is judged")
-
-    def dialog_opened(self, tab: TabPage, dialog: Dialog) -> Dialog | None:
-        if self._settings.dialogs is DialogPolicy.WAIT:
-            return dialog
-        accept = self._settings.dialogs is DialogPolicy.ACCEPT
-        self._cdp.post("Page.handleJavaScriptDialog", {"accept": accept}, tab.session_id)
-        answered = {"type": "dialog", "args": [{"value": f"{dialog.kind}: {dialog.message}"}]}
-        self._logs.add_console_call(answered, tab.tab, self._clock.now_ms())
-        return None
 
     @asynccontextmanager
     async def _turn(self, timeout: float) -> AsyncIterator[None]:  # noqa: ASYNC109

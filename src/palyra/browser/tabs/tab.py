@@ -24,16 +24,6 @@ _MAX_MESSAGE_CHARS: Final = 2_048
 _KINDS: Final = ("alert", "confirm", "prompt", "beforeunload")
 
 
-class TabWatcher(Protocol):
-    """The session, as its tabs report to it."""
-
-    def committed(self, tab: "TabPage", url: str, loader_id: str) -> None:
-        """Handle that the tab shows another document."""
-
-    def dialog_opened(self, tab: "TabPage", dialog: Dialog) -> Dialog | None:
-        """Return the dialog to wait for. None when it was answered at once."""
-
-
 class TabPage:
     """The `PageView` of one tab, fed with the events of its CDP sessions."""
 
@@ -43,7 +33,7 @@ class TabPage:
         tab: str,
         target_id: str,
         session_id: str,
-        watcher: TabWatcher,
+        committed: Callable[["TabPage", str, str], None],
         opener: str = "",
         *,
         binding: str = "",
@@ -63,7 +53,8 @@ class TabPage:
         self.failure: PalyraError | None = None
         self.crashed = False
         self.ready = asyncio.Event()
-        self._watcher = watcher
+        # Called with the address and the loader when the tab shows another document.
+        self._committed = committed
         self._binding = binding
         self._dialog: Dialog | None = None
         # Our isolated world in the document of a frame, by session and frame.
@@ -119,7 +110,7 @@ class TabPage:
             if not answered:
                 await self.answered(timeout)
             if self.load.requested:
-                await self.until(lambda: not self.load.requested, min(START_GRACE_SECONDS, _left(deadline)))
+                await self.until(lambda: not self.load.requested, min(START_GRACE_SECONDS, time_left(deadline)))
         except LimitExceeded:
             # The page is busy, or its request was not a navigation.
             self.load.requested = False
@@ -127,9 +118,9 @@ class TabPage:
             return
         commits = self.load.commits
         try:
-            await self.until(lambda: self.load.commits > commits or not self.load.moving, _left(deadline))
+            await self.until(lambda: self.load.commits > commits or not self.load.moving, time_left(deadline))
             if self.load.commits > commits:
-                await self.until(lambda: self.load.has_reached(LoadState.CONTENT), _left(deadline))
+                await self.until(lambda: self.load.has_reached(LoadState.CONTENT), time_left(deadline))
         except PageTimeout:
             # It goes on loading, and the outcome says so.
             return
@@ -218,7 +209,7 @@ class TabPage:
             self.title_reported = False
             self.unreachable = str(params["frame"].get("unreachableUrl", ""))
             self.load.committed(frame.loader_id, restored=params.get("type") == "BackForwardCacheRestore")
-            self._watcher.committed(self, frame.url, frame.loader_id)
+            self._committed(self, frame.url, frame.loader_id)
 
     def _within_document(self, params: dict[str, Any], _: str) -> None:
         self.frame_table.moved_within(str(params["frameId"]), str(params["url"]))
@@ -256,11 +247,10 @@ class TabPage:
             message=str(params.get("message", ""))[:_MAX_MESSAGE_CHARS],
             default_text=str(params.get("defaultPrompt", ""))[:_MAX_MESSAGE_CHARS],
         )
-        self._dialog = self._watcher.dialog_opened(self, dialog)
-        if self._dialog is not None:
-            for waiting in tuple(self._dialogs):
-                if not waiting.done():
-                    waiting.set_result(None)
+        self._dialog = dialog
+        for waiting in tuple(self._dialogs):
+            if not waiting.done():
+                waiting.set_result(None)
 
     def _closed(self, params: dict[str, Any], _: str) -> None:
         if self._dialog is not None and self._dialog.kind == "beforeunload" and not params.get("result"):
@@ -306,7 +296,7 @@ def shows_forbidden(url: str) -> bool:
     return kind_of(url) in (AddressKind.INSIDE, AddressKind.FORBIDDEN) and not url.startswith("chrome-error:")
 
 
-def _left(deadline: float) -> float:
+def time_left(deadline: float) -> float:
     return max(0.001, deadline - time.monotonic())
 
 

@@ -35,6 +35,7 @@ from palyra.browser.page.page import ElementActor
 from palyra.browser.tabs.downloads import PageDownloads
 from palyra.browser.tabs.navigation import Navigator
 from palyra.browser.tabs.tab import TabPage, TabSet
+from palyra.clock import MS_PER_SECOND
 from palyra.errors import PalyraError
 
 # Beyond these a page cannot be drawn in the memory that Chromium has.
@@ -174,7 +175,6 @@ class TabActions:
         self.granted.clear()
 
 
-_MS: Final = 1_000.0
 # A dialog stops the page, not these actions on its tab.
 _PAST_DIALOGS: Final = (does.HandleDialog, does.CloseTab, does.SwitchTab, does.OpenTab, does.ResetState)
 _SLOW: Final = (
@@ -209,7 +209,7 @@ class SessionActions:
 
     def timeout(self, action: Action, meter: SessionMeter, now: float) -> float:
         field = "max_navigation_timeout_ms" if isinstance(action, _SLOW) else "max_action_timeout_ms"
-        return meter.timeout_ms(action.timeout_ms, field, now) / _MS
+        return meter.timeout_ms(action.timeout_ms, field, now) / MS_PER_SECOND
 
     async def do(self, tab: TabPage, action: Action, timeout: float) -> tuple[Done, TabPage]:  # noqa: ASYNC109
         """Return the action's product, and the tab that its outcome describes."""

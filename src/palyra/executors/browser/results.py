@@ -11,7 +11,7 @@ from palyra.browser.domain.action import ActionOutcome, ChromiumObserveSnapshot,
 from palyra.browser.domain.download import DownloadRecord, Folder
 from palyra.browser.domain.session_api import SessionView
 from palyra.executors.browser.arguments import Reach
-from palyra.executors.browser.schema_fragments import NOTICE
+from palyra.executors.browser.schemas import NOTICE
 from palyra.executors.untrusted_text import remove_hidden
 
 UNTRUSTED: Final = {"content_is_untrusted": True, "notice": NOTICE}
