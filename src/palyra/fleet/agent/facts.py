@@ -69,11 +69,6 @@ class MeasuredBuild(msgspec.Struct, frozen=True, kw_only=True):
     artifact_digest_sha256: str = ""
 
 
-class _ImageFile(msgspec.Struct, frozen=True):
-    image_digest_sha256: str = ""
-    artifact_digest_sha256: str = ""
-
-
 def package_folder() -> Path:
     """Return the folder from which this program was loaded."""
     return Path(__file__).resolve().parents[2]
@@ -81,16 +76,13 @@ def package_folder() -> Path:
 
 def measure(package: Path | None = None, *, image_file: Path = IMAGE_FILE, image_digest: str = "") -> MeasuredBuild:
     """Measure the build and read the image file. Without one, the launcher's ``image_digest`` counts. Blocking."""
-    image = _image(image_file)
+    image = _read_image_file(image_file)
     chosen = image.image_digest_sha256 or image_digest
     for digest in (chosen, image.artifact_digest_sha256):
         if digest and not _SHA256.fullmatch(digest):
             raise ImageFileBad(f"{digest[:80]!r} is not a SHA-256 in hex")
-    return MeasuredBuild(
-        image_digest_sha256=chosen,
-        build_digest_sha256=build_digest(package or package_folder()),
-        artifact_digest_sha256=image.artifact_digest_sha256,
-    )
+    measured = build_digest(package or package_folder())
+    return msgspec.structs.replace(image, image_digest_sha256=chosen, build_digest_sha256=measured)
 
 
 def build_digest(package: Path) -> str:
@@ -127,17 +119,17 @@ def _part(digest: "hashlib._Hash", data: bytes) -> None:
     digest.update(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
 
 
-def _image(path: Path) -> _ImageFile:
+def _read_image_file(path: Path) -> MeasuredBuild:
     try:
         with open(path, "rb") as file:
             raw = file.read(MAX_IMAGE_FILE_BYTES + 1)
     except FileNotFoundError:
-        return _ImageFile()
+        return MeasuredBuild()
     except OSError as error:
         raise ImageFileBad(f"cannot read {path}: {error.strerror}") from error
     try:
         if len(raw) > MAX_IMAGE_FILE_BYTES:
             raise ImageFileBad(f"{path} has more than {MAX_IMAGE_FILE_BYTES} bytes")
-        return msgspec.json.decode(raw, type=_ImageFile)
+        return msgspec.json.decode(raw, type=MeasuredBuild)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ImageFileBad(f"{path} does not name an image: {error}") from error

@@ -232,17 +232,8 @@ class LeaseNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @classmethod
     def of(cls, offer: LeaseOffer, begun_ms: int) -> Self:
-        return cls(
-            lease_id=offer.lease_id,
-            fence=offer.fence,
-            nonce=offer.nonce,
-            run_id=offer.run_id,
-            call_id=offer.call_id,
-            principal=offer.principal,
-            tool=offer.tool,
-            argument_digest=offer.argument_digest,
-            begun_ms=begun_ms,
-        )
+        names = ("lease_id", "fence", "nonce", "run_id", "call_id", "principal", "tool", "argument_digest")
+        return cls(begun_ms=begun_ms, **{name: getattr(offer, name) for name in names})
 
     def ended(self, end: LeaseEnd) -> Self:
         return msgspec.structs.replace(self, end=end)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -131,7 +132,9 @@ class LeaseRunner:
         try:
             async with asyncio.timeout_at(self._loop_time(deadline)):
                 for artifact in offer.inputs:
-                    await self._fetch(offer, scratch, artifact)
+                    await self._retry(partial(self._fetch, offer, scratch, artifact), offer.lease_id)
+        except LinkLost as lost:
+            raise ArtifactMissing(f"the daemon did not give an input: {lost.why}") from None
         except TimeoutError:
             raise ArtifactMissing("an input did not come before the deadline") from None
         left_ms = max(1, round((deadline - self._clock.monotonic()) * MS_PER_SECOND))
@@ -144,40 +147,37 @@ class LeaseRunner:
             until = max(deadline, self._clock.monotonic()) + grace / 2
             try:
                 async with asyncio.timeout_at(self._loop_time(until)):
-                    await self._deliver(offer, scratch, gathered.artifacts)
+                    await self._retry(partial(self._deliver, offer, scratch, gathered.artifacts), offer.lease_id)
+            except LinkLost as lost:
+                raise ArtifactsUnsent(f"the daemon did not take a file: {lost.why}") from None
             except TimeoutError:
                 raise ArtifactsUnsent("the daemon could not be reached before the deadline") from None
         return end, gathered
 
-    async def _fetch(self, offer: LeaseOffer, scratch: Scratch, artifact: ArtifactRef) -> None:
+    async def _retry(self, transfer: Callable[[WorkerLink], Awaitable[None]], lease_id: str) -> None:
+        """Transfer files, on another connection after each loss. Raise ``LinkLost`` if the daemon refuses."""
         while True:
-            link = await self._connected()
             try:
-                with scratch.lay_out(artifact) as writer:
-                    if artifact.size:
-                        await link.download(offer.lease_id, offer.fence, artifact, writer.write)
-                return
+                return await transfer(await self._connected())
             except LinkLost as lost:
                 if lost.final:
-                    raise ArtifactMissing(f"the daemon did not give an input: {lost.why}") from None
-                log.info("an input of %s did not come: %s", offer.lease_id, lost.why)
+                    raise
+                log.info("files of lease %s were not transferred: %s", lease_id, lost.why)
                 await asyncio.sleep(_LOOK_AGAIN[-1])
 
-    async def _deliver(self, offer: LeaseOffer, scratch: Scratch, artifacts: tuple[ArtifactRef, ...]) -> None:
+    async def _fetch(self, offer: LeaseOffer, scratch: Scratch, artifact: ArtifactRef, link: WorkerLink) -> None:
+        with scratch.lay_out(artifact) as writer:
+            if artifact.size:
+                await link.download(offer.lease_id, offer.fence, artifact, writer.write)
+
+    async def _deliver(
+        self, offer: LeaseOffer, scratch: Scratch, artifacts: tuple[ArtifactRef, ...], link: WorkerLink
+    ) -> None:
         by_digest = {artifact.digest_sha256: artifact for artifact in artifacts}
-        while True:
-            link = await self._connected()
-            try:
-                missing = await link.find_missing(offer.lease_id, offer.fence, sorted(by_digest))
-                for digest in sorted(missing & by_digest.keys()):
-                    with scratch.reading(by_digest[digest]) as descriptor:
-                        await link.upload(offer.lease_id, offer.fence, by_digest[digest], descriptor)
-                return
-            except LinkLost as lost:
-                if lost.final:
-                    raise ArtifactsUnsent(f"the daemon did not take a file: {lost.why}") from None
-                log.info("results of %s did not reach the daemon: %s", offer.lease_id, lost.why)
-                await asyncio.sleep(_LOOK_AGAIN[-1])
+        missing = await link.find_missing(offer.lease_id, offer.fence, sorted(by_digest))
+        for digest in sorted(missing & by_digest.keys()):
+            with scratch.reading(by_digest[digest]) as descriptor:
+                await link.upload(offer.lease_id, offer.fence, by_digest[digest], descriptor)
 
     async def _clean_up(
         self, lease_id: str, fence: int, nonce: str, ended_ms: int, scratch: Scratch | None

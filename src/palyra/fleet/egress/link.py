@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import grpc
+import msgspec
 
 from palyra.devicelink.agent.channel import describe_failure, is_cancelling, open_channel, read_renewal
 from palyra.devicelink.agent.identity import Credentials, Renewed
@@ -65,17 +66,8 @@ class DaemonLink:
 
     async def _to_wire(self, reports: AsyncIterator[Spooled]) -> AsyncIterator[Any]:
         async for each in reports:
-            seen = each.violation
-            yield worker_pb2.ViolationReport(
-                device_id=self._device_id,
-                sequence=each.sequence,
-                worker_id=seen.worker_id,
-                lease_id=seen.lease_id,
-                code=seen.code,
-                host=seen.host,
-                port=seen.port,
-                seen_ms=seen.seen_ms,
-            )
+            violation = msgspec.structs.asdict(each.violation)
+            yield worker_pb2.ViolationReport(device_id=self._device_id, sequence=each.sequence, **violation)
 
 
 async def _consume(call: Any, on_message: Callable[[Any], None]) -> None:
@@ -91,22 +83,7 @@ async def _consume(call: Any, on_message: Callable[[Any], None]) -> None:
 
 
 def _read_orders(message: Any) -> Orders:
-    grants = (
-        LeaseGrant(
-            worker_id=each.worker_id,
-            lease_id=each.lease_id,
-            fence=each.fence,
-            run_id=each.run_id,
-            call_id=each.call_id,
-            principal=each.principal,
-            tool=each.tool,
-            hosts=tuple(each.hosts),
-            max_bytes=each.max_bytes,
-            max_tunnels=each.max_tunnels,
-            timeout_ms=each.timeout_ms,
-        )
-        for each in message.granted
-    )
+    grants = map(_read_grant, message.granted)
     return Orders(
         whole=message.whole,
         still_open=tuple(LeaseRef(each.lease_id, each.fence) for each in message.still_open),
@@ -114,6 +91,11 @@ def _read_orders(message: Any) -> Orders:
         ended=tuple(LeaseRef(each.lease_id, each.fence) for each in message.ended),
         ca_bundle_pem=message.ca_bundle_pem.decode("ascii", "replace"),
     )
+
+
+def _read_grant(sent: Any) -> LeaseGrant:
+    fields = {name: getattr(sent, name) for name in LeaseGrant.__struct_fields__}
+    return LeaseGrant(**{**fields, "hosts": tuple(sent.hosts)})
 
 
 def _to_lost(error: grpc.aio.AioRpcError) -> DaemonLinkLost:

@@ -154,14 +154,7 @@ class WorkerEgress:
         self.registry.close(access, moved)
         assert usage is not None and listener is not None
         await listener.wait_until_empty()
-        return UsageReply(
-            connections=usage.connections,
-            bytes_up=usage.bytes_up,
-            bytes_down=usage.bytes_down,
-            refused=usage.refused,
-            violations=usage.violations,
-            refusals=tuple(msgspec.to_builtins(refusal) for refusal in usage.refusals),
-        )
+        return msgspec.convert(msgspec.to_builtins(usage), UsageReply)
 
     async def close_all(self) -> None:
         for lease_id in list(self._listeners):

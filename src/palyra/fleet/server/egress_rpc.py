@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final, Protocol
 
 import grpc
+import msgspec
 
 from palyra.devicelink.server.gate import PeerGate
 from palyra.errors import Denied, PalyraError
 from palyra.fleet import limits
 from palyra.fleet.domain.commands import FleetCommand, FleetDecision, ReportViolation
-from palyra.fleet.egress.leases import LeaseGrant, LeaseRef, Orders
+from palyra.fleet.egress.leases import LeaseRef, Orders
 from palyra.fleet.server.lease_grants import LeaseGrants
 from palyra.identity.device import DeviceKind, actor_of
 from palyra.identity.records import PeerIdentity
@@ -133,30 +134,11 @@ async def _wait(changed: asyncio.Event) -> None:
 
 
 def _to_message(orders: Orders, bundle: bytes) -> Any:
+    fields = msgspec.structs.asdict
     return egress_pb2.LeaseOrders(
         whole=orders.whole,
-        still_open=[_to_ref(each) for each in orders.still_open],
-        granted=[_to_grant(each) for each in orders.granted],
-        ended=[_to_ref(each) for each in orders.ended],
+        still_open=[egress_pb2.LeaseRef(**fields(each)) for each in orders.still_open],
+        granted=[egress_pb2.LeaseGrant(**fields(each)) for each in orders.granted],
+        ended=[egress_pb2.LeaseRef(**fields(each)) for each in orders.ended],
         ca_bundle_pem=bundle,
-    )
-
-
-def _to_ref(ref: LeaseRef) -> Any:
-    return egress_pb2.LeaseRef(lease_id=ref.lease_id, fence=ref.fence)
-
-
-def _to_grant(grant: LeaseGrant) -> Any:
-    return egress_pb2.LeaseGrant(
-        worker_id=grant.worker_id,
-        lease_id=grant.lease_id,
-        fence=grant.fence,
-        run_id=grant.run_id,
-        call_id=grant.call_id,
-        principal=grant.principal,
-        tool=grant.tool,
-        hosts=grant.hosts,
-        max_bytes=grant.max_bytes,
-        max_tunnels=grant.max_tunnels,
-        timeout_ms=grant.timeout_ms,
     )

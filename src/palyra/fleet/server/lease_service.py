@@ -34,17 +34,12 @@ from palyra.signing.p256 import P256Verifier
 STREAMS = frozenset((1, 2))
 
 
-class _Tail:
-    def __init__(self) -> None:
-        self.end = 0
-        self.kept = b""
-
-
 class OutputTails:
     """The end of each running call's output, for people who watch."""
 
     def __init__(self) -> None:
-        self._tails: dict[str, dict[int, _Tail]] = {}
+        # By lease and stream: the offset of the end, and the last bytes.
+        self._tails: dict[str, dict[int, tuple[int, bytes]]] = {}
 
     def __len__(self) -> int:
         return len(self._tails)
@@ -53,15 +48,13 @@ class OutputTails:
         """Append output. Repeated bytes are dropped; a gap stays."""
         if stream not in STREAMS or len(data) > MAX_OUTPUT_CHUNK_BYTES:
             return
-        tail = self._tails.setdefault(lease_id, {}).setdefault(stream, _Tail())
-        new = data[max(0, tail.end - offset) :]
-        if new:
-            tail.end = offset + len(data)
-            tail.kept = (tail.kept + new)[-MAX_OUTPUT_KEPT_BYTES:]
+        tails = self._tails.setdefault(lease_id, {})
+        end, kept = tails.get(stream, (0, b""))
+        if new := data[max(0, end - offset) :]:
+            tails[stream] = (offset + len(data), (kept + new)[-MAX_OUTPUT_KEPT_BYTES:])
 
     def tail(self, lease_id: str, stream: int) -> bytes:
-        tail = self._tails.get(lease_id, {}).get(stream)
-        return b"" if tail is None else tail.kept
+        return self._tails.get(lease_id, {}).get(stream, (0, b""))[1]
 
     def forget(self, lease_id: str) -> None:
         self._tails.pop(lease_id, None)

@@ -269,24 +269,6 @@ def _require(expected: bool, what: str, name: str) -> None:
         raise ChangedMeanwhile(f"the {what} {name} is not what it was", id=name)
 
 
-# Queries of leases, by whether only open ones and only one worker's are wanted. Open leases are few and have an index.
-_LEASES: Final = {
-    (True, True): (
-        "SELECT record FROM fleet_leases INDEXED BY fleet_leases_open WHERE worker_id = :worker AND ended_ms = 0"
-        " AND (:before = '' OR lease_id < :before) ORDER BY lease_id DESC LIMIT :most"
-    ),
-    (True, False): (
-        "SELECT record FROM fleet_leases INDEXED BY fleet_leases_open WHERE ended_ms = 0"
-        " AND (:before = '' OR lease_id < :before) ORDER BY lease_id DESC LIMIT :most"
-    ),
-    (False, True): (
-        "SELECT record FROM fleet_leases WHERE worker_id = :worker AND (:before = '' OR lease_id < :before)"
-        " ORDER BY lease_id DESC LIMIT :most"
-    ),
-    (False, False): (
-        "SELECT record FROM fleet_leases WHERE (:before = '' OR lease_id < :before) ORDER BY lease_id DESC LIMIT :most"
-    ),
-}
 # Statements for heartbeats, by the number of workers.
 _SESSIONS: Final = {
     size: listing("SELECT worker_id, live_session, held FROM fleet_workers WHERE worker_id IN", size) for size in SIZES
@@ -398,8 +380,13 @@ class SqliteFleet:
         return decode_lease(rows[0][0])
 
     def leases(self, worker_id: str = "", *, only_open: bool = True, before: str = "") -> list[WorkerLease]:
-        asked = {"worker": worker_id, "before": before, "most": MAX_PER_ROUND}
-        rows = self._store.read(_LEASES[only_open, bool(worker_id)], asked)
+        # Open leases are few and have an index.
+        rows = self._store.read(
+            f"SELECT record FROM fleet_leases {'INDEXED BY fleet_leases_open ' if only_open else ''}WHERE "  # noqa: S608
+            f"{'ended_ms = 0 AND ' if only_open else ''}{'worker_id = :worker AND ' if worker_id else ''}"
+            "(:before = '' OR lease_id < :before) ORDER BY lease_id DESC LIMIT :most",
+            {"worker": worker_id, "before": before, "most": MAX_PER_ROUND},
+        )
         return [decode_lease(row[0]) for row in rows]
 
     def holders(self) -> list[WorkerRecord]:
