@@ -1,4 +1,4 @@
-"""What the file tools refuse, and the one translation from errno to a refusal."""
+"""The refusals of the file tools, and the one translation from errno to a refusal."""
 
 import errno
 from typing import Final
@@ -38,7 +38,7 @@ class ReadOnly(Denied):
 
 class NotFound(Failed):
     code = "workspace.not_found"
-    hint = "use fs.list to see what is there; fs.write makes missing directories with create_parents"
+    hint = "use fs.list to see the files; fs.write makes missing directories with create_parents"
 
 
 class AlreadyExists(Failed):
@@ -134,6 +134,6 @@ _BY_ERRNO: Final[dict[int, tuple[type[PalyraError], str]]] = {
 
 
 def refusal_of(error: OSError, shown: str) -> PalyraError:
-    """The refusal for an operating system error at a path that was already made safe to show."""
+    """Translate an operating system error at the path ``shown``."""
     kind, what = _BY_ERRNO.get(error.errno or 0, (IoFailed, f"failed: {error.strerror}"))
     return kind(f"{shown} {what}", path=shown)

@@ -9,7 +9,7 @@ NAME_MAX_BYTES = 255
 # Integers beyond this have no canonical JSON; sizes and offsets of sparse files can be larger and are held to it.
 MAX_SAFE_INTEGER = 2**53 - 1
 
-# A resolution that races with renames is asked again this often before the caller is told to come back.
+# A resolution that races with renames is tried again this often before the call fails as busy.
 OPENAT2_ATTEMPTS = 64
 
 # fs.read. The default, even if every byte becomes a six-character JSON escape, fits in one call's output.

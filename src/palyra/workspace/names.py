@@ -47,7 +47,7 @@ class WorkspacePath(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, raw: str) -> Self:
-        """Accepts ``a/b``, ``./a//b/`` (the same path) and ``.`` (the root)."""
+        """Accept ``a/b``, ``./a//b/`` (the same path) and ``.`` (the root)."""
         if not raw:
             raise BadPath("the path is empty")
         if "\0" in raw:
@@ -72,7 +72,6 @@ class WorkspacePath(msgspec.Struct, frozen=True):
         return "/".join(self.names) or "."
 
     def encoded(self) -> bytes:
-        """The bytes that the kernel is given."""
         return encode_name(str(self))
 
     def render(self) -> str:
@@ -84,7 +83,7 @@ def encode_name(name: str) -> bytes:
 
 
 def decode_name(raw: bytes) -> str:
-    """Any bytes as text, losslessly: what is not UTF-8 becomes lone surrogates, which ``render_name`` escapes."""
+    """Decode any bytes losslessly: those that are not UTF-8 become lone surrogates, which ``render_name`` escapes."""
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -96,10 +95,10 @@ def is_plain(name: str) -> bool:
 
 
 def render_name(name: str) -> str:
-    r"""The name in one line of harmless text.
+    r"""Render a name in one line of harmless text.
 
-    A name with nothing to hide is shown as it is, backslashes included. Otherwise bytes that are not UTF-8 and ASCII
-    controls become ``\xNN``, other unshowable characters ``\uNNNN``, and backslashes are doubled.
+    A harmless name stays as it is, backslashes included. In others, bytes that are not UTF-8 and ASCII controls become
+    ``\xNN``, other unshowable characters ``\uNNNN``, and backslashes are doubled.
     """
     return name if is_plain(name) else "".join(map(_escaped, name))
 
@@ -117,10 +116,10 @@ def _escaped(char: str) -> str:
     return char
 
 
-# Globs over names and over paths, in time that grows with the product of the two lengths and no faster.
+# Globs over names and paths take time that grows with the product of the two lengths and no faster.
 #
-# One component's pattern is turned into a regular expression by ``fnmatch``, whose translation keeps each ``*`` in an
-# atomic group, so that it never backtracks from one star into another. ``**`` is walked as a set of positions.
+# ``fnmatch`` turns one component's pattern into a regular expression. It keeps each ``*`` in an atomic group, so that
+# the match never backtracks from one star into another. ``**`` is walked as a set of positions.
 
 _ANY_DEPTH: Final = None
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
@@ -237,7 +236,7 @@ class ProtectedPattern:
             name_pattern(normalize_name(name)) if _WILD.search(name) else normalize_name(name) for name in names
         )
         head = self.parts[0]
-        # The index files a literal under its whole first name, a wildcard under the letter it starts with, if any.
+        # The index keeps a literal under its whole first name, a wildcard under the letter it starts with, if any.
         self.key = head if isinstance(head, str) else _WILD.split(normalize_name(names[0]))[0][:1]
 
 
@@ -258,14 +257,14 @@ class ProtectedNames:
             index.setdefault(pattern.key, []).append(pattern)
 
     def refuse(self, names: Sequence[str]) -> None:
-        """Raises ``ProtectedName`` if a file written at this path would touch a protected name."""
+        """Raise ``ProtectedName`` if a file written at this path would touch a protected name."""
         found = self.match(names)
         if found is not None:
             path = render_name("/".join(names))
             raise ProtectedName(f"{path} is protected by {render_name(found)!r}", path=path, pattern=render_name(found))
 
     def match(self, names: Sequence[str]) -> str | None:
-        """The pattern that protects this path, if one does."""
+        """Return the pattern that protects this path, if one does."""
         plain = [normalize_name(name) for name in names]
         for start, name in enumerate(plain):
             for pattern in self._candidates(name):
@@ -311,7 +310,7 @@ def _same(part: _Part, name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def normalize_name(name: str) -> str:
-    """The spelling under which names are compared."""
+    """Return the spelling under which names are compared."""
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     visible = "".join(char for char in plain if not _invisible(char))
     return visible.rstrip(". ") or visible

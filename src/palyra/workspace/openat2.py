@@ -30,7 +30,6 @@ class _OpenHow(ctypes.Structure):
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
-# The arguments that are converted each time; ctypes knows how without being asked for each of them.
 _syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_OpenHow), ctypes.c_size_t)
 _NUMBER: Final = _SYSCALL_NUMBERS.get(platform.machine())
 _HOW_BYTES: Final = ctypes.sizeof(_OpenHow)
@@ -38,12 +37,12 @@ _HOW_BYTES: Final = ctypes.sizeof(_OpenHow)
 
 @cache
 def _how(flags: int, resolve: int) -> _OpenHow:
-    """The kernel only reads it, and there are a few kinds."""
+    """Build the argument of a kind once: the kernel only reads it."""
     return _OpenHow(flags, 0, resolve)
 
 
 def openat2(directory: int, path: bytes, flags: int, *, resolve: int) -> int:
-    """The bare call. Raises ``OSError`` as the functions of ``os`` do."""
+    """Make the bare call. Raise ``OSError`` as the functions of ``os`` do."""
     if _NUMBER is None:
         raise Openat2Missing(f"layer openat2: not known on {platform.machine()}", layer="openat2")
     descriptor: int = _syscall(_NUMBER, directory, path, _how(flags | os.O_CLOEXEC, resolve), _HOW_BYTES)
@@ -54,7 +53,7 @@ def openat2(directory: int, path: bytes, flags: int, *, resolve: int) -> int:
 
 
 def open_beneath(directory: int, path: bytes, flags: int, *, shown: str) -> int:
-    """Opens a path that may pass links, as long as it never leaves ``directory``. The caller closes the descriptor.
+    """Open a path that may pass links, as long as it never leaves ``directory``. The caller closes the descriptor.
 
     The kernel answers EAGAIN when a rename somewhere makes it unable to say whether ``..`` stayed beneath.
     """
@@ -83,17 +82,17 @@ class _Hold:
 
 
 def hold(descriptor: int) -> _Hold:
-    """Closes a descriptor at the end of a block."""
+    """Close a descriptor at the end of a block."""
     return _Hold(descriptor)
 
 
 def descriptor_path(descriptor: int) -> bytes:
-    """The name under which this process can reopen or link exactly what a descriptor holds."""
+    """Return the path under which this process can reopen or link exactly the file of a descriptor."""
     return b"/proc/self/fd/%d" % descriptor
 
 
 def location(descriptor: int) -> bytes:
-    """Where the kernel says that an open directory is now."""
+    """Ask the kernel for the present path of an open directory."""
     try:
         return os.readlink(descriptor_path(descriptor))
     except FileNotFoundError as error:
@@ -103,7 +102,7 @@ def location(descriptor: int) -> bytes:
 
 
 def probe(directory: int) -> str:
-    """Tries the confinement on a real directory and returns what holds; raises where it does not."""
+    """Try the confinement on a real directory. Return what holds, or raise."""
     try:
         os.close(openat2(directory, b".", os.O_PATH | os.O_DIRECTORY, resolve=CONFINED))
     except OSError as error:

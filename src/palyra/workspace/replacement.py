@@ -38,7 +38,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Target:
-    """A name in an open directory that is about to be written, and what was there when it was looked at."""
+    """A name in an open directory that is about to be written, and its file at the time of the look."""
 
     def __init__(self, workspace: Workspace, path: WorkspacePath, directory: int) -> None:
         self.workspace = workspace
@@ -49,7 +49,7 @@ class Target:
         self.existing = self.look()
 
     def look(self) -> os.stat_result | None:
-        """What the name holds now. Anything but a regular file, a link above all, is refused."""
+        """Return the status of the file now. Anything but a regular file, a link above all, is refused."""
         try:
             status = os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -62,7 +62,7 @@ class Target:
         return status
 
     def refuse_protected(self) -> None:
-        """Judges the place that the links on the way really led to."""
+        """Judge the real place, at the end of the links on the way."""
         names = self.workspace.names_of(self.directory, self.shown)
         self.workspace.protected.refuse((*names, self.last_name))
 
@@ -71,7 +71,7 @@ class Target:
 def open_target(
     workspace: Workspace, path: WorkspacePath, *, create_parents: bool, cancelled: threading.Event
 ) -> Iterator[Target]:
-    """Opens the directory of a file to write, making missing ones if asked; they go again if the write fails."""
+    """Open the directory of a file to write, and create missing ones if asked: removed again if the write fails."""
     workspace.refuse_write(path)
     with contextlib.ExitStack() as stack:
         directory, made = _open_parent(workspace, path, stack, create_parents=create_parents)
@@ -109,7 +109,7 @@ def _open_parent(
             try:
                 os.mkdir(name, dir_fd=directory)
             except FileExistsError:
-                # Another writer was faster, or a link that leads nowhere holds the name: the open below tells.
+                # Another writer was faster, or a dangling link holds the name: the open below decides.
                 pass
             else:
                 made.append((directory, name))
@@ -140,7 +140,7 @@ def _turn(directory: int, name: str, cancelled: threading.Event) -> Iterator[Non
 
 
 def replace(target: Target, content: bytes, *, executable: bool | None, cancelled: threading.Event) -> None:
-    """Puts ``content`` under the target's name. ``executable`` None keeps what the old file had."""
+    """Put ``content`` under the target's name. ``executable`` None keeps the old file's permission."""
     try:
         _replace(target, content, executable=executable, cancelled=cancelled)
     except OSError as error:
@@ -175,7 +175,7 @@ def _replace(target: Target, content: bytes, *, executable: bool | None, cancell
 
 
 def _commit(target: Target, unnamed: int | None, temporary: bytes) -> None:
-    """The one step that others can see. What is known about the target is asked once more just before it."""
+    """Take the one step that others can see, after a last look at the target."""
     target.refuse_protected()
     if target.existing is not None:
         if _identity(target.look()) != _identity(target.existing):
@@ -194,7 +194,7 @@ def _identity(status: os.stat_result | None) -> tuple[int, ...]:
 
 
 def open_unnamed(directory: int, mode: int) -> int | None:
-    """A file without a name in this directory, or None where the file system has no such thing."""
+    """Open a file without a name in this directory, or return None where the file system has no such files."""
     try:
         return os.open(b".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=directory)
     except OSError as error:
@@ -211,7 +211,7 @@ def _fill(descriptor: int, content: bytes, cancelled: threading.Event) -> None:
 
 
 def _inherit(descriptor: int, old: os.stat_result, executable: bool | None) -> None:
-    """The old file's owner, where we may give it, and permissions, without the set-id bits that a write would clear."""
+    """Copy the owner, where permitted, and the permissions, without the set-id bits that a write would clear."""
     own = os.fstat(descriptor)
     if (own.st_uid, own.st_gid) != (old.st_uid, old.st_gid):
         with contextlib.suppress(PermissionError):
@@ -231,7 +231,7 @@ def _rename_to_free_name(directory: int, source: bytes, name: bytes) -> None:
 
 
 def sync_directory(directory: int) -> None:
-    """Makes a change of names durable. A directory that may be written but not read cannot be synced by us."""
+    """Make a change of names durable. A directory that we may write but not read cannot be synced."""
     try:
         descriptor = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""An open workspace: a descriptor of its root, the names it protects, and the ways to open something beneath it."""
+"""An open workspace: a descriptor of its root, its protected names, and files and directories opened beneath it."""
 
 import os
 import stat
@@ -51,7 +51,7 @@ class Workspace:
         return self._descriptor
 
     def receipt(self) -> list[dict[str, Any]]:
-        """What was asked for and what the kernel was seen to enforce when the workspace was opened."""
+        """Report the demanded layers, and what the kernel enforced when the workspace was opened."""
         count = len(self.protected.patterns)
         return [
             {"layer": "openat2", "asked": "resolve beneath the workspace", "got": self._got},
@@ -66,7 +66,7 @@ class Workspace:
         return open_beneath(self.descriptor, path.encoded(), flags, shown=path.render())
 
     def names_of(self, directory: int, shown: str) -> tuple[str, ...]:
-        """Where an open directory really is, as names beneath the root, whatever links led to it."""
+        """Return the real place of an open directory as names beneath the root, whatever links led to it."""
         root, here = location(self.descriptor), location(directory)
         if here == root:
             return ()
@@ -76,7 +76,7 @@ class Workspace:
         return tuple(map(decode_name, here.removeprefix(prefix).split(b"/")))
 
     def refuse_write(self, path: WorkspacePath) -> None:
-        """The refusals that need only the name."""
+        """Refuse what needs only the name."""
         if self.read_only:
             raise ReadOnly(f"{path.render()} is in a read-only workspace", path=path.render())
         if not path.names:
@@ -85,7 +85,7 @@ class Workspace:
 
 
 def open_workspace(root: Path, protected: tuple[str, ...], read_only: bool = False) -> Workspace:
-    """Opens the root and tries the confinement on it. Raises ``workspace.openat2_missing`` where it does not hold."""
+    """Open the root and try the confinement on it. Raise ``workspace.openat2_missing`` where it does not hold."""
     names = ProtectedNames(protected)
     try:
         descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -101,10 +101,10 @@ def open_workspace(root: Path, protected: tuple[str, ...], read_only: bool = Fal
 
 @contextmanager
 def open_regular(directory: int, path: bytes, *, shown: str, follow: bool = True) -> Iterator[int]:
-    """A descriptor to read a regular file with.
+    """Open a regular file for reading.
 
-    The file is first opened without touching it (O_PATH) and looked at; only a regular file is then reopened through
-    that same descriptor, so that neither a pipe nor a device is ever opened, whatever is swapped meanwhile.
+    The file is first opened without touching it (O_PATH). Only a regular file is then reopened through that same
+    descriptor. So neither a pipe nor a device is ever opened, even if the name is swapped meanwhile.
     """
     with hold(open_beneath(directory, path, os.O_PATH | (0 if follow else os.O_NOFOLLOW), shown=shown)) as handle:
         refuse_special(os.fstat(handle), shown)
@@ -138,7 +138,7 @@ def kind_of(mode: int) -> str:
 
 
 def read_up_to(descriptor: int, offset: int, limit: int, *, shown: str, cancelled: threading.Event) -> bytes:
-    """At most ``limit`` bytes from ``offset``; fewer only at the end of the file."""
+    """Read at most ``limit`` bytes from ``offset``; fewer only at the end of the file."""
     parts: list[bytes] = []
     while limit > 0:
         refuse_cancelled(cancelled)
@@ -159,8 +159,6 @@ def refuse_cancelled(cancelled: threading.Event) -> None:
         raise Cancelled("the call was cancelled")
 
 
-# Walks directories by descriptor: each level is opened by name from the one above, and links are never entered.
-
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 
 
@@ -177,7 +175,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shortfall:
-    """What a walk left out: directories it could not read, and whether some were too large or too deep."""
+    """The gaps of a walk: directories that it could not read, and whether some were too large or too deep."""
 
     def __init__(self) -> None:
         self.unreadable = 0
@@ -193,7 +191,7 @@ def walk(
     enter: Callable[[tuple[str, ...]], bool] = lambda names: True,
     names: tuple[str, ...] = (),
 ) -> Generator[Entry, None, None]:
-    """Entries in depth-first order, sorted by the bytes of their names. ``directory`` stays the caller's to close."""
+    """Yield entries depth first, sorted by the bytes of their names, past no link. The caller closes ``directory``."""
     for name in _sorted_names(directory, shortfall, keep_going):
         keep_going()
         inner = (*names, name)

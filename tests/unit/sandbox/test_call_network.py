@@ -373,7 +373,7 @@ async def test_they_listen_in_the_sandboxs_network_and_nowhere_else(client: Name
         with waiting.network() as (network, owner):
             number = os.fstat(network).st_ino
             opened = await client.open(PLAN, network, owner)
-        with opened:
+        with contextlib.closing(opened):
             waiting.settle()
             seen = NetworkSeen(
                 listeners=opened.seen(),
@@ -414,7 +414,7 @@ async def test_a_sandbox_that_ended_has_no_network(tmp_path: Path) -> None:
 async def test_a_port_that_is_taken_is_told(client: NamespaceSockets, tmp_path: Path) -> None:
     with waiting_sandbox(tmp_path) as waiting, waiting.network() as (network, owner):
         first = await client.open(PLAN, network, owner)
-        with first, pytest.raises(SocketsNotOpened, match="Address already in use") as refused:
+        with contextlib.closing(first), pytest.raises(SocketsNotOpened, match="Address already in use") as refused:
             await client.open(PLAN, network, owner)
         assert refused.value.details["errno"]
         # Those of the second order that did open are gone again.

@@ -1,4 +1,4 @@
-"""Finds bubblewrap, learns what it and the host have, and turns a plan into what the launcher starts."""
+"""bubblewrap on this host: its place, its options, the facts of the host, and the launch of a plan."""
 
 import ctypes
 import errno
@@ -17,15 +17,14 @@ from palyra.sandbox.domain.plan import ETC_REASONS, BubblewrapPlan, is_covered
 from palyra.sandbox.domain.profile import Layer, ReceiptLine, unsupported
 from palyra.sandbox.layers.syscall_table import SYSCALLS
 
-# Whether this process can have the host held read-only while bubblewrap builds a sandbox. Looks, starts nothing.
-
 _CAP_SYS_ADMIN: Final = 1 << 21
-# Where it is on, only programs with a profile of their own get capabilities in a user namespace. bubblewrap may have
-# one; what starts it has none.
+# Where this is on, only programs with a profile of their own get capabilities in a user namespace. bubblewrap may have
+# one; the process that starts it does not.
 _APPARMOR: Final = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 
 def find_hold(apparmor: str = _APPARMOR) -> HostHold:
+    """Find how this process can hold the host read-only while bubblewrap builds a sandbox."""
     if not _kernel_sets_mounts():
         return HostHold.MISSING
     if _administers():
@@ -34,8 +33,7 @@ def find_hold(apparmor: str = _APPARMOR) -> HostHold:
 
 
 def _kernel_sets_mounts() -> bool:
-    """mount_setattr(2) without any argument: a kernel that has it finds that wrong, an old one or a container's filter
-    does not come so far."""
+    """Call mount_setattr(2) without any argument: only a kernel that has it answers EINVAL."""
     number = SYSCALLS.get(platform.machine(), {}).get("mount_setattr")
     if number is None:
         return False
@@ -60,7 +58,7 @@ def _content(path: str) -> bytes:
         return b""
 
 
-# Never through PATH: whoever can set a variable could otherwise choose the program that builds the sandbox.
+# Never through PATH: a variable must not choose the program that builds the sandbox.
 PLACES: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 INSTALL: Final = "install bubblewrap (apt install bubblewrap)"
 
@@ -70,7 +68,7 @@ _OPTION: Final = re.compile(r"^\s*(--[a-z0-9-]+)", re.MULTILINE)
 
 
 def find_bubblewrap(places: tuple[str, ...] = PLACES) -> str:
-    """The installed program. One that other users could have written is passed over."""
+    """Find the installed program. One that other users could have written is skipped."""
     for place in places:
         try:
             status = os.stat(place)
@@ -85,7 +83,7 @@ def find_bubblewrap(places: tuple[str, ...] = PLACES) -> str:
 
 
 def gather_host() -> HostFacts:
-    """What does not change between calls is looked up once; an upgrade of bubblewrap is noticed by its inode."""
+    """Gather the facts of the host, once until bubblewrap, the user or the resolver changes."""
     place = find_bubblewrap()
     status = os.stat(place)
     version, options = _describe(place, status.st_ino, status.st_mtime_ns)
@@ -94,7 +92,7 @@ def gather_host() -> HostFacts:
 
 @lru_cache(maxsize=4)
 def _describe(place: str, inode: int, changed: int) -> tuple[tuple[int, ...], frozenset[str]]:
-    def said(option: str) -> str:
+    def output_of(option: str) -> str:
         return subprocess.run(
             [place, option],
             capture_output=True,
@@ -104,9 +102,9 @@ def _describe(place: str, inode: int, changed: int) -> tuple[tuple[int, ...], fr
             env={},
         ).stdout
 
-    found = _VERSION.search(said("--version"))
+    found = _VERSION.search(output_of("--version"))
     version = tuple(int(part) for part in found[1].split(".")) if found else ()
-    return version, frozenset(_OPTION.findall(said("--help")))
+    return version, frozenset(_OPTION.findall(output_of("--help")))
 
 
 @lru_cache(maxsize=4)
@@ -145,7 +143,7 @@ def _host(
 
 
 def _resolver_stamp() -> tuple[int, ...]:
-    """Changes when the machine moves to another network."""
+    """Return a value that changes when the machine moves to another network."""
     stamp: list[int] = []
     for path in ("/etc/resolv.conf", "/etc/hosts"):
         try:
@@ -166,7 +164,7 @@ def _text(path: str) -> bytes:
 
 @lru_cache(maxsize=32)
 def to_launch_spec(plan: BubblewrapPlan, *, cgroup: CgroupEntry = NO_CGROUP) -> LaunchSpec:
-    """bubblewrap starts in / with an empty environment; ``pass_fds`` are the info and the block descriptor."""
+    """Describe the launch of bubblewrap itself: in / and with an empty environment."""
     return LaunchSpec(
         argv=plan.argv,
         env=(),

@@ -134,7 +134,7 @@ class Group:
         self._pool = pool
         self._places = places
         self._why_not = why_not
-        self._asked: dict[str, str] = {}
+        self._wanted: dict[str, str] = {}
         self._got: dict[str, str] = {}
         self._oom_kills_before = 0
         # What was set and read back: directory, file, value.
@@ -163,8 +163,8 @@ class Group:
         asked = {MEMORY: f"{limits.memory_bytes} bytes", PIDS: f"{limits.pids} processes"}
         if cpu_cores is not None:
             asked[CPU] = f"{cpu_cores:g} cores"
-        if asked != self._asked or not self._as_set():
-            self._asked = asked
+        if asked != self._wanted or not self._as_set():
+            self._wanted = asked
             self._set(limits, cpu_cores)
         self._oom_kills_before = self._oom_kills()
 
@@ -230,7 +230,7 @@ class Group:
                 got=self._got.get(controller, f"not limited: {missing}"),
                 held=controller in self._got,
             )
-            for controller, asked in self._asked.items()
+            for controller, asked in self._wanted.items()
         )
 
     def processes(self) -> set[int]:

@@ -1,4 +1,9 @@
-"""Which Landlock this kernel has. The rules are applied by the start plan, in the process that becomes the program."""
+"""Landlock of this kernel: its version, its rights, and those that the rules of a launch restrict.
+
+The start plan applies the rules, in the process that becomes the program. Landlock does not cover UDP, reading metadata
+(stat), or changing the metadata (chmod, chown, xattr, utime) of files that the user owns. Through ABI 7 it does not
+cover connecting to a unix socket by its path either.
+"""
 
 import ctypes
 from enum import IntFlag
@@ -6,11 +11,6 @@ from functools import cache
 from typing import Final
 
 from palyra.sandbox.domain.launch_spec import LandlockRules
-
-# Landlock's rights, and which of them each version of its interface (ABI) can restrict.
-#
-# Landlock does not cover UDP, looking at metadata (stat), or changing the metadata (chmod, chown, xattr, utime) of
-# files that the user owns, and, through ABI 7, connecting to a unix socket by its path.
 
 
 class Fs(IntFlag):
@@ -47,7 +47,7 @@ _FS_SINCE: Final = {Fs.REFER: 2, Fs.TRUNCATE: 3, Fs.IOCTL_DEV: 5}
 _NET_SINCE: Final = 4
 _SCOPE_SINCE: Final = 6
 
-# The rights that mean something on a file that is not a directory; the kernel refuses the others there.
+# The rights that apply to a file that is not a directory; the kernel refuses the others there.
 ON_FILES: Final = int(Fs.EXECUTE | Fs.WRITE_FILE | Fs.READ_FILE | Fs.TRUNCATE | Fs.IOCTL_DEV)
 READING: Final = int(Fs.EXECUTE | Fs.READ_FILE | Fs.READ_DIR)
 DEVICE: Final = int(Fs.READ_FILE | Fs.WRITE_FILE | Fs.TRUNCATE | Fs.IOCTL_DEV)
@@ -84,7 +84,7 @@ def ruleset_attribute_bytes(abi: int) -> int:
 
 
 def handled(rules: LandlockRules, abi: int) -> tuple[str, ...]:
-    """The names of what a kernel of this ABI restricts under these rules, for the receipt."""
+    """Name what a kernel of this ABI restricts under these rules, for the receipt."""
     if abi < 1:
         return ()
     fs, net, scoped = fs_handled(abi), net_handled(rules, abi), scope_handled(rules, abi)
@@ -96,13 +96,11 @@ def handled(rules: LandlockRules, abi: int) -> tuple[str, ...]:
 
 
 def unhandled(rules: LandlockRules, abi: int) -> tuple[str, ...]:
-    """What the rules ask for and this ABI cannot restrict."""
+    """Name what these rules demand and this ABI cannot restrict."""
     latest = max(_SCOPE_SINCE, _NET_SINCE, *_FS_SINCE.values())
     held = set(handled(rules, abi))
     return tuple(name for name in handled(rules, latest) if name not in held)
 
-
-__all__ = ["abi", "handled", "unhandled"]
 
 # The same number on every architecture.
 _CREATE_RULESET: Final = 444
@@ -111,7 +109,7 @@ _ASK_VERSION: Final = 1
 
 @cache
 def abi() -> int:
-    """The running kernel's Landlock ABI. 0 where it has none or it is switched off."""
+    """Return the running kernel's Landlock ABI: 0 where Landlock is missing or switched off."""
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     syscall.restype = ctypes.c_long
     version: int = syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION))

@@ -36,7 +36,7 @@ def name_this_process(name: bytes) -> None:
 
 
 def signal_descriptor(number: int) -> int:
-    """A descriptor that is readable while a blocked signal is pending."""
+    """Open a descriptor that is readable while a blocked signal is pending."""
     wanted = (1 << (number - 1)).to_bytes(_SIGNAL_SET_BYTES, "little")
     descriptor: int = _libc.signalfd(-1, ctypes.c_char_p(wanted), _SFD_CLOEXEC | _SFD_NONBLOCK)
     if descriptor < 0:

@@ -1,8 +1,8 @@
-"""Turns the protected names of a workspace into mounts whose destinations exist, hold no link, and are known by inode.
+"""The protected names of a workspace as mounts whose destinations exist, hold no link, and are known by inode.
 
-bubblewrap before 0.12 creates a missing mount point through links in the workspace, on the host (CVE-2026-87766). So it
-is never given a destination beneath the workspace that was not just resolved here with RESOLVE_NO_SYMLINKS; and before
-the program may start, each one is compared with the inode that was seen (``readback``).
+bubblewrap before 0.12 creates a missing mount point through links in the workspace, on the host (CVE-2026-87766). So
+every destination beneath the workspace is resolved here with RESOLVE_NO_SYMLINKS. Before the program may start,
+``readback`` compares each one with the inode that was seen.
 """
 
 import errno
@@ -40,11 +40,10 @@ class TooManyProtected(LimitExceeded):
 
 
 def fold(protected: frozenset[Names], budget: int = limits.MAX_PROTECTED_MOUNTS) -> frozenset[Names]:
-    """The paths to make read-only so that few enough mounts are needed.
+    """Choose the paths to make read-only so that few enough mounts are needed.
 
-    Where there are too many, the deepest directory that holds enough of them becomes read-only as a whole: more is
-    protected than was asked, never less. Names directly in the root cannot be folded: past a harder bound they are an
-    error.
+    If there are too many, the deepest directory that holds enough of them becomes read-only as a whole: that protects
+    more than needed, never less. Names directly in the root cannot be folded: past a harder bound they are an error.
     """
     kept = frozenset(names for names in protected if not any(names[:cut] in protected for cut in range(1, len(names))))
     while len(mounted := with_ancestors(kept)) > budget:
@@ -70,19 +69,21 @@ def fold(protected: frozenset[Names], budget: int = limits.MAX_PROTECTED_MOUNTS)
 
 
 def with_ancestors(protected: frozenset[Names]) -> frozenset[Names]:
-    """The paths and every directory between them and the root, without the root."""
+    """Add every directory between the paths and the root, without the root."""
     return frozenset(names[:cut] for names in protected for cut in range(1, len(names) + 1))
 
 
-# Other names of protected files: hard links, through which a file could be changed past the mount on its first name.
+# Hard links to protected files: through them a file could be changed past the mount on its first name.
 #
-# A file in a protected directory counts as protected. Whoever has none with a second name, as almost everybody, pays
-# for a look into the protected directories; else the workspace is walked once more, for the numbers of those files.
+# A file in a protected directory counts as protected. Nearly all workspaces have no such link and cost a walk of the
+# protected directories. Else the workspace is walked once more, for the inodes of those files.
 
 
 def add_hard_links(workspace: int, seen: WorkspaceScan) -> WorkspaceScan:
-    """The survey with the other names that protected files have in the workspace. What is looked at for them counts as
-    its entries too."""
+    """Add to a scan the other names of protected files in the workspace.
+
+    The entries seen for that count as the scan's too.
+    """
     bound = limits.MAX_SCANNED_ENTRIES
     inside = _Inside(bound)
     for names, each in seen.found.items():
@@ -91,14 +92,14 @@ def add_hard_links(workspace: int, seen: WorkspaceScan) -> WorkspaceScan:
     for names in seen.real_places:
         inside.look(workspace, names)
     if not inside.linked:
-        return _told(seen, inside)
+        return _add_walk(seen, inside)
     finder = _Finder(inside.linked, frozenset({*seen.found, *seen.real_places}), seen.unseen | inside.unseen, bound)
     finder.walk(os.open(b".", DIRECTORY, dir_fd=workspace), (), None)
-    return msgspec.structs.replace(_told(_told(seen, inside), finder), hard_links=frozenset(finder.names))
+    return msgspec.structs.replace(_add_walk(_add_walk(seen, inside), finder), hard_links=frozenset(finder.names))
 
 
-def _told(seen: WorkspaceScan, walked: TreeWalk[None]) -> WorkspaceScan:
-    """What was not looked through for names is as good as not looked through."""
+def _add_walk(seen: WorkspaceScan, walked: TreeWalk[None]) -> WorkspaceScan:
+    """Add the counts of another walk, and the directories that it did not finish."""
     return msgspec.structs.replace(
         seen,
         entries=seen.entries + walked.entries,
@@ -189,7 +190,7 @@ class WorkspaceMoved(Unavailable):
 
 
 def open_workspace_root(path: str) -> int:
-    """A descriptor of the root. A link on the way is refused: bubblewrap mounts by path and must mean the same."""
+    """Open the root. A link on the way is refused: bubblewrap mounts by path and must reach the same directory."""
     try:
         return openat2(_NOWHERE, b"/" + os.fsencode(path), os.O_RDONLY | os.O_DIRECTORY, resolve=_FROM_THE_TOP)
     except OSError as error:
@@ -198,18 +199,18 @@ def open_workspace_root(path: str) -> int:
 
 
 def look(root: int, names: Names) -> Identity:
-    """The inode at a path that passes no link. Raises ``sandbox.workspace_moved`` where there is none any more."""
+    """Read the inode at a path that passes no link. Raise ``sandbox.workspace_moved`` if it is gone."""
     try:
         with hold(open_names(root, names, _LOOK)) as opened:
             status = os.fstat(opened)
     except OSError as error:
-        said = render_name(decode_name(b"/".join(names)))
-        raise WorkspaceMoved(f"{said} changed while the sandbox was prepared: {error.strerror}", path=said) from error
+        path = render_name(decode_name(b"/".join(names)))
+        raise WorkspaceMoved(f"{path} changed while the sandbox was prepared: {error.strerror}", path=path) from error
     return Identity(status.st_dev, status.st_ino)
 
 
 def facts_of(root: int, profile: SandboxProfile, seen: WorkspaceScan) -> WorkspaceFacts:
-    """Facts about an open workspace, from what a survey of it has found."""
+    """Derive facts about an open workspace from a scan of it."""
     status = os.fstat(root)
     there = {names for names, each in seen.found.items() if each.kind is not Kind.LINK}
     exact = there | seen.real_places | seen.hard_links
@@ -221,7 +222,7 @@ def facts_of(root: int, profile: SandboxProfile, seen: WorkspaceScan) -> Workspa
             names=names,
             identity=look(root, names),
             read_only=names in protected,
-            reason=_reason(names, seen, in_full=names in protected, asked=names in exact),
+            reason=_reason(names, seen, in_full=names in protected, named=names in exact),
         )
         for names in sorted(with_ancestors(protected))
     )
@@ -237,7 +238,7 @@ def facts_of(root: int, profile: SandboxProfile, seen: WorkspaceScan) -> Workspa
 
 
 def _mountable(profile: SandboxProfile, names: Names) -> Names:
-    """The name itself, or where its path is too long for a mount the lowest directory above it whose path is not."""
+    """Return the name itself, or the lowest directory above it whose path is short enough for a mount."""
     left = limits.MAX_MOUNT_PATH_BYTES - len(os.fsencode(profile.workspace_root))
     for place, name in enumerate(names[: limits.MAX_MOUNT_DEPTH]):
         left -= len(name) + 1
@@ -247,19 +248,19 @@ def _mountable(profile: SandboxProfile, names: Names) -> Names:
 
 
 def gather_workspace(profile: SandboxProfile) -> tuple[WorkspaceFacts, WorkspaceScan]:
-    """Looks at the workspace as it is now. The survey is kept, to be compared with one after the call."""
+    """Scan the workspace as it is now. The caller keeps the scan to compare it with one after the call."""
     protected = protected_names_of(profile.protected_names)
     with hold(open_workspace_root(profile.workspace_root)) as root:
         seen = add_hard_links(root, scan_workspace(root, protected))
         return facts_of(root, profile, seen), seen
 
 
-def _reason(names: Names, seen: WorkspaceScan, *, in_full: bool, asked: bool) -> str:
+def _reason(names: Names, seen: WorkspaceScan, *, in_full: bool, named: bool) -> str:
     if not in_full:
         return "a mount, so that the protected name beneath it cannot be renamed away"
     if names in seen.unseen:
         return f"not looked through to its end: {seen.shortfall}"
-    if not asked:
+    if not named:
         return "holds more protected names than can be mounted one by one"
     if names in seen.found:
         return f"protected by {render_name(seen.found[names].pattern)}"

@@ -1,4 +1,4 @@
-"""What programs in the sandbox may not ask of the kernel, as data, and the BPF program made of it.
+"""The system calls that programs in the sandbox may not make, as data, and the BPF program made of them.
 
 The list forbids. All else is allowed, because ordinary tools must work and the kernel grows calls faster than lists.
 Namespaces, Landlock, limits and the absence of capabilities stand beside it. A filter sees numbers and not what
@@ -74,7 +74,7 @@ _CORE = (
     "a limit of 1 keeps the kernel from handing a crash to a program of the host's root; 0, which programs ask for to "
     "the same end, would not"
 )
-_SET_ID = "leaves a program on the host that runs with its owner's or group's rights for whoever starts it"
+_SET_ID = "leaves a program on the host that runs with its owner's or group's rights for any user who starts it"
 
 
 def _set_id_clauses(argument: int) -> tuple[Clause, ...]:

@@ -1,4 +1,8 @@
-"""Looks through a workspace for protected names, by descriptor and without ever following a link by accident."""
+"""The scan of a workspace for protected names, by descriptor and past no link.
+
+A path may be longer than the kernel takes, and a tree deeper than a process may hold files open. So the lowest levels
+are held open, and those above are opened again through ``..``, where they must still be the same directories.
+"""
 
 import errno
 import os
@@ -13,12 +17,6 @@ from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import Identity, Kind, Names
 from palyra.workspace.names import START, ProtectedNames, State
 from palyra.workspace.openat2 import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, hold, openat2
-
-# Walks down a directory tree of any depth, by descriptor, past no link, within bounds that are told.
-#
-# A path may be longer than the kernel takes and a tree deeper than a process may hold files open. So the lowest levels
-# are held open and those above are reached again through ``..``, where it must be the same directory still.
-
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -37,7 +35,7 @@ class _Level(Generic[S]):
         self.pending = pending
 
     def found_again(self, below: int) -> bool:
-        """Opens it again, if it was closed, from a directory in it. False where that is in another one by now."""
+        """Open it again, if it was closed, from a directory in it. False if that has moved elsewhere."""
         if self.descriptor >= 0:
             return True
         try:
@@ -54,9 +52,11 @@ class _Level(Generic[S]):
 
 
 class TreeWalk(ABC, Generic[S]):
-    """One or more walks with a common count. ``unseen`` are the directories not looked through to their end, and
-    ``shortfall`` says why. Nothing in ``without`` is entered. Each directory has a state, of which only the subclass
-    knows the meaning."""
+    """One or more walks with a common count.
+
+    ``unseen`` are the directories that were not scanned to their end, and ``shortfall`` tells why. Nothing in
+    ``without`` is entered. Each directory has a state, whose meaning only the subclass knows.
+    """
 
     def __init__(self, most: int, without: frozenset[Names] = frozenset()) -> None:
         self.entries = 0
@@ -68,10 +68,10 @@ class TreeWalk(ABC, Generic[S]):
 
     @abstractmethod
     def children(self, directory: int, names: list[bytes], state: S) -> list[tuple[bytes, S]]:
-        """Looks at what lies in a directory and returns the directories to enter. Asks ``counted`` for each entry."""
+        """Look at a directory and return the directories to enter. Call ``counted`` for each entry."""
 
     def counted(self, names: list[bytes]) -> bool:
-        """Whether there is room for one more entry in the directory ``names``. False ends the look at it."""
+        """Count one more entry of the directory ``names``. False ends the look at it."""
         self.entries += 1
         if self.entries <= self._most:
             return True
@@ -79,8 +79,7 @@ class TreeWalk(ABC, Generic[S]):
         return False
 
     def walk(self, directory: int, names: Names, state: S) -> None:
-        """Depth first. The lowest levels are held open, those above are reached again through ``..``. Closes
-        ``directory``."""
+        """Walk depth first, and close ``directory``."""
         path = list(names)
         levels: list[_Level[S]] = [_Level(directory, [])]
         try:
@@ -127,7 +126,7 @@ class TreeWalk(ABC, Generic[S]):
         return False
 
     def _give_up(self, levels: list[_Level[S]], path: list[bytes], reason: str) -> None:
-        """``path`` is that of the last level. Many directories in one are told as that one."""
+        """Report all that is pending. ``path`` is that of the last level; many directories in one count as that one."""
         base = len(path) - len(levels) + 1
         for place, level in enumerate(levels):
             here = path[: min(base + place, limits.MAX_MOUNT_DEPTH)]
@@ -138,7 +137,7 @@ class TreeWalk(ABC, Generic[S]):
                 self.not_seen([*here, name], reason)
 
     def not_seen(self, path: list[bytes], reason: str) -> None:
-        """A directory so deep that it cannot carry a mount is as good as one above it."""
+        """Report a directory, or one above it that is not too deep to carry a mount."""
         self.shortfall = reason
         self.unseen.add(tuple(path[: limits.MAX_MOUNT_DEPTH]))
 
@@ -154,7 +153,7 @@ class TreeWalk(ABC, Generic[S]):
             return None
 
     def _may_be_changed(self, name: bytes, parent: int) -> bool:
-        """A directory of somebody else's that we may not read the program may not change either."""
+        """Whether the program may change a directory that we may not read: not that of another user."""
         try:
             return os.stat(name, dir_fd=parent, follow_symlinks=False).st_uid == self._uid
         except OSError:
@@ -177,10 +176,10 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkspaceScan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything found, by path. ``real_places`` are where links with protected names lead, if inside.
+    """Everything found, by path. ``real_places`` are the targets of links with protected names, if inside.
 
-    ``unseen`` are the directories that were not looked through to their end, and ``shortfall`` says why.
-    ``hard_links`` are other names, not protected ones, of files that are protected.
+    ``unseen`` are the directories that were not scanned to their end, and ``shortfall`` tells why. ``hard_links`` are
+    unprotected other names of protected files.
     """
 
     found: dict[Names, Found]
@@ -194,7 +193,7 @@ class WorkspaceScan(msgspec.Struct, frozen=True, kw_only=True):
 def scan_workspace(
     workspace: int, protected: ProtectedNames, *, most: int | None = None, without: frozenset[Names] = frozenset()
 ) -> WorkspaceScan:
-    """Walks the whole workspace once, past at most ``most`` entries, and enters nothing in ``without``."""
+    """Walk the whole workspace once, past at most ``most`` entries, and enter nothing in ``without``."""
     walker = _Walker(workspace, protected, limits.MAX_SCANNED_ENTRIES if most is None else most, without)
     if protected.patterns:
         walker.walk(os.open(b".", DIRECTORY, dir_fd=workspace), (), START)
@@ -222,7 +221,7 @@ class _Walker(TreeWalk[State]):
         self._links: list[tuple[Names, State]] = []
 
     def children(self, directory: int, names: list[bytes], state: State) -> list[tuple[bytes, State]]:
-        """Records what is protected here and returns the directories to enter."""
+        """Record the protected names of a directory, and return the directories to enter."""
         step = self.protected.step
         enter: list[tuple[bytes, State]] = []
         with os.scandir(directory) as entries:
@@ -260,13 +259,13 @@ class _Walker(TreeWalk[State]):
         )
 
     def follow_links(self) -> None:
-        """What a link with a protected name leads to is protected at its real place, if that is in the workspace."""
+        """Protect the target of a link with a protected name at its real place, if that is in the workspace."""
         if not self._links:
             return
         root = os.readlink(b"/proc/self/fd/%d" % self.workspace)
         for count, (path, state) in enumerate(self._links):
             if count >= limits.MAX_FOLLOWED_LINKS:
-                # What the others lead to could be anywhere.
+                # The targets of the others could be anywhere.
                 self.not_seen([], f"more than {limits.MAX_FOLLOWED_LINKS} links with protected names")
                 return
             place = self._real_place(path, root)
@@ -280,7 +279,7 @@ class _Walker(TreeWalk[State]):
             self._follow_parent(names, opened, state)
 
     def _follow_parent(self, names: Names, opened: int, state: State) -> None:
-        """The link stands for a directory above a protected name: look for the rest of the name in it."""
+        """Search the directory that a link stands for: the rest of a protected name may lie in it."""
         before = set(self.found)
         try:
             directory = os.open(b"/proc/self/fd/%d" % opened, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -295,8 +294,10 @@ class _Walker(TreeWalk[State]):
             self.real_places.add(new)
 
     def _real_place(self, path: Names, root: bytes) -> tuple[Names, int] | None:
-        """Opens what the link leads to without touching it, and asks the kernel where that is. A place whose path is
-        too long for the kernel to tell is nowhere: nobody but a program in the workspace has made it."""
+        """Open the target of a link without touching it, and ask the kernel for its path.
+
+        A path that is too long for the kernel counts as none: only a program in the workspace can have made it.
+        """
         try:
             with hold(open_names(self.workspace, path[:-1])) as parent:
                 opened = os.open(path[-1], os.O_PATH | os.O_CLOEXEC, dir_fd=parent)
@@ -313,7 +314,7 @@ class _Walker(TreeWalk[State]):
 
 
 def open_names(root: int, names: Names, flags: int = os.O_PATH | os.O_DIRECTORY) -> int:
-    """What lies at ``names``, past no link, however long the path is. The caller closes it."""
+    """Open the file at ``names``, past no link, however long the path is. The caller closes it."""
     here = os.dup(root)
     for start in range(0, max(len(names), 1), limits.NAMES_AT_ONCE):
         part = names[start : start + limits.NAMES_AT_ONCE]
@@ -332,15 +333,12 @@ def kind_of(mode: int) -> Kind:
     return Kind.LINK if stat.S_ISLNK(mode) else Kind.OTHER
 
 
-# Removes what a program left in its private folder, however deep it nested it.
-#
-# The usual way goes down level by level and holds each one open; a program can nest deeper than any process can
-# follow. Here every directory is first moved up to the top, where it is emptied: nothing is ever more than two levels
-# down.
-
-
 def remove_tree(path: str) -> None:
-    """For when nothing of the program runs any more. What cannot be removed stays, as with ``ignore_errors``."""
+    """Remove the private folder of an ended program, however deep it nested it. Errors are ignored.
+
+    A program can nest deeper than any process can hold directories open. So every directory is first moved up to the
+    top, where it is emptied: nothing is ever more than two levels down.
+    """
     with suppress(OSError), hold(os.open(path, DIRECTORY)) as top:
         moved = 0
         while names := os.listdir(top):
@@ -355,7 +353,7 @@ def remove_tree(path: str) -> None:
 
 
 def _remove(top: int, name: str, number: int) -> int:
-    """Removes one entry of the top directory. Returns how many directories it moved there."""
+    """Remove one entry of the top directory. Return how many directories this moved there."""
     if not _is_directory(top, name):
         os.unlink(name, dir_fd=top)
         return 0
@@ -363,7 +361,7 @@ def _remove(top: int, name: str, number: int) -> int:
     with hold(_opened(top, name)) as directory:
         for inner in os.listdir(directory):
             if _is_directory(directory, inner):
-                # Moving a directory changes its entry for the one above, which its own mode must allow.
+                # Moving a directory changes its own entry "..", which its mode must allow.
                 os.close(_opened(directory, inner))
                 os.rename(inner, _free_name(top, number + moved), src_dir_fd=directory, dst_dir_fd=top)
                 moved += 1
@@ -388,7 +386,7 @@ def _is_directory(parent: int, name: str) -> bool:
 
 
 def _opened(parent: int, name: str) -> int:
-    """Opens a directory of ours, and gives us back the rights to it that its program may have taken."""
+    """Open a directory of ours, and restore the rights to it that its program may have removed."""
     with hold(os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)) as place:
         if os.fstat(place).st_mode & stat.S_IRWXU != stat.S_IRWXU:
             os.chmod(f"/proc/self/fd/{place}", stat.S_IRWXU)

@@ -1,7 +1,7 @@
-"""The life of one call's door: opened while the sandbox waits, served while its program runs, closed however it ends.
+"""The network of one call: sockets opened in its waiting sandbox, served while its program runs, and closed.
 
-Who serves it is not known here. The daemon gives an implementation of ``NetworkListener``, which gets the sockets that
-listen in the sandbox's network; this module sees to it that none of them outlives the call.
+A helper process opens the sockets (``socket_opener_main``). The daemon gives an implementation of ``NetworkListener``
+that serves them. This module closes them however the call ends.
 """
 
 import asyncio
@@ -15,8 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from palyra.errors import Unavailable
 from palyra.sandbox import limits
@@ -59,15 +58,17 @@ _INTERFACE_REQUEST: Final = struct.Struct("16sH22x")
 
 
 class SocketsNotOpened(Unavailable):
-    """The sandbox's sockets could not be had, so its program must not start. ``stage`` and ``errno`` say why."""
+    """The sandbox's sockets could not be opened, so its program must not start. ``stage`` and ``errno`` tell why."""
 
     code = "sandbox.sockets_not_opened"
     hint = "try again; `palyra doctor` checks whether sandboxes can be entered on this machine"
 
 
 class OpenedSocket:
-    """One socket in the sandbox's network, and what it is for. For the transparent ones an accepted connection's own
-    address (getsockname) is the one that the program asked for."""
+    """One socket in the sandbox's network, and its plan.
+
+    On a transparent one the own address of an accepted connection (getsockname) is the one that the program dialled.
+    """
 
     def __init__(self, plan: ListenerPlan, opened: socket.socket) -> None:
         self.plan = plan
@@ -78,7 +79,6 @@ class OpenedSocket:
         return self.plan.kind
 
     def seen(self) -> ListenerSeen:
-        """What the kernel says of it."""
         opened = self.socket
         address, port = opened.getsockname()
         shared = opened.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) or opened.getsockopt(
@@ -110,26 +110,17 @@ class OpenedSockets:
         return tuple(each.seen() for each in self._opened)
 
     def loopback_up(self) -> bool:
-        """Asked through one of the sockets: it answers for the network that it is in."""
-        asked = _INTERFACE_REQUEST.pack(b"lo", 0)
-        answer = fcntl.ioctl(self._opened[0].socket.fileno(), _SIOCGIFFLAGS, asked)
+        """Ask through one of the sockets, which answers for its own network."""
+        request = _INTERFACE_REQUEST.pack(b"lo", 0)
+        answer = fcntl.ioctl(self._opened[0].socket.fileno(), _SIOCGIFFLAGS, request)
         return bool(_INTERFACE_REQUEST.unpack(answer)[1] & _IFF_UP)
 
     def close(self) -> None:
         for each in self._opened:
             each.socket.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def look_at_network(sockets: OpenedSockets, waiting: Readback) -> NetworkSeen:
-    """What is in the network of a sandbox that is complete and waits."""
     try:
         return NetworkSeen(listeners=sockets.seen(), loopback_up=sockets.loopback_up(), routes=waiting.routes())
     except OSError as error:
@@ -137,7 +128,7 @@ def look_at_network(sockets: OpenedSockets, waiting: Readback) -> NetworkSeen:
 
 
 def namespace_of(opened: socket.socket) -> int:
-    """The number of the network namespace that a socket is in; needs power over that namespace."""
+    """Return the number of a socket's network namespace. The kernel answers only an administrator of it."""
     found = fcntl.ioctl(opened.fileno(), _SIOCGSKNS)
     try:
         return os.fstat(found).st_ino
@@ -146,7 +137,7 @@ def namespace_of(opened: socket.socket) -> int:
 
 
 class NamespaceSockets:
-    """One per event loop. The helper process is started by the first order, and again when it was killed."""
+    """One per event loop. The first order starts the helper process, and the next one after it was killed."""
 
     def __init__(self, *, ready: int = limits.READY_SOCKET_HELPERS, python: str = sys.executable) -> None:
         self._ready = ready
@@ -162,7 +153,7 @@ class NamespaceSockets:
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> None:
-        """Whoever waits for it may be cancelled; the start itself goes on, and serves the next."""
+        """Wait until the helper is started. Its start goes on if the caller is cancelled."""
         if self._orders is None:
             await asyncio.shield(self.start_soon())
 
@@ -204,7 +195,7 @@ class NamespaceSockets:
             await self._forget(self._orders)
 
     async def _forget(self, orders: socket.socket) -> None:
-        """Its processes end when they see the end of the orders. Of several who find it dead, one forgets it."""
+        """Give up a helper, once. Its processes end when they see the end of the orders."""
         if orders is self._orders:
             process, self._process = self._process, None
             self._orders = None
@@ -213,10 +204,7 @@ class NamespaceSockets:
                 await asyncio.to_thread(_wait_for_end, process)
 
     async def open(self, plan: NetworkPlan, network: int, owner: int) -> OpenedSockets:
-        """The plan's sockets in the network that the descriptor names; ``owner`` is its user namespace's.
-
-        The caller keeps and closes both descriptors.
-        """
+        """Open the plan's sockets in a network; ``owner`` is its user namespace. The caller closes both descriptors."""
         async with self._turns:
             return await self._opened(plan, network, owner)
 
@@ -257,11 +245,11 @@ async def _readable(ours: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     readable: asyncio.Future[None] = loop.create_future()
 
-    def told() -> None:
+    def on_readable() -> None:
         if not readable.done():
             readable.set_result(None)
 
-    loop.add_reader(ours.fileno(), told)
+    loop.add_reader(ours.fileno(), on_readable)
     try:
         async with asyncio.timeout(limits.SOCKETS_OPEN_SECONDS):
             await readable
@@ -272,7 +260,7 @@ async def _readable(ours: socket.socket) -> None:
 
 
 def _received(plan: NetworkPlan, ours: socket.socket) -> OpenedSockets:
-    """Never awaits: a descriptor that was received is always in somebody's hands."""
+    """Receive the answer. Without an await in between no received descriptor is lost."""
     wanted = plan.listeners()
     try:
         answer, descriptors, _, _ = socket.recv_fds(ours, helper.ANSWER.size, len(wanted), socket.MSG_CMSG_CLOEXEC)
@@ -298,7 +286,7 @@ def _received(plan: NetworkPlan, ours: socket.socket) -> OpenedSockets:
 
 
 def _look(started: "asyncio.Task[None]") -> None:
-    """What went wrong is told to whoever wants sockets."""
+    """Retrieve the exception so asyncio does not log it: each order raises it again."""
     if not started.cancelled():
         started.exception()
 
@@ -311,23 +299,20 @@ def _wait_for_end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-# The life of one call's network.
-
-
 class ServedListener(Protocol):
     async def close(self) -> NetworkUsage:
-        """Stops serving, cuts what is still connected, closes every accepted socket, and says what went through."""
+        """Stop serving, cut open connections, close every accepted socket, and report the traffic."""
 
 
 class NetworkListener(Protocol):
-    """Made for one call: it knows whose call it is and what that call may reach."""
+    """The egress listener of one call, with that call's authority."""
 
     async def serve(self, sockets: OpenedSockets) -> ServedListener:
-        """Serves the sockets from now on. Once this returns the program starts; if it raises, it never does."""
+        """Serve the sockets from now on. Once this returns the program starts; if it raises, it never does."""
 
 
 class SandboxNetwork:
-    """The door of one call. Closing is always right: before it was opened, after it failed to, and twice."""
+    """The network of one call. It may be closed at any time: before it was opened, after that failed, and twice."""
 
     def __init__(self, listener: NetworkListener | None, namespace_sockets: NamespaceSockets) -> None:
         self._listener = listener
@@ -340,12 +325,12 @@ class SandboxNetwork:
         return self._listener is not None
 
     def begin(self, profile: SandboxProfile) -> None:
-        """Has the helper started while the sandbox is prepared, if there is none yet: it takes as long as that."""
+        """Start the helper, which takes as long as the preparation of the sandbox."""
         if self.served and profile.reaches_hosts:
             self._namespace_sockets.start_soon()
 
     async def open(self, profile: SandboxProfile, waiting: Readback) -> None:
-        """Where the profile allows hosts: opens its sockets in the waiting sandbox and has them served."""
+        """Open the sockets of a profile that allows hosts in the waiting sandbox, and serve them."""
         plan = plan_network(profile)
         if plan is not None and self.served:
             with waiting.network() as (network, owner):
@@ -353,19 +338,19 @@ class SandboxNetwork:
             await self.serve(opened)
 
     async def serve(self, sockets: OpenedSockets | None) -> None:
-        """Has sockets served that listen in the sandbox already. They are closed with the door from now on."""
+        """Serve sockets that listen in the sandbox already. They are closed with this network from now on."""
         self._sockets = sockets
         if self._listener is not None and sockets is not None:
-            # Not cancelled half way, whoever waits for it: what has been opened is then there to be closed.
-            self._serving = asyncio.create_task(self._listener.serve(sockets), name="a door is opened")
+            # A cancelled caller does not cancel the start: ``close`` then ends the started listener.
+            self._serving = asyncio.create_task(self._listener.serve(sockets), name="start of a call's listener")
             await asyncio.shield(self._serving)
 
     def look(self, waiting: Readback) -> NetworkSeen | None:
-        """What is there, once the sandbox is complete; for a thread. None where there is no door."""
+        """Read the network of a complete sandbox, on a thread. None without sockets."""
         return None if self._sockets is None else look_at_network(self._sockets, waiting)
 
     async def close(self, receipt: Receipt) -> tuple[Receipt, NetworkUsage | None]:
-        """The receipt with what went through, and that as a value. To be shielded by who may be cancelled."""
+        """Close the network, and return the completed receipt and the traffic. The caller shields this."""
         sockets, self._sockets = self._sockets, None
         serving, self._serving = self._serving, None
         usage: NetworkUsage | None = None
@@ -375,7 +360,7 @@ class SandboxNetwork:
                     handle = await serving
                     usage = await handle.close()
         except Exception:
-            # Whatever it was: its sockets are closed here, and the receipt says that it did not end as it should.
+            # Its sockets are closed here, and the receipt states that the listener did not close.
             usage = None
         finally:
             if sockets is not None:

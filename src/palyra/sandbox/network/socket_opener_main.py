@@ -1,7 +1,7 @@
-"""Opens sockets in the network of a sandbox that waits, and hands them back. Standard library only.
+"""A helper process that opens sockets in the network of a waiting sandbox. Standard library only.
 
-The daemon starts one of these processes and sends it nothing: the processes that it has forked ahead read the orders.
-Who has entered a sandbox's user namespace cannot come back, so each serves one order and ends, and the next is forked.
+The daemon starts one of these processes. Its forked children read the orders. A process that has entered a sandbox's
+user namespace cannot come back, so each serves one order and ends, and the parent forks the next.
 An order names the sandbox's network and the user namespace that owns it, both as descriptors, and brings the socket to
 answer on. Nothing of the sandbox runs yet, and nothing in it can reach a process that stays in the host's pid
 namespace, is not dumpable, and ends a moment later.
@@ -66,7 +66,7 @@ def open_listeners(order: bytes, network: int, owner: int) -> list[socket.socket
             linux_calls.enter_namespace(descriptor, kind)
         except OSError as problem:
             raise Refused(stage, problem.errno or 0) from problem
-    # Whoever gains capabilities, as by entering, is dumpable again where the machine is set up for debugging.
+    # A process that gains capabilities, as here, is dumpable again where the machine is set up for debugging.
     linux_calls.prctl(linux_calls.PR_SET_DUMPABLE, 0)
     return [_listener(protocol, address, port, backlog) for protocol, address, port in wanted]
 
@@ -100,7 +100,7 @@ def _listener(protocol: int, address: str, port: int, backlog: int) -> socket.so
 
 
 def serve_one(orders: socket.socket) -> int:
-    """Waits for one order, carries it out, and answers."""
+    """Wait for one order, carry it out, and answer."""
     try:
         order, descriptors, flags, _ = socket.recv_fds(orders, ORDER_BYTES + 1, ORDER_DESCRIPTORS)
     except OSError:
@@ -133,12 +133,12 @@ def _answer(answers: socket.socket, answer: bytes, opened: list[socket.socket]) 
             socket.send_fds(answers, [answer], [each.fileno() for each in opened], socket.MSG_NOSIGNAL)
         else:
             answers.send(answer, socket.MSG_NOSIGNAL)
-    except OSError:  # nobody waits for it any more
+    except OSError:  # the daemon does not wait for it any more
         return
 
 
 def keep_ready(orders: socket.socket, ready: int) -> None:
-    """Keeps as many processes waiting for orders, until the daemon is gone."""
+    """Keep ``ready`` processes waiting for orders until the daemon is gone."""
     mother = os.getpid()
     waiting: set[int] = set()
     while True:
