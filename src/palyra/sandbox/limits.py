@@ -1,10 +1,8 @@
-"""Every bound of the process sandbox's isolation, with its reason."""
+"""Every bound of the process sandbox, with its reason."""
 
 from typing import Final
 
 from palyra.limits import DEFAULT_CALL_TIMEOUT_MS, KIB, MAX_CALL_TIMEOUT_MS, MIB
-
-# Every bound of the checks that come before a program is started, with its reason.
 
 # One call's command line. Far below the kernel's own limits, far above what people type.
 MAX_COMMAND_BYTES: Final = 256
@@ -22,9 +20,9 @@ MAX_REQUESTED_HOSTS: Final = 64
 # Fits, as base64 and beside the largest command line, into the input of a process call.
 MAX_STDIN_BYTES: Final = 64 * KIB
 
-# The kernel gives up after 40 links in one path; so do we.
+# The kernel gives up after 40 links in one path.
 MAX_LINKS: Final = 40
-# An argument such as a=b:c,d is taken apart this often. What is nested deeper is judged as it stands.
+# How many levels an argument such as a=b:c,d is split into. Deeper parts are judged as they are.
 MAX_ARGUMENT_NESTING: Final = 6
 # How many letters of `-xzfNAME` may be options before NAME starts.
 MAX_CLUSTERED_LETTERS: Final = 12
@@ -34,18 +32,17 @@ MAX_DIGESTED_BYTES: Final = 256 * MIB
 # Enough of a file to see a `#!` line: the kernel reads 256 bytes.
 SHEBANG_BYTES: Final = 256
 
-# What of an argument is shown in a refusal.
+# How much of an argument a refusal shows.
 MAX_SHOWN_CHARS: Final = 200
 
-# Background processes: what one look at the logs returns.
+# How much one call of process.logs returns.
 MAX_LOG_BYTES: Final = 256 * KIB
 DEFAULT_LOG_BYTES: Final = 64 * KIB
 MAX_HANDLE_CHARS: Final = 64
 
-
 GIB: Final = 1024 * MIB
 
-# What a call gets where nobody says more. A compiler or a test run fits; a runaway does not hurt the machine.
+# The defaults of a call. A compiler or a test run fits; a runaway program does not harm the machine.
 DEFAULT_CPU_SECONDS: Final = 60
 DEFAULT_MEMORY_BYTES: Final = 2 * GIB
 DEFAULT_PIDS: Final = 256
@@ -69,7 +66,7 @@ MAX_OUTPUT_BYTES: Final = 64 * MIB
 MIN_OPEN_FILES: Final = 64
 MIN_PIDS: Final = 4
 
-# What a sandbox may keep in memory as files. The memory limit counts it too, where cgroups are usable.
+# The files that a sandbox may keep in memory. Where cgroups work, the memory limit counts them too.
 TMP_BYTES: Final = 512 * MIB
 HOME_BYTES: Final = 512 * MIB
 SHM_BYTES: Final = 64 * MIB
@@ -78,15 +75,15 @@ RUN_BYTES: Final = 16 * MIB
 # bubblewrap 0.8 takes 9,000 arguments and reads the whole mount table for each mount: 250 mounts cost 0.1 s, 2,000 cost
 # seven. Protected names beyond this many mounts are covered by making a directory around them read-only.
 MAX_PROTECTED_MOUNTS: Final = 256
-# Names that lie directly in the root cannot be covered so: they may take this many (about a second).
+# Names directly in the root cannot be covered that way: they may take this many mounts (about a second).
 MAX_UNFOLDED_MOUNTS: Final = 1_000
 MAX_TOOL_ROOTS: Final = 16
 MAX_EXTRA_ENVIRONMENT: Final = 128
 MAX_ENVIRONMENT_VALUE_BYTES: Final = 32 * KIB
 
-# The walk that looks for protected names. What lies beyond is read-only as a whole during a call, and a call that makes
-# more than can be looked through afterwards fails. A part of a found name's path counts as much as a file: a million
-# files take a second or two and some hundred megabytes.
+# The scan for protected names. Directories beyond it are read-only during a call, and a call that makes more files than
+# the scan after it can read fails. A part of a found name's path counts as much as a file: a million files take a
+# second or two and some hundred megabytes.
 MAX_SCANNED_ENTRIES: Final = 1_000_000
 # How many files more than before its call a program may leave behind.
 MAX_NEW_ENTRIES: Final = 1_000_000
@@ -94,17 +91,17 @@ MAX_NEW_ENTRIES: Final = 1_000_000
 MAX_SCAN_DEPTH: Final = 10_000
 # Directories held open at once; those above are found again by their inode.
 MAX_SCAN_DESCRIPTORS: Final = 64
-# Directories of one directory that are told one by one when they were not looked through.
+# Directories of one directory that are named one by one if they were not scanned.
 MAX_UNSEEN_IN_ONE: Final = 16
 # 15 names of 255 bytes are less than the longest path that the kernel takes at once.
 NAMES_AT_ONCE: Final = 15
-# Each directory above a mount is one too. Names deeper than this are covered by a directory above them that is not.
+# Each directory above a mount is a mount too. A directory at this depth covers deeper names.
 MAX_MOUNT_DEPTH: Final = 100
 # The kernel takes paths of 4,096 bytes; bubblewrap puts a few of its own before them.
 MAX_MOUNT_PATH_BYTES: Final = 4_000
 # Links with a protected name are followed to their real place; a chain or a fan of links is cut here.
 MAX_FOLLOWED_LINKS: Final = 10_000
-# What is said of names that appeared: the receipt stays readable when a program makes a million of them.
+# How many new names a receipt lists: it stays readable when a program makes a million of them.
 MAX_REPORTED_NAMES: Final = 32
 
 # Files of the host whose text is copied into the sandbox (resolv.conf, hosts).
@@ -112,7 +109,7 @@ MAX_COPIED_FILE_BYTES: Final = 256 * KIB
 
 # bubblewrap's description of the sandbox is a few hundred bytes.
 MAX_INFO_BYTES: Final = 4 * KIB
-# How long a sandbox may take to be built before the call is refused, and how long the filter is waited for.
+# How long a sandbox may take to be built before the call is refused, and how long to wait for the filter.
 READBACK_SECONDS: Final = 10.0
 FILTER_LOOK_SECONDS: Final = 2.0
 # A sandbox is complete three to five milliseconds after its first process exists.
@@ -120,31 +117,31 @@ SETTLE_FIRST_SECONDS: Final = 0.002
 SETTLE_POLL_SECONDS: Final = 0.0003
 LONGEST_POLL_SECONDS: Final = 0.01
 
-# Sandboxes that are built and wait for a program: for each profile, and in all. Each is four small processes and, as
-# long as it is not used, no work.
+# How many prewarmed sandboxes wait: for each profile, and in all. Each is four small processes that use no processor
+# time until then.
 WARM_PER_PROFILE: Final = 2
 MAX_WARM: Final = 8
-# One that was not used for so long is ended. The next call of its profile is a cold one.
+# An unused one ends after this long. The next call of its profile is a cold one.
 WARM_SECONDS: Final = 60.0
-# After a call, so that building the next does not compete with what the caller does with the answer.
+# The delay after a call, so that building the next sandbox does not compete with the caller.
 WARM_REFILL_SECONDS: Final = 0.01
 
 PROBE_SECONDS: Final = 10.0
 
-# The door: sockets opened in a sandbox's own network and served from outside.
-# Where a program finds its resolver; names, not addresses, are how a program says what it wants.
+# Sockets in a sandbox's own network, which the daemon serves from outside.
+# The resolver: a program names the hosts that it wants.
 SANDBOX_DNS_PORT: Final = 53
 # SOCKS5 and HTTP for programs that want a proxy; the number that SOCKS clients assume.
 SANDBOX_PROXY_PORT: Final = 1_080
-# Each is a listening socket in the sandbox; with the resolver's and the proxy's all fit in one message.
+# Each is a listening socket in the sandbox; all fit in one message with the resolver's and the proxy's.
 MAX_ALLOWED_PORTS: Final = 64
 # Connections that may wait to be accepted on each.
 LISTENER_BACKLOG: Final = 128
 # Opening takes a millisecond; a machine that needs longer than this is in trouble.
 SOCKETS_OPEN_SECONDS: Final = 10.0
-# Serving is told to stop when the program has ended; connections that are left then are cut.
+# How long a listener may take to stop after the program has ended. Then its connections are cut.
 LISTENER_CLOSE_SECONDS: Final = 5.0
-# What is said of refused connections in a receipt: it stays readable when a program tries a million.
+# How many refused connections a receipt lists: it stays readable when a program tries a million.
 MAX_REPORTED_REFUSALS: Final = 8
 # Processes that wait to open sockets: each serves one call, and calls come in bursts.
 READY_SOCKET_HELPERS: Final = 4

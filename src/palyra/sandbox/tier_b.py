@@ -1,7 +1,7 @@
-"""The plan of a limited process (Tier B): what the keeper applies before it starts the program.
+"""The plan of a limited process (Tier B): the limits that bind it before it becomes the program.
 
-No namespace, so the program sees the host's processes and network. Files are confined by Landlock where the kernel has
-it; the receipt says what was got.
+It has no namespace of its own, so the program sees the host's processes and network. Landlock confines files if the
+kernel has it; the receipt shows what was enforced.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from palyra.sandbox.domain.plan import SYSTEM_PATH
 from palyra.sandbox.domain.profile import EgressEnforcementMode, Layer, Receipt, ReceiptLine, SandboxProfile
 from palyra.sandbox.layers.landlock import Net, net_handled
 
-# What ordinary programs need to start and to speak their language. Nothing of another person's is in it.
+# What ordinary programs need to start and for their language. No private file of a person is below these.
 SYSTEM_PATHS: Final = (
     "/usr",
     "/bin",
@@ -30,7 +30,7 @@ SYSTEM_PATHS: Final = (
     "/etc/hosts",
     "/etc/resolv.conf",
     "/etc/localtime",
-    # Git does not start where it is there and cannot be read.
+    # Git does not start if this exists and cannot be read.
     "/etc/gitconfig",
     "/etc/ssl",
     "/etc/ca-certificates",
@@ -44,7 +44,7 @@ DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/ur
 
 
 def environment_of_tier_b(profile: SandboxProfile, home: str) -> tuple[tuple[str, str], ...]:
-    """The whole environment of the program, sorted. Nothing of the daemon's own is in it."""
+    """Return the whole environment of the program, sorted. It has nothing of the daemon's."""
     roots = "".join(f"{root}/bin:" for root in profile.tool_roots)
     base = {
         "HOME": home,
@@ -69,7 +69,7 @@ def spec_of_tier_b(
     cgroup: CgroupEntry,
     landlock: bool,
 ) -> LaunchSpec:
-    """``home`` is a folder made for this one call; it and the workspace are all the program may write."""
+    """Plan the launch. ``home`` is a folder for this one call; the program may write it and the workspace only."""
     limits = profile.limits
     write = (home,) if profile.read_only else (profile.workspace_root, home)
     read = (*SYSTEM_PATHS, *profile.tool_roots, *((profile.workspace_root,) if profile.read_only else ()))
@@ -101,7 +101,7 @@ def spec_of_tier_b(
 
 
 def receipt_of_tier_b(profile: SandboxProfile, spec: LaunchSpec, applied: Applied) -> Receipt:
-    """What the process itself reported at the moment of exec."""
+    """Judge what was applied to the process before exec."""
 
     def line(layer: Layer, asked: str, got: str, hold: bool) -> ReceiptLine:
         return ReceiptLine(layer=layer, asked=asked, got=got, held=hold)
@@ -136,12 +136,12 @@ def receipt_of_tier_b(profile: SandboxProfile, spec: LaunchSpec, applied: Applie
         ),
         _egress(profile, spec, applied),
         line(Layer.ENVIRONMENT, f"{len(spec.env)} variables", f"{len(spec.env)} variables, none inherited", True),
-        line(Layer.NEW_SESSION, "a session of its own", "setsid in the keeper", spec.new_session),
+        line(Layer.NEW_SESSION, "a session of its own", "setsid before exec", spec.new_session),
     ]
     return Receipt.of(lines)
 
 
-# What Tier B cannot hold on any machine, and where it can be had.
+# The layer that Tier B cannot enforce on any machine, and the fix.
 FIXES: Final = {
     Layer.EGRESS: "Tier B shares the host's network on every machine: oblige the call to tier c as well, or set"
     ' sandbox.tier to "c"'
@@ -149,7 +149,7 @@ FIXES: Final = {
 
 
 def _egress(profile: SandboxProfile, spec: LaunchSpec, applied: Applied) -> ReceiptLine:
-    """Only a network of its own holds strict egress. A call that must have it requires this layer, or Tier C."""
+    """Judge egress: only a network of its own enforces strict egress, so a call that demands it needs Tier C."""
     mode = profile.egress
     got = "the host's network; arguments are judged before the start"
     if spec.landlock is not None and net_handled(spec.landlock, applied.landlock_abi) & Net.CONNECT_TCP:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from fakes.egress_proxy import FakeNetworkProxy
@@ -14,17 +13,24 @@ from fakes.eventually import eventually
 from fakes.processes import marked, new_mark
 from palyra.errors import PalyraError
 from palyra.executors.process import executor, spec
-from palyra.executors.process.executor import ProcessResult, ProcessTools, TooManyBackground, UnknownHandle
+from palyra.executors.process.executor import ProcessTools, TooManyBackground, UnknownHandle
 from palyra.json_schema import SchemaCheck
+from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
 from palyra.sandbox.domain.process_run import InvalidCommand, ProcessTimedOut, SpawnFailed
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    run_id: str
-    tool: str
-    arguments: dict[str, Any]
+def plan(run_id: str, tool: str, arguments: dict[str, Any]) -> ExecutionPlan:
+    return ExecutionPlan(
+        call_id="call",
+        run_id=run_id,
+        tool=tool,
+        arguments=arguments,
+        workspace="/",
+        timeout_ms=1000,
+        max_output_bytes=1000,
+    )
 
 
 class GatewayHarness:
@@ -38,14 +44,14 @@ class GatewayHarness:
 
     async def call(
         self, tool: str, run: str = "run", limits: SandboxLimits | None = None, **arguments: Any
-    ) -> ProcessResult:
+    ) -> ExecutorOutcome:
         profile = SandboxProfile(
             workspace_root=str(self.workspace),
             tier=SandboxTier.B,
             allow_interpreters=True,
             limits=limits or SandboxLimits(),
         )
-        done = await self.tools.perform(Call(run_id=run, tool=tool, arguments=arguments), profile)
+        done = await self.tools.perform(plan(run, tool, arguments), profile)
         SchemaCheck(_OUTPUTS[tool]).require(done.result)
         return done
 
@@ -242,7 +248,7 @@ async def test_a_door_is_the_calls_own_in_the_background_too(harness: GatewayHar
     proxy = FakeNetworkProxy({("a.example", 443): ("127.0.0.1", 1)})
     for tool in ("process.run", "process.start"):
         arguments = {"command": "sleep", "args": ["0" if tool == "process.run" else "60"]}
-        done = await harness.tools.perform(Call(run_id="run", tool=tool, arguments=arguments), profile, proxy)
+        done = await harness.tools.perform(plan("run", tool, arguments), profile, proxy)
         assert any(line["layer"] == "egress" and line["held"] for line in done.receipt)
     ran, started = proxy.handles
     assert ran.closed and not started.closed

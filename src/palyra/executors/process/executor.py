@@ -10,14 +10,14 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from palyra.egress.domain.credential import bindings_for
 from palyra.egress.domain.rules import BadHostRule, is_within, parse_rules
 from palyra.egress.settings import EgressSettings
-from palyra.errors import InvalidInput, LimitExceeded, PalyraError
+from palyra.errors import InvalidInput, LimitExceeded
 from palyra.executors.process import spec
 from palyra.ids import ToolName
 from palyra.limits import MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES
@@ -74,25 +74,6 @@ class TooManyBackground(LimitExceeded):
     hint = "stop one with process.stop first"
 
 
-class Work(Protocol):
-    """The part of a call that the process tools need."""
-
-    @property
-    def run_id(self) -> str: ...
-
-    @property
-    def tool(self) -> str: ...
-
-    @property
-    def arguments(self) -> Mapping[str, Any]: ...
-
-
-class ProcessResult(msgspec.Struct, frozen=True, kw_only=True):
-    result: Any
-    receipt: tuple[dict[str, Any], ...] = ()
-    error: PalyraError | None = None
-
-
 class _Background:
     """A process that goes on after its call: one task owns it from start to end."""
 
@@ -116,23 +97,23 @@ class ProcessTools:
         self.live_input: int | None = None
 
     async def perform(
-        self, work: Work, profile: SandboxProfile, listener: NetworkListener | None = None
-    ) -> ProcessResult:
-        """``listener`` serves the hosts that the profile allows, for this one call."""
-        match work.tool:
+        self, plan: ExecutionPlan, profile: SandboxProfile, listener: NetworkListener | None = None
+    ) -> ExecutorOutcome:
+        """Run one call. ``listener`` serves the hosts that the profile allows to it."""
+        match plan.tool:
             case "process.logs":
-                return ProcessResult(result=self._logs(work))
+                return ExecutorOutcome(result=self._logs(plan))
             case "process.stop":
-                return await self._stop(work)
-        command = parse_command(dict(work.arguments))
-        if work.tool == "process.start" or command.background:
-            return await self._start(work, profile, command, listener)
+                return await self._stop(plan)
+        command = parse_command(dict(plan.arguments))
+        if plan.tool == "process.start" or command.background:
+            return await self._start(plan, profile, command, listener)
         if self.live_input is not None:
             command = msgspec.structs.replace(command, live_input=self.live_input)
         return await self._run(profile, command, listener)
 
     async def close(self) -> None:
-        """Ends every background process."""
+        """End every background process."""
         tasks = [each.task for each in self._background.values() if each.task is not None]
         for each in self._background.values():
             each.stop.set()
@@ -142,26 +123,26 @@ class ProcessTools:
 
     async def _run(
         self, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
-    ) -> ProcessResult:
+    ) -> ExecutorOutcome:
         try:
             outcome = await self._runner.run_constrained_process(profile, command, sink=self.sink, listener=listener)
         except (QuotaExceeded, ProcessTimedOut, ProtectedAppeared, ProtectedUnseen) as error:
             if error.outcome is None:
                 raise
-            return ProcessResult(
+            return ExecutorOutcome(
                 result=render_outcome(error.outcome), receipt=_read_receipt(error.outcome), error=error
             )
-        return ProcessResult(result=render_outcome(outcome), receipt=_read_receipt(outcome))
+        return ExecutorOutcome(result=render_outcome(outcome), receipt=_read_receipt(outcome))
 
     async def _start(
-        self, work: Work, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
-    ) -> ProcessResult:
-        mine = [each for each in self._background.values() if each.run_id == work.run_id]
+        self, plan: ExecutionPlan, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
+    ) -> ExecutorOutcome:
+        mine = [each for each in self._background.values() if each.run_id == plan.run_id]
         if sum(not each.ended.done() for each in mine) >= MAX_BACKGROUND_PER_RUN:
             raise TooManyBackground(f"this run already has {MAX_BACKGROUND_PER_RUN} processes in the background")
         for oldest in [each for each in mine if each.ended.done()][:-MAX_ENDED_PER_RUN]:
             del self._background[oldest.handle]
-        each = _Background(work.run_id)
+        each = _Background(plan.run_id)
         each.task = asyncio.create_task(self._live(each, profile, command, listener), name=f"background {each.handle}")
         try:
             running = await asyncio.shield(each.started)
@@ -171,9 +152,9 @@ class ProcessTools:
             raise
         self._background[each.handle] = each
         started = {"handle": each.handle, "tier": profile.tier.value, "backend": running.backend}
-        if work.tool == "process.start":
+        if plan.tool == "process.start":
             started["state"] = _read_state(each)
-        return ProcessResult(result=started, receipt=tuple(running.receipt.as_dicts()))
+        return ExecutorOutcome(result=started, receipt=tuple(running.receipt.as_dicts()))
 
     async def _live(
         self, each: _Background, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
@@ -186,7 +167,7 @@ class ProcessTools:
                 ended = await self._until_stopped(each, running, timeout_ms / 1000)
             each.ended.set_result(outcome_of(profile, running, ended))
         except Exception as error:
-            # Whatever it was: somebody may be waiting for the one or the other.
+            # Any error: a task may be waiting for either future.
             for future in (each.started, each.ended):
                 if not future.done():
                     future.set_exception(error)
@@ -200,19 +181,19 @@ class ProcessTools:
                 await running.kill("process.stop")
             return await ending
 
-    def _logs(self, work: Work) -> dict[str, Any]:
-        each = self._mine(work)
-        name = StreamName(work.arguments.get("stream", "stdout"))
-        offset = int(work.arguments.get("offset", 0))
-        limit = int(work.arguments.get("limit", DEFAULT_LOG_BYTES))
+    def _logs(self, plan: ExecutionPlan) -> dict[str, Any]:
+        each = self._find_own(plan)
+        name = StreamName(plan.arguments.get("stream", "stdout"))
+        offset = int(plan.arguments.get("offset", 0))
+        limit = int(plan.arguments.get("limit", DEFAULT_LOG_BYTES))
         assert each.running is not None
         whole = each.running.capture.kept(name)
         part = whole[offset : offset + limit]
         if not each.ended.done() or offset + limit < len(whole):
-            # The next look starts with the character that this one would cut.
-            part = _whole_characters(part) or part
+            # The next call starts with the character that this one would cut.
+            part = _keep_whole_characters(part) or part
         content, encoding = _encode_text(part)
-        looked: dict[str, Any] = {
+        logs: dict[str, Any] = {
             "handle": each.handle,
             "state": _read_state(each),
             "stream": name.value,
@@ -223,21 +204,21 @@ class ProcessTools:
             "truncated": each.running.capture.truncated(name),
         }
         if each.ended.done() and each.ended.exception() is None:
-            looked |= {"exit_code": each.ended.result().exit_code, "signal": each.ended.result().signal}
-        return looked
+            logs |= {"exit_code": each.ended.result().exit_code, "signal": each.ended.result().signal}
+        return logs
 
-    async def _stop(self, work: Work) -> ProcessResult:
-        each = self._mine(work)
+    async def _stop(self, plan: ExecutionPlan) -> ExecutorOutcome:
+        each = self._find_own(plan)
         each.stop.set()
         outcome = await asyncio.shield(each.ended)
-        return ProcessResult(
+        return ExecutorOutcome(
             result={"handle": each.handle, "state": _read_state(each), **render_outcome(outcome)},
             receipt=_read_receipt(outcome),
         )
 
-    def _mine(self, work: Work) -> _Background:
-        each = self._background.get(str(work.arguments["handle"]))
-        if each is None or each.run_id != work.run_id:
+    def _find_own(self, plan: ExecutionPlan) -> _Background:
+        each = self._background.get(str(plan.arguments["handle"]))
+        if each is None or each.run_id != plan.run_id:
             raise UnknownHandle("there is no such process in this run")
         return each
 
@@ -279,7 +260,7 @@ def render_outcome(outcome: ProcessOutcome) -> dict[str, Any]:
 
 
 def _encode_text(content: bytes) -> tuple[str, str]:
-    """As text where it is text and JSON does not swell it: six characters for each control byte would not fit."""
+    """Return UTF-8 as text unless JSON swells it: six characters for each control byte would not fit."""
     with contextlib.suppress(UnicodeDecodeError):
         text = content.decode("utf-8")
         if len(msgspec.json.encode(text)) <= 2 * len(content) + len('""'):
@@ -288,12 +269,12 @@ def _encode_text(content: bytes) -> tuple[str, str]:
 
 
 def _drop_cut_character(content: bytes, truncated: bool) -> bytes:
-    """A quota may cut the last character in two: that alone does not make text binary."""
-    return _whole_characters(content) if truncated else content
+    """Drop the last character if a quota has cut it: that alone does not make text binary."""
+    return _keep_whole_characters(content) if truncated else content
 
 
-def _whole_characters(content: bytes) -> bytes:
-    """Without the first bytes of a character whose rest is missing at the end. Other bytes stay as they are."""
+def _keep_whole_characters(content: bytes) -> bytes:
+    """Drop the first bytes of a character whose rest is missing at the end."""
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -306,11 +287,9 @@ def _read_receipt(outcome: ProcessOutcome) -> tuple[dict[str, Any], ...]:
     return tuple(outcome.receipt.as_dicts())
 
 
-# The process tools as this daemon offers them: their specs, and the profile each call is compiled to.
-
 PROCESS_EXECUTOR = "process"
 STARTING = frozenset({"process.run", "process.start"})
-# What a result takes beside the output in it.
+# The size of a result without the output in it.
 RESULT_BYTES = 512
 _ENFORCEABLE = frozenset(("timeout_ms", "max_output_bytes", "memory_bytes", "cpu_seconds", "egress", "read_only"))
 _TEXTS = {
@@ -342,7 +321,7 @@ _TEXTS = {
 
 
 def build_process_specs(settings: SandboxSettings, egress: EgressSettings | None = None) -> list[ToolSpec]:
-    """Reading and stopping what one's own run started needs no approval; running programs does."""
+    """Build the four specs. Running programs needs approval; reading and stopping those of the own run does not."""
     runs = {ToolCapability.PROCESS_EXEC, ToolCapability.FILESYSTEM_READ}
     if not settings.read_only:
         runs.add(ToolCapability.FILESYSTEM_WRITE)
@@ -359,7 +338,7 @@ def build_process_specs(settings: SandboxSettings, egress: EgressSettings | None
                 capabilities=frozenset(runs) if name in STARTING else frozenset({ToolCapability.ARTIFACTS_READ})
             ),
             tier=ToolTier(settings.tier),
-            # What a program started in the background would go on doing on a worker, nobody could read or stop.
+            # No call could read or stop a background program on a worker.
             other_tiers=frozenset({ToolTier.B, ToolTier.C} | ({ToolTier.WORKER} if name == "process.run" else set())),
             executor=PROCESS_EXECUTOR,
             max_input_bytes=MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES,
@@ -375,7 +354,7 @@ def build_process_specs(settings: SandboxSettings, egress: EgressSettings | None
 def _find_reserves(
     settings: SandboxSettings, egress: EgressSettings | None, name: str
 ) -> Callable[[Mapping[str, Any]], Mapping[BudgetKind, int]]:
-    """Programs that are given hosts take their bytes out of the run's budget."""
+    """Reserve the bytes of programs that get hosts from the run's budget."""
     if egress is None or not settings.allowed_hosts or name not in STARTING:
         return reserve_nothing
     most = {BudgetKind.EGRESS_BYTES: egress.max_call_bytes}
@@ -385,8 +364,8 @@ def _find_reserves(
 def _find_accesses(
     settings: SandboxSettings, egress: EgressSettings | None, name: str
 ) -> Callable[[Mapping[str, Any]], AccessedResources]:
-    def touches(arguments: Mapping[str, Any]) -> AccessedResources:
-        """Who approves is shown every host and secret that the program gets, not only those that it names."""
+    def find(arguments: Mapping[str, Any]) -> AccessedResources:
+        """List every host and secret that the program gets, for the approver: not only those that it names."""
         if name not in STARTING:
             return AccessedResources()
         hosts = choose_hosts(arguments, settings.allowed_hosts)
@@ -397,14 +376,16 @@ def _find_accesses(
             secrets=tuple(dict.fromkeys(binding.secret_ref for binding in bound)),
         )
 
-    return touches
+    return find
 
 
 def compile_profile(
     plan: ExecutionPlan, settings: SandboxSettings, protected_names: tuple[str, ...], *, watched: bool = False
 ) -> SandboxProfile:
-    """The settings, made stricter by what policy obliges this call to. ``watched``: a person sees the output as it
-    comes, so that it need not fit into the result."""
+    """Apply the obligations of this call to the settings.
+
+    With ``watched`` a person sees the output as it comes, so it need not fit into the result.
+    """
     obliged = plan.obligations
     # The result wraps the output in JSON, which at most doubles it.
     fitting = max(0, plan.max_output_bytes - RESULT_BYTES) // 2
@@ -439,24 +420,26 @@ def compile_profile(
 
 
 def _list_demands(obliged: Obligations) -> frozenset[Layer]:
-    """What policy obliges to must hold. Settings alone ask for what the tier can do, and the receipt says how much."""
+    """Demand the layers that policy obliges to. Settings alone ask for what the tier can do."""
     egress = {Layer.EGRESS} if obliged.egress == EgressEnforcementMode.STRICT.value else set()
     return frozenset(egress | ({Layer.WORKSPACE} if obliged.read_only else set()))
 
 
 def choose_hosts(arguments: Mapping[str, Any], ceiling: tuple[str, ...]) -> tuple[str, ...]:
-    """A call that says which hosts it needs gets those and no others; what the ceiling does not allow is left for the
-    checks to refuse."""
-    asked = tuple(arguments.get("requested_egress_hosts", ()))
+    """Return the hosts that the call names, if it names any and the ceiling allows them; else the ceiling.
+
+    The checks refuse the others.
+    """
+    requested = tuple(arguments.get("requested_egress_hosts", ()))
     try:
-        within = all(is_within(rule, parse_rules(ceiling)) for rule in parse_rules(asked))
+        within = all(is_within(rule, parse_rules(ceiling)) for rule in parse_rules(requested))
     except BadHostRule:
         within = False
-    return asked if asked and within else ceiling
+    return requested if requested and within else ceiling
 
 
 class ProcessExecutor:
-    """Made before there is an event loop; the runner behind it is made on the loop of the first call."""
+    """Made without an event loop. The first call makes the runner on its loop."""
 
     name = PROCESS_EXECUTOR
     keeps_deadline = True
@@ -470,8 +453,11 @@ class ProcessExecutor:
         *,
         one_command: bool = False,
     ) -> None:
-        """Without ``egress`` programs that are given hosts are refused: nothing would let just those through. It is
-        asked for when the first of them is. With ``one_command`` nothing is made ready for a next call."""
+        """Create an executor.
+
+        Without ``egress`` it refuses programs that get hosts: nothing would let just those through. The first such
+        call calls ``egress``. With ``one_command`` it prepares nothing for a next call.
+        """
         self._settings = settings
         self._protected = protected_names
         self._scratch = scratch
@@ -502,8 +488,7 @@ class ProcessExecutor:
         listener: SandboxListener | None = None
         if self._egress is not None and plan.tool in STARTING and profile.reaches_hosts:
             profile, listener = self._egress().prepare_listener(plan, profile)
-        done = await self.tools.perform(plan, profile, listener)
-        return ExecutorOutcome(result=done.result, receipt=done.receipt, error=done.error)
+        return await self.tools.perform(plan, profile, listener)
 
     async def close(self) -> None:
         if self._tools is not None and self._runner is not None:

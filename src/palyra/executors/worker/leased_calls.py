@@ -209,8 +209,7 @@ class _LeasedProcess:
         settings = msgspec.structs.replace(self._settings, egress="strict", allowed_hosts=hosts)
         profile = _keep_protected(compile_profile(plan, settings, self._protected, watched=True))
         network = egress.network(offer.lease_id, offer.fence) if egress is not None and hosts else None
-        done = await self._tools.perform(plan, profile, network)
-        return ExecutorOutcome(result=done.result, receipt=done.receipt, error=done.error)
+        return await self._tools.perform(plan, profile, network)
 
 
 class _LeasedPlugin:

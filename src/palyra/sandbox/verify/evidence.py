@@ -1,6 +1,6 @@
-"""What was read about a waiting sandbox from outside, and the receipt that follows from it.
+"""The evidence that was read of a waiting sandbox from outside, and the receipt that follows from it.
 
-Pure. Every line says how it was got; a layer that was asked for and not seen did not hold.
+Pure. Every line names its source; a layer that was demanded and not seen did not hold.
 """
 
 import re
@@ -52,10 +52,10 @@ class MountSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Read while the sandbox waits.
+    """Facts that were read while the sandbox waits.
 
     ``outer_users`` are the user namespaces around its own, from the nearest to the launcher's. ``builder_mounts`` are
-    the writable ones of the bubblewrap process that made it and stays outside; None where they are the launcher's own.
+    the writable mounts of the bubblewrap process that made it and stays outside, or None if they are the launcher's.
     """
 
     pid: int
@@ -74,15 +74,15 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_status(text: str) -> dict[str, str]:
-    """The fields of /proc/PID/status."""
+    """Parse /proc/PID/status."""
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines()) if value}
 
 
 def parse_mounts(text: bytes, *, only_writable: bool = False) -> tuple[MountSeen, ...]:
-    """The mounts of /proc/PID/mountinfo. Where several lie on one path, the last is what is seen there; of the writable
-    ones, every one counts.
+    """Parse /proc/PID/mountinfo.
 
-    Raises ``ValueError`` where a line is not understood: what cannot be read cannot be judged.
+    If several mounts lie on one path, the last hides the others; of the writable ones, every one counts. A line that
+    is not understood raises ``ValueError``: it cannot be judged.
     """
     found = _MOUNT.findall(text)
     if len(found) != text.count(b"\n"):
@@ -99,12 +99,12 @@ def parse_mounts(text: bytes, *, only_writable: bool = False) -> tuple[MountSeen
 
 
 def parse_limits(text: str) -> dict[str, str]:
-    """The soft limits of /proc/PID/limits by their printed names."""
+    """Parse the soft limits of /proc/PID/limits, by their printed names."""
     return dict(_LIMIT.findall(text))
 
 
 def receipt_lines(plan: BubblewrapPlan, evidence: Evidence) -> tuple[ReceiptLine, ...]:
-    """Everything that can be seen before the program runs. The system call filter is loaded after that."""
+    """Judge everything that is visible before the program runs. The system call filter has its own line."""
     seen = {mount.path: mount for mount in evidence.mounts}
     return (
         *_namespace_lines(plan, evidence),
@@ -143,11 +143,11 @@ def environment_line(variables: int, launchers_bytes: int) -> ReceiptLine:
 
 
 def filter_line(plan: BubblewrapPlan, seen: str | None, *, waits_inside: bool = False) -> ReceiptLine:
-    """``seen`` is the Seccomp field of the sandbox's first process after release; None where it had ended already.
-    ``waits_inside``: it was read before, of the process that becomes the program.
+    """Judge the Seccomp field of the sandbox's first process after release, or None if it had ended already.
 
-    That process and the program load the same filter, each just before it goes on; bubblewrap ends instead of going
-    on where it cannot. So a sandbox that ran its program and was gone before the look had the filter too.
+    With ``waits_inside`` it was read before, of the process that becomes the program. The first process and the
+    program load the same filter just before they go on, and bubblewrap ends if it cannot load it. So a sandbox that
+    ran its program and ended before it was read had the filter too.
     """
     program = plan.facts.seccomp
     if program is None:
@@ -162,7 +162,7 @@ def filter_line(plan: BubblewrapPlan, seen: str | None, *, waits_inside: bool = 
 
 
 def rlimits_line(plan: BubblewrapPlan, seen: Mapping[str, str], *, uid: int) -> ReceiptLine:
-    """``seen`` are the soft limits of the sandbox's first process, which the program inherits."""
+    """Judge the soft limits of the sandbox's first process, which the program inherits."""
     wanted = {limit.name: limit.soft for limit in plan_limits(plan)} | {"NPROC": plan.profile.limits.pids}
     got = {name: seen.get(_LIMIT_NAMES[name], "unknown") for name in wanted}
     note = "" if uid else "; NPROC does not bind the host's root user: the cgroup's limit does"
@@ -170,7 +170,7 @@ def rlimits_line(plan: BubblewrapPlan, seen: Mapping[str, str], *, uid: int) -> 
         Layer.RLIMITS,
         ", ".join(f"{name} {value}" for name, value in wanted.items()),
         ", ".join(f"{name} {value}" for name, value in got.items()) + note,
-        # A machine may allow less than was asked.
+        # A machine may allow less than was demanded.
         held=all(got[name].isdigit() and int(got[name]) <= value for name, value in wanted.items()),
     )
 
@@ -191,8 +191,10 @@ def _namespace_lines(plan: BubblewrapPlan, evidence: Evidence) -> Iterable[Recei
 
 
 def _nested(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
-    """bubblewrap forbids further ones in a namespace that it puts around the sandbox's own. Where the host is held
-    read-only from a user namespace, that one lies around both and says nothing about it."""
+    """Judge the namespace in which bubblewrap forbids further ones, and which it puts around the sandbox's own.
+
+    If the host is held read-only from a user namespace, that one lies around both and proves nothing here.
+    """
     between = _before(evidence.outer_users, evidence.own_namespaces.get("user"))
     held_from = int(plan.facts.host.hold is HostHold.USER_NAMESPACE)
     closed = between is not None and len(between) == held_from + 1
@@ -216,7 +218,7 @@ def _host_read_only(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
     place = (BESIDE_ROOT if is_covered(root) else MADE_ROOT) + root
     open_to_it = (b"/proc", MADE_ROOT + b"/dev/pts", *(() if plan.profile.read_only else (place,)))
     writable = [
-        _shown(mount.path)
+        _render(mount.path)
         for mount in evidence.builder_mounts
         if not mount.read_only and not any((mount.path + b"/").startswith(place + b"/") for place in open_to_it)
     ]
@@ -239,7 +241,7 @@ def _minimal_root(plan: BubblewrapPlan, evidence: Evidence, seen: Mapping[bytes,
 
 
 def _strangers(plan: BubblewrapPlan, evidence: Evidence) -> list[str]:
-    """Mounts that no line of the plan accounts for, and writable ones within read-only trees."""
+    """List the mounts that the plan does not have, and the writable ones within read-only trees."""
     expected = {each.path: each for each in plan.expected}
     wrong: list[str] = []
     for mount in evidence.mounts:
@@ -247,9 +249,9 @@ def _strangers(plan: BubblewrapPlan, evidence: Evidence) -> list[str]:
             continue
         above = _nearest(mount.path, expected)
         if above is None or above.path == b"/":
-            wrong.append(f"{_shown(mount.path)} is mounted and was not planned")
+            wrong.append(f"{_render(mount.path)} is mounted and was not planned")
         elif above.read_only and not mount.read_only:
-            wrong.append(f"{_shown(mount.path)} is writable within read-only {_shown(above.path)}")
+            wrong.append(f"{_render(mount.path)} is writable within read-only {_render(above.path)}")
     return wrong
 
 
@@ -266,17 +268,17 @@ def _mismatches(expected: Iterable[ExpectedMount], seen: Mapping[bytes, MountSee
     for each in expected:
         mount = seen.get(each.path)
         if mount is None:
-            wrong.append(f"{_shown(each.path)} is not mounted")
+            wrong.append(f"{_render(each.path)} is not mounted")
         elif mount.read_only is not each.read_only:
-            wrong.append(f"{_shown(each.path)} is {'read-only' if mount.read_only else 'writable'}")
+            wrong.append(f"{_render(each.path)} is {'read-only' if mount.read_only else 'writable'}")
         elif each.kind and mount.kind != each.kind:
-            wrong.append(f"{_shown(each.path)} is a {mount.kind}")
+            wrong.append(f"{_render(each.path)} is a {mount.kind}")
     return wrong
 
 
 def _moved(expected: Iterable[ExpectedMount], evidence: Evidence) -> list[str]:
     return [
-        f"{_shown(each.path)} is not what was looked at"
+        f"{_render(each.path)} is not what was looked at"
         for each in expected
         if each.identity is not None and evidence.identities.get(each.path) != each.identity
     ]
@@ -334,5 +336,5 @@ def _line(layer: Layer, asked: str, got: str, *, held: bool) -> ReceiptLine:
     return ReceiptLine(layer=layer, asked=asked, got=f"{got} ({_SOURCE})", held=held)
 
 
-def _shown(path: bytes) -> str:
+def _render(path: bytes) -> str:
     return render_name(decode_name(path))

@@ -1,8 +1,8 @@
-"""Protected names that were not there before a call and are there after it.
+"""Protected names that a call added, replaced or removed.
 
-No mount can hold a name that does not exist without leaving a ghost of it on the host, and ``git init`` must work. So
-the workspace is looked through before and after, and what appeared is named, and kept, moved aside, or fails the call.
-A link with a protected name cannot carry a mount either: it is treated the same way when it was changed.
+A mount on a missing name would leave an empty file on the host, and ``git init`` must work. So the workspace is scanned
+before and after a call. A name that appeared is reported, and kept or moved aside, or it fails the call. A link with a
+protected name cannot carry a mount either, so a changed link is treated the same way.
 """
 
 import errno
@@ -49,7 +49,7 @@ class Change(StrEnum):
 
 
 class Appeared(msgspec.Struct, frozen=True, kw_only=True):
-    """One change. ``moved_to`` is its name among things moved aside; ``problem`` says why it is still there."""
+    """One change. ``moved_to`` is its name in the folder for moved names; ``problem`` is why it was not moved."""
 
     names: Names
     change: Change
@@ -61,6 +61,10 @@ class Appeared(msgspec.Struct, frozen=True, kw_only=True):
     def render(self) -> str:
         return render_name(decode_name(b"/".join(self.names)))
 
+    def describe(self) -> str:
+        where = f", moved aside as {self.moved_to}" if self.moved_to else f", {self.problem}" if self.problem else ""
+        return f"{self.render()} {self.change}{where}"
+
 
 class ProtectedChanges(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Appeared, ...]
@@ -68,14 +72,12 @@ class ProtectedChanges(msgspec.Struct, frozen=True, kw_only=True):
     shortfall: str = ""
 
     def line(self, before: ReceiptLine | None = None) -> ReceiptLine:
-        """The receipt's line on protected names, continued with what was seen after the call."""
+        """Continue the receipt's line on protected names with the changes of the call."""
         said = before.got if before else ""
         if self.changes:
-            told = [_told(each) for each in self.changes[:MAX_REPORTED_NAMES]]
-            more = len(self.changes) - len(told)
-            after = (
-                f"{len(self.changes)} changed during the call: " + ", ".join(told) + (f" and {more} more" * bool(more))
-            )
+            listed = ", ".join(each.describe() for each in self.changes[:MAX_REPORTED_NAMES])
+            more = max(len(self.changes) - MAX_REPORTED_NAMES, 0)
+            after = f"{len(self.changes)} changed during the call: {listed}" + f" and {more} more" * bool(more)
         else:
             after = "none appeared during the call"
         if self.shortfall:
@@ -93,7 +95,7 @@ class ProtectedChanges(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def refuse(self) -> None:
-        """Raises where policy does not keep what appeared and it is still there, or where there may be more of it."""
+        """Raise if policy does not keep a new name and it still exists, or if the scan was cut short."""
         left = self._left()
         if left:
             names = [each.render() for each in left[:MAX_REPORTED_NAMES]]
@@ -104,13 +106,8 @@ class ProtectedChanges(msgspec.Struct, frozen=True, kw_only=True):
             raise ProtectedUnseen(f"the workspace could not be looked through after the call: {self.shortfall}")
 
 
-def _told(each: Appeared) -> str:
-    where = f", moved aside as {each.moved_to}" if each.moved_to else f", {each.problem}" if each.problem else ""
-    return f"{each.render()} {each.change}{where}"
-
-
 def compare(before: WorkspaceScan, after: WorkspaceScan) -> tuple[Appeared, ...]:
-    """What differs, in the order of names. Contents of what was there are the mounts' business."""
+    """List the differences, in the order of names. The mounts protect the contents of existing names."""
     changes = [
         _change(found, Change.REPLACED if names in before.found else Change.APPEARED)
         for names, found in after.found.items()
@@ -144,8 +141,10 @@ def look_again(
     *,
     aside: str | Callable[[], str] | None = None,
 ) -> ProtectedChanges:
-    """For when nothing of the sandbox runs any more. ``aside`` is a directory outside the workspace, for this call, or
-    makes one when there is something to move."""
+    """Scan the workspace after the last process of the sandbox has ended.
+
+    ``aside`` is a directory outside the workspace, for this call, or makes one if there is something to move.
+    """
     with hold(open_workspace_root(profile.workspace_root)) as root:
         after = scan_workspace(
             root,
@@ -156,22 +155,22 @@ def look_again(
         )
         changes = compare(before, after)
         if profile.appearing_protected is NewProtectedPolicy.MOVE_ASIDE and changes:
-            changes = _moved_aside(root, changes, before, aside() if callable(aside) else aside)
+            changes = _move_aside(root, changes, before, aside() if callable(aside) else aside)
     return ProtectedChanges(changes=changes, policy=profile.appearing_protected, shortfall=after.shortfall)
 
 
-def _moved_aside(
+def _move_aside(
     root: int, changes: tuple[Appeared, ...], before: WorkspaceScan, aside: str | None
 ) -> tuple[Appeared, ...]:
     if aside is None:
         return tuple(msgspec.structs.replace(each, problem="no place to move it to") for each in changes)
     done: list[Appeared] = []
-    with hold(os.open(aside, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as shelf:
+    with hold(os.open(aside, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as folder:
         for number, each in enumerate(changes):
-            # The name is ours: the program's own could be anything.
+            # Not the program's own name, which may have any bytes.
             name = f"{number:04d}"
             try:
-                _move(root, each, shelf, name)
+                _move(root, each, folder, name)
                 _put_back(root, each, before)
             except OSError as error:
                 elsewhere = error.errno == errno.EXDEV
@@ -182,15 +181,15 @@ def _moved_aside(
     return tuple(done)
 
 
-def _move(root: int, each: Appeared, shelf: int, name: str) -> None:
+def _move(root: int, each: Appeared, folder: int, name: str) -> None:
     if each.change is Change.REMOVED:
         return
     with hold(_parent(root, each.names)) as parent:
-        os.rename(each.names[-1], name, src_dir_fd=parent, dst_dir_fd=shelf)
+        os.rename(each.names[-1], name, src_dir_fd=parent, dst_dir_fd=folder)
 
 
 def _put_back(root: int, each: Appeared, before: WorkspaceScan) -> None:
-    """A link that was replaced or removed is made again as it was."""
+    """Make a replaced or removed link again as it was."""
     was = before.found.get(each.names)
     if was is not None and was.kind is Kind.LINK:
         with hold(_parent(root, each.names)) as parent:

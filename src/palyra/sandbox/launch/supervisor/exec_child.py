@@ -1,7 +1,7 @@
 """The process that waits for an order and becomes its program. Standard library only: the zygote loads it.
 
-It has no descriptors but the standard ones and the one its orders come through. It is the small native executor, or a
-fork of Python that carries the order out itself. Both do the same: a list of system calls.
+It has only the standard descriptors and the socket of its orders. It is the small native executor, or a fork of Python
+that carries the order out itself. Both make the same list of system calls.
 """
 
 import array
@@ -33,7 +33,7 @@ def start_waiting(orders: socket.socket, image: int | None, group: bytes = b"") 
     """Start the process that waits, as a child of this one and in a version 2 group. Return its pid."""
     if image is None or group:
         return _fork_waiting(orders, image, group)
-    # Not a fork: this process's memory need not be copied to be thrown away. All other descriptors close on exec.
+    # Not a fork, which would copy this process's memory to throw it away. All other descriptors close on exec.
     place = (os.POSIX_SPAWN_DUP2, orders.fileno(), ORDERS_DESCRIPTOR)
     return os.posix_spawn(f"/proc/self/fd/{image}", [b"palyra-start"], {}, file_actions=[place], setsigmask=())
 
@@ -82,7 +82,7 @@ def _fork_into(group: bytes, orders: socket.socket) -> int:
 
 
 def receive() -> bytes:
-    """The order. Its descriptors arrive at the lowest free numbers, where the plan expects them."""
+    """Receive the order. Its descriptors arrive at the lowest free numbers, where the plan expects them."""
     with socket.socket(fileno=os.dup2(ORDERS_DESCRIPTOR, ORDERS_DESCRIPTOR + 1, inheritable=False)) as orders:
         order, _, _, _ = orders.recvmsg(wire.INLINE_ORDER_BYTES + 1, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)
     if not order:
@@ -91,7 +91,7 @@ def receive() -> bytes:
 
 
 def carry_out(order: bytes) -> None:
-    """Makes the calls of an order. Returns only after one that had to succeed failed, and was reported."""
+    """Make the calls of an order. Return only after reporting the failure of one that had to succeed."""
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     syscall.restype = ctypes.c_long
     buffer = ctypes.create_string_buffer(BUFFER_BYTES)
@@ -106,7 +106,7 @@ def carry_out(order: bytes) -> None:
 
 
 def _make_calls(syscall: "ctypes._NamedFuncPointer", buffer: "ctypes.Array[ctypes.c_char]", base: int) -> int | None:
-    """Returns the index of the call that failed, or ``None`` when the buffer was replaced and is to be begun again."""
+    """Return the index of the call that failed, or ``None`` if a new plan replaced the buffer."""
     _version, relocations, relocations_at, records_at = _HEADER.unpack_from(buffer, 0)
     for place in range(relocations):
         (slot,) = _WORD.unpack_from(buffer, relocations_at + place * _WORD.size)

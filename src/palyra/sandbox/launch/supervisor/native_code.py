@@ -1,15 +1,15 @@
 """The waiting process of ``native_start.s`` as an executable file image. Standard library only: the zygote loads it.
 
-Becoming a program means giving up the memory of whoever waits for the order; a Python process has two thousand pages
-to give up, this one has three. Where it cannot be used (another processor, a kernel that executes no memory files) the
-same orders are carried out by ``exec_child`` in Python, more slowly.
+Exec gives up the memory of the process that waits for the order: a Python process has two thousand pages, this one has
+three. Where it does not work (another processor, a kernel that executes no memory files), ``exec_child`` carries out
+the same orders in Python, more slowly.
 """
 
 import os
 import platform
 import struct
 
-# Where the orders come in; above every number at which a program's descriptor is placed or moved.
+# The descriptor of the orders, above every number at which a program's descriptor is placed or moved.
 ORDERS_DESCRIPTOR = 140
 # The longest order: the kernel refuses longer arguments and environments before this.
 BUFFER_BYTES = 6 * 1024 * 1024
@@ -26,7 +26,7 @@ _X86_64 = bytes.fromhex(
 )
 
 # mov $140, %edi
-_HEARS_ON = b"\xbf%c\0\0\0"
+_ORDERS_NUMBER = b"\xbf%c\0\0\0"
 # prctl(PR_SET_DUMPABLE, 0)
 _FIRST_CALL_BYTES = 14
 
@@ -50,11 +50,12 @@ _MFD_EXEC = 0x10
 
 
 def image(orders: int = ORDERS_DESCRIPTOR, *, readable: bool = False) -> bytes:
-    """An ELF file of two pages: the code, never writable, and the data, never executable.
+    """Build an ELF file of two pages: the code, never writable, and the data, never executable.
 
-    It hears on ``orders``. ``readable``: it begins after its first call, so that /proc shows what it is.
+    It reads its orders from descriptor ``orders``. With ``readable`` it begins after its first call, so that /proc can
+    be read.
     """
-    code = _X86_64.replace(_HEARS_ON % ORDERS_DESCRIPTOR, _HEARS_ON % orders)
+    code = _X86_64.replace(_ORDERS_NUMBER % ORDERS_DESCRIPTOR, _ORDERS_NUMBER % orders)
     code_offset = _HEADER.size + 3 * _SEGMENT.size
     text_bytes = code_offset + len(code)
     header = _HEADER.pack(
@@ -103,7 +104,7 @@ def image(orders: int = ORDERS_DESCRIPTOR, *, readable: bool = False) -> bytes:
 
 
 def open_image() -> int | None:
-    """A descriptor that can be executed, or ``None`` where this machine cannot use it."""
+    """Return a descriptor that can be executed, or ``None`` if this machine cannot use it."""
     try:
         descriptor = write_image(image())
     except OSError:
@@ -115,7 +116,7 @@ def open_image() -> int | None:
 
 
 def _works(descriptor: int) -> bool:
-    """Executes it once, with nothing to wait for. Some kernels and policies execute no memory files."""
+    """Execute it once, with nothing to wait for. Some kernels and policies execute no memory files."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -130,7 +131,7 @@ def _works(descriptor: int) -> bool:
 
 
 def write_image(content: bytes) -> int | None:
-    """The image as a memory file that can only be read and executed. Whether it can is for ``open_image`` to say."""
+    """Write the image into a memory file that can only be read and executed. ``open_image`` tries to execute it."""
     if platform.machine() != "x86_64":
         return None
     descriptor = -1
