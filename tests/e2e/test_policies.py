@@ -75,7 +75,7 @@ def test_no_yes_is_promised_that_the_changed_policies_do_not_keep(place: Place) 
         refused = place.palyra("approvals", "approve", approval)
         assert refused.status == 2 and "approval.outdated" in refused.stderr and "made again" in refused.stderr
         assert "may make exactly this" not in refused.stdout + refused.stderr
-        assert "a yes means  nothing now" in place.palyra("approvals", "show", approval).stdout
+        assert "if approved  nothing now" in place.palyra("approvals", "show", approval).stdout
         anew = place.palyra(*write, "--json").error["details"]["approval_id"]
         assert "may make exactly this" in place.palyra("approvals", "approve", anew).stdout
         assert place.palyra(*write).status == 0

@@ -2,15 +2,13 @@
 
 import io
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from fakes.tiny_api import TOKEN, TinyApi
-from palyra.cli.invocation import Invocation
 from palyra.cli.main import run
 from palyra.client.client import Client
 
@@ -43,13 +41,8 @@ def command_line_in(directory: Path) -> CommandLine:
     return CommandLine(directory / "state", config)
 
 
-def put_tiny_api_behind_the_door(monkeypatch: pytest.MonkeyPatch) -> TinyApi:
+def use_tiny_api(monkeypatch: pytest.MonkeyPatch) -> TinyApi:
     api = TinyApi()
 
-    @contextmanager
-    def open_client(_invocation: Invocation) -> Iterator[Client]:
-        with Client.in_process(api.app, token=TOKEN) as client:
-            yield client
-
-    monkeypatch.setattr("palyra.cli.invocation.open_client", open_client)
+    monkeypatch.setattr("palyra.cli.invocation.running_daemon", lambda _: Client.in_process(api.app, token=TOKEN))
     return api

@@ -8,14 +8,13 @@ from typing import Any
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.invocation import Invocation, pass_invocation
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="Read settings from FILE.")
 @click.option("--state-dir", metavar="DIR", type=click.Path(path_type=Path), help="Keep state in DIR.")
 @click.option("--until-input-ends", is_flag=True, help="End when standard input does, as with `palyra up`.")
-@json_option
 @pass_invocation
 def browserd(invocation: Invocation, config: Path | None, state_dir: Path | None, until_input_ends: bool) -> None:
     """Serve browser sessions to the palyrad that has the same state directory.
@@ -33,9 +32,9 @@ def browserd(invocation: Invocation, config: Path | None, state_dir: Path | None
     invocation.state_dir_option = state_dir
     set_up_log(invocation.settings.log)
 
-    def announce(manager: ServiceManager, told: dict[str, Any]) -> None:
+    def announce(manager: ServiceManager, started: dict[str, Any]) -> None:
         manager.ready("serving browser sessions")
-        invocation.output.data(told, lambda data: f"The browser daemon is up; its health page is {data['health']}")
+        invocation.output.data(started, lambda data: f"The browser daemon is up; its health page is {data['health']}")
         invocation.output.flush()
 
     async def serve() -> None:

@@ -1,9 +1,8 @@
 """One run of the command line: its options, and what it may need, made when first asked for.
 
-A command takes it with ``@pass_invocation`` and offers ``--json`` with ``@json_option``:
+A command takes it with ``@pass_invocation``, which gives the command ``--json`` too:
 
     @click.command()
-    @json_option
     @pass_invocation
     def status(invocation: Invocation) -> None:
         invocation.output.data({"root": invocation.settings.workspace.root})
@@ -68,6 +67,14 @@ class Invocation:
         )
         return msgspec.structs.replace(settings, vault=vault)
 
+    def location_options(self, *, absolute: bool = False) -> list[str]:
+        """Return ``--config`` and ``--state-dir`` as they were given, for another command line."""
+        words: list[str] = []
+        for option, path in (("--config", self.config_option), ("--state-dir", self.state_dir_option)):
+            if path is not None:
+                words += [option, str(path.absolute() if absolute else path)]
+        return words
+
     @property
     def config_path(self) -> "Path":
         return self.locations.config_file
@@ -102,10 +109,13 @@ def json_option(command: F) -> F:
     )(command)
 
 
-pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
+pass_invocation_only = click.make_pass_decorator(Invocation, ensure=True)
 
 
-# The one way from a command to the API: the running daemon's, or an embedded one when none runs.
+def pass_invocation(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Pass the invocation to a command as its first argument, and give the command ``--json``."""
+    return json_option(pass_invocation_only(command))
+
 
 # A daemon on this machine that lives says so at once.
 PROBE_SECONDS = 2.0
@@ -113,7 +123,7 @@ PROBE_SECONDS = 2.0
 
 @contextmanager
 def open_client(invocation: Invocation) -> "Iterator[Client]":
-    """A client that speaks as the owner of the state directory."""
+    """Open a client that acts as the owner of the state directory: of the running daemon, or of an embedded one."""
     client = running_daemon(invocation)
     if client is not None:
         with client:
@@ -135,7 +145,7 @@ def open_client(invocation: Invocation) -> "Iterator[Client]":
 
 
 def running_daemon(invocation: Invocation) -> "Client | None":
-    """None where no daemon lives. A port that another user took over is an error, not a reason to go on."""
+    """Return a client of the running daemon, or None. A port that another user took over is an error."""
     from palyra.client.address import NoDaemon, find_daemon
     from palyra.client.client import Client
     from palyra.client.operations import NotReady
@@ -152,7 +162,7 @@ def running_daemon(invocation: Invocation) -> "Client | None":
 
 
 def tell_of_newer_settings(invocation: Invocation) -> None:
-    """A daemon reads its settings when it starts. Whoever has changed them since wonders why nothing is different."""
+    """Warn that the settings changed after the daemon read them at its start."""
     from palyra.client.address import started_before
 
     if started_before(invocation.state_path, invocation.config_path):

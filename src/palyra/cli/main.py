@@ -14,7 +14,7 @@ import click
 
 from palyra.cli.command_table import LazyCommand, LazyGroup
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import Output, shown
+from palyra.cli.terminal import Output, escape
 from palyra.errors import ExitCode, Failed, InternalError, InvalidInput, PalyraError, exit_code_of
 from palyra.version import VERSION
 
@@ -34,7 +34,6 @@ INSTALL: Final = {
 
 @click.command(epilog="Install: " + INSTALL["bash"])
 @click.argument("shell", type=click.Choice(tuple(INSTALL)))
-@json_option
 @pass_invocation
 def completion(invocation: Invocation, shell: str) -> None:
     """Print the completion script of a shell."""
@@ -54,7 +53,7 @@ def script_for(shell: str) -> str:
 
 
 EXIT_INTERRUPTED: Final = 130
-# What the machine says to whoever may not, or has no room: no fault of the program.
+# Errors of the machine, such as missing permission or a full disk: no fault of the program.
 _OF_THE_MACHINE: Final = frozenset(
     (
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
@@ -153,7 +152,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def run_as_program(command: click.Command, program: str, arguments: Sequence[str]) -> int:
-    """One command line to its exit code. Every ending is printed here and nowhere else."""
+    """Run one command line and return its exit code. Every ending is printed here and nowhere else."""
     invocation = Invocation(arguments)
     output = invocation.output
     try:
@@ -191,7 +190,7 @@ def _report(error: Exception, program: str, output: Output) -> int:
             output.error(Interrupted("interrupted"))
             return EXIT_INTERRUPTED
         case OSError() if error.errno in _OF_THE_MACHINE and isinstance(error.filename, str | bytes):
-            unusable = FileUnusable(f"cannot use {shown(os.fsdecode(error.filename))}: {error.strerror}")
+            unusable = FileUnusable(f"cannot use {escape(os.fsdecode(error.filename))}: {error.strerror}")
             output.error(unusable)
             return exit_code_of(unusable)
         case _:
@@ -227,7 +226,7 @@ def _report_bug(error: Exception, output: Output) -> ExitCode:
 
 
 def _leave_quietly() -> int:
-    """The reader went away: the rest is written to nowhere, so that the interpreter's own flush cannot complain."""
+    """Write the rest to nowhere: the reader is gone, and the interpreter's own flush must not complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

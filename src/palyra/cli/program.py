@@ -1,6 +1,6 @@
-"""Where the ``palyra`` program begins."""
+"""The entry point of the ``palyra`` program."""
 
-# As the program proper ends when it is interrupted.
+# The exit status of the program proper when it is interrupted.
 _INTERRUPTED = 130
 
 
@@ -8,6 +8,6 @@ def main() -> None:
     try:
         from palyra.cli.main import main as program
     except KeyboardInterrupt:
-        # Before anything was begun. Later the program proper says so itself.
+        # Nothing has begun. Later the program proper reports it.
         raise SystemExit(_INTERRUPTED) from None
     program()

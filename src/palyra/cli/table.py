@@ -36,7 +36,7 @@ class _Column:
 
     @property
     def least(self) -> int:
-        """What it needs for its words or, where its values are no prose, for them as they are."""
+        """The width for its words or, if its values are not prose, for whole values."""
         head = max(map(cell_len, self.head.split()), default=1)
         if not any(" " in value for value in self.values):
             return max(head, *(cell_len(value) for value in self.values), 1)
@@ -45,8 +45,8 @@ class _Column:
         return max(head, longest, min(self.natural, LEAST_PROSE))
 
 
-def drawn(cells: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[str]]:
-    """The lines of the head and those of the rows. The first of ``cells`` is the head."""
+def draw_table(cells: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[str]]:
+    """Draw the lines of the head and those of the rows. The first of ``cells`` is the head."""
     width = max(width, NARROWEST)
     columns = [_Column(head, values) for head, *values in zip(*cells, strict=True)]
     if _beside(column.natural for column in columns) > width:
@@ -60,8 +60,8 @@ def drawn(cells: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[s
     return [*head, "─" * max(map(cell_len, (*head, *body)), default=0)], body
 
 
-def folded(text: str, width: int) -> list[str]:
-    """One long line as several, all but the first indented."""
+def fold_line(text: str, width: int) -> list[str]:
+    """Fold one long line into several, all but the first indented."""
     width = max(width, NARROWEST)
     first, *rest = _fold(text, width, width - _INDENT)
     return [first, *(" " * _INDENT + line for line in rest)]
@@ -69,7 +69,7 @@ def folded(text: str, width: int) -> list[str]:
 
 @dataclass(frozen=True)
 class _Band:
-    """Columns that stand beside each other; ``start`` and ``end`` of them among all."""
+    """Columns that stand beside each other, from ``start`` to ``end`` of all."""
 
     start: int
     end: int
@@ -96,7 +96,7 @@ def _bands(columns: Sequence[_Column], width: int) -> Iterator[_Band]:
 
 
 def _widths(columns: Sequence[_Column], room: int) -> list[int]:
-    """Their least, and of what is left to each as much as it can use; those that want little are served first."""
+    """Give each column its least width, then share the rest; columns that want little come first."""
     widths = [min(column.least, room) for column in columns]
     left = room - _beside(widths)
     wanting = sorted(range(len(columns)), key=lambda each: columns[each].natural - widths[each])
@@ -113,7 +113,7 @@ def _beside(widths: Iterable[int]) -> int:
 
 
 def _fold(text: str, first: int, rest: int) -> list[str]:
-    """Between words, else after marks, else anywhere. The first line has another width than the rest."""
+    """Fold between words, else after marks, else anywhere. The first line has another width than the rest."""
     if cell_len(text) <= first:
         return [text]
     lines, line, room = [], "", first
@@ -126,7 +126,7 @@ def _fold(text: str, first: int, rest: int) -> list[str]:
 
 
 def _pieces(text: str, width: int) -> Iterator[str]:
-    """What is not broken any further, each with the blank behind it."""
+    """Split the text into pieces that are not broken any further, each with the blank behind it."""
     for word in re.findall(r"\S+\s*", text):
         if cell_len(word.rstrip()) <= width:
             yield word

@@ -1,8 +1,8 @@
-"""Text from outside, made fit to be read by a person.
+"""Everything that a command prints and reads: data on stdout, prose on stderr, and with ``--json`` one document.
 
-Tool output, reasons, arguments and file names are written by agents and strangers. What is not a visible character is
-spelled out, so that nothing shown can move the cursor, hide a word, reverse the reading order, or look like a line of
-ours. Values are shown as JSON, in which the spelled-out form is exact.
+Agents and strangers write tool output, reasons, arguments and file names. Characters that are not visible are spelled
+out, so that no text can move the cursor, hide a word, recolour a verdict, reverse the reading order, or pose as a line
+of ours. Values are shown as JSON, in which the spelled-out form is exact.
 """
 
 import json
@@ -18,11 +18,6 @@ import click
 
 from palyra.errors import InvalidInput, LimitExceeded, PalyraError
 
-# What a command says: data on stdout, prose on stderr, and with ``--json`` exactly one document.
-#
-# Much of what is printed was written by agents. Text for people therefore passes through ``printable``, so that no
-# argument or tool output can move the cursor, recolour a verdict or reverse the reading order of an approval.
-
 # C0 except tab and newline, DEL, C1, line and paragraph separators, the marks that reorder or hide text, surrogates.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb]"
@@ -32,22 +27,17 @@ _STYLES: Final = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan
 
 
 def printable(text: str) -> str:
-    """The text with every character that could steer a terminal spelled out, as in ``\\x1b``."""
-    return _UNSAFE.sub(_spelled, text)
+    r"""Spell out every character that could steer a terminal, as in ``\\x1b``."""
+    return _UNSAFE.sub(lambda match: _visible(match[0]), text)
 
 
 def one_line(text: str) -> str:
-    """Like ``printable``, and newlines and tabs are spelled out too: for a field among others."""
+    """Make a field printable: like ``printable``, with newlines and tabs spelled out too."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def _spelled(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
 def to_json_values(value: Any) -> Any:
-    """Structs, dates, bytes, ids, paths and redacted secrets as plain JSON values."""
+    """Convert structs, dates, bytes, ids, paths and redacted secrets to plain JSON values."""
     import msgspec
 
     return msgspec.to_builtins(value, str_keys=True, enc_hook=_value_msgspec_does_not_know)
@@ -76,10 +66,10 @@ class Output:
         self._answered = False
 
     def data(self, value: Any, render: Callable[[Any], str | None] | None = None) -> None:
-        """The command's one answer.
+        """Print the command's one answer.
 
-        With ``--json`` it is ``{"ok": true, "data": value}``. Otherwise ``render(value)`` gives the text; a render
-        that prints by itself (with ``text`` and ``table``) returns None. Without a render the value is shown as JSON.
+        With ``--json`` it is ``{"ok": true, "data": value}``. Otherwise ``render(value)`` gives the text; a render that
+        prints by itself (with ``text`` and ``table``) returns None. Without a render the value is shown as JSON.
         """
         if self._answered:
             raise RuntimeError("a command answers once: output.data() was called a second time")
@@ -87,52 +77,58 @@ class Output:
             self._document({"ok": True, "data": value})
             return
         self._answered = True
-        shown = _as_json(value, pretty=True) if render is None else render(value)
-        if shown is not None:
-            self.text(shown)
+        rendered = _as_json(value, pretty=True) if render is None else render(value)
+        if rendered is not None:
+            self.text(rendered)
+
+    def listing(
+        self, name: str, found: Iterable[Any], columns: Sequence[str], rows: Iterable[Sequence[object]]
+    ) -> None:
+        """Answer with a list of views: their documents under ``name`` with ``--json``, else a table."""
+        self.data({name: [one.document for one in found]}, lambda _: self.table(columns, rows))
 
     def text(self, text: str) -> None:
-        """A part of a rendered answer, on stdout; nothing with ``--json``."""
+        """Print a part of a rendered answer on stdout, and nothing with ``--json``."""
         if not self.json:
             self._write(self._out, text)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Rows on stdout: drawn on a terminal, plain aligned columns in a pipe; nothing with ``--json``."""
+        """Print rows on stdout: drawn on a terminal, aligned columns in a pipe; nothing with ``--json``."""
         if self.json:
             return
         cells = [[one_line(str(cell)) for cell in row] for row in (columns, *rows)]
         if _is_terminal(self._out):
             self._draw(cells)
         else:
-            self._write(self._out, aligned(cells))
+            self._write(self._out, align(cells))
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Long lines on stdout: folded with an indent on a terminal, as they are in a pipe; nothing with ``--json``."""
+        """Print long lines on stdout: folded on a terminal, unchanged in a pipe; nothing with ``--json``."""
         if self.json:
             return
         for line in map(one_line, lines):
             if _is_terminal(self._out):
-                from palyra.cli.table import folded
+                from palyra.cli.table import fold_line
 
-                line = "\n".join(folded(line, _width()))
+                line = "\n".join(fold_line(line, _width()))
             self._write(self._out, line)
 
     def note(self, text: str) -> None:
-        """Prose on stderr, in both modes."""
+        """Print prose on stderr, in both modes."""
         self._write(self._err, text)
 
     def warning(self, text: str) -> None:
         self._write(self._err, f"{self.style('warning', 'yellow', 'bold', stream=self._err)}: {text}")
 
     def error(self, error: PalyraError) -> None:
-        """The document on stdout with ``--json`` (unless the answer is already there), prose on stderr otherwise."""
+        """Print the document on stdout with ``--json`` unless the answer is already there, else prose on stderr."""
         if self.json and not self._answered:
             self._document({"ok": False, "error": error.as_dict()})
         else:
             self._write(self._err, f"{self.style('error', 'red', 'bold', stream=self._err)}: {error.diagnostics()}")
 
     def style(self, text: str, *styles: str, stream: TextIO | None = None) -> str:
-        """The text in bold, red, green, yellow or cyan where the stream shows colour, and unchanged elsewhere."""
+        """Make the text bold, red, green, yellow or cyan if the stream shows colour."""
         safe = printable(text)
         if not self._shows_color(stream or self._out):
             return safe
@@ -140,14 +136,14 @@ class Output:
 
     @contextmanager
     def working(self, message: str) -> Iterator[None]:
-        """A spinner on stderr while long work goes on, when a person is watching."""
+        """Show a spinner on stderr while long work goes on, if a person is watching."""
         if self.json or not _is_terminal(self._err):
             yield
             return
+        from rich import markup
         from rich.console import Console
-        from rich.markup import escape
 
-        with Console(file=self._err, no_color=not self.color).status(escape(one_line(message))):
+        with Console(file=self._err, no_color=not self.color).status(markup.escape(one_line(message))):
             yield
 
     def flush(self) -> None:
@@ -172,15 +168,15 @@ class Output:
 
     def _write(self, stream: TextIO, text: str) -> None:
         if self._shows_color(stream):
-            shown = _UNSAFE_OR_OUR_STYLE.sub(lambda match: match[0] if len(match[0]) > 1 else _spelled(match), text)
+            text = _UNSAFE_OR_OUR_STYLE.sub(lambda match: match[0] if len(match[0]) > 1 else _visible(match[0]), text)
         else:
-            shown = printable(text)
-        click.echo(shown, file=stream, nl=not shown.endswith("\n"), color=True)
+            text = printable(text)
+        click.echo(text, file=stream, nl=not text.endswith("\n"), color=True)
 
     def _draw(self, cells: Sequence[Sequence[str]]) -> None:
-        from palyra.cli.table import drawn
+        from palyra.cli.table import draw_table
 
-        head, rows = drawn(cells, _width())
+        head, rows = draw_table(cells, _width())
         self._write(self._out, "\n".join([*(self.style(line, "bold") for line in head), *rows]))
 
 
@@ -190,8 +186,8 @@ def _width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Columns padded with spaces, without trailing blanks."""
+def align(rows: Sequence[Sequence[str]]) -> str:
+    """Pad columns with spaces, without trailing blanks."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -199,7 +195,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _as_json(value: Any, *, pretty: bool) -> str:
-    """ASCII only, so that the document is safe on a terminal and survives any locale."""
+    """Write ASCII only, so that the document is safe on a terminal and survives any locale."""
     import json
 
     return json.dumps(value, indent=2 if pretty else None, ensure_ascii=True, allow_nan=False, default=to_json_values)
@@ -208,8 +204,6 @@ def _as_json(value: Any, *, pretty: bool) -> str:
 def _is_terminal(stream: TextIO) -> bool:
     return stream.isatty()
 
-
-# Text a person hands to a command: typed, in a file, or on standard input.
 
 NAME_A_FILE: Final = "name a file that is there and that you may read"
 
@@ -225,7 +219,7 @@ class SourceTooLarge(LimitExceeded):
 
 
 def read_text_argument(word: str, max_bytes: int) -> str:
-    """``-`` is standard input, ``@FILE`` a file, anything else the text itself. Nothing is parsed here."""
+    """Read standard input for ``-``, a file for ``@FILE``, and take anything else as the text itself."""
     if word == "-":
         return _decoded(read_stdin(max_bytes), "standard input")
     if word.startswith("@"):
@@ -242,7 +236,7 @@ def read_stdin(max_bytes: int) -> bytes:
 
 
 def read_file(path: Path, max_bytes: int, *, hint: str = NAME_A_FILE) -> bytes:
-    """For a command that takes a file's name as it is. ``hint`` tells which file it wants."""
+    """Read a file that a command line names. ``hint`` names the file that the command wants."""
     try:
         return _read(path, max_bytes)
     except (SourceUnreadable, SourceTooLarge) as error:
@@ -277,24 +271,24 @@ _MAX_BMP = 0xFFFF
 _LABEL_GAP = 2
 
 
-def shown(text: str) -> str:
-    """One line: every character that is not visible is spelled out, newlines and tabs too."""
+def escape(text: str) -> str:
+    """Make one line: every character that is not visible is spelled out, newlines and tabs too."""
     return text if text.isprintable() else "".join(map(_visible, text))
 
 
-def shown_block(text: str) -> str:
-    """Several lines: newlines and tabs stay."""
+def escape_block(text: str) -> str:
+    """Make several lines printable: newlines and tabs stay."""
     return "".join(char if char in "\n\t" else _visible(char) for char in text)
 
 
 def pretty_json(value: Any) -> str:
-    """JSON for people: letters of any script as they are, everything invisible as a JSON escape."""
+    """Write JSON for people: letters of any script unchanged, invisible characters as a JSON escape."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     return "\n".join(line if line.isprintable() else "".join(map(_json_visible, line)) for line in text.split("\n"))
 
 
-def labelled(rows: Iterable[tuple[str, str]], indent: int = 0) -> str:
-    """Lines of ``label  value``; a value of several lines continues under its first, so it cannot pose as a label."""
+def render_fields(rows: Iterable[tuple[str, str]], indent: int = 0) -> str:
+    """Write lines of ``label  value``. A value of several lines is indented, so it cannot pose as a label."""
     given = [(label, value) for label, value in rows if value]
     width = max((len(label) for label, _ in given), default=0) + _LABEL_GAP
     lines = []
@@ -306,12 +300,12 @@ def labelled(rows: Iterable[tuple[str, str]], indent: int = 0) -> str:
 
 
 def command_line(*words: str) -> str:
-    """A command to be copied into a shell, each word quoted where it needs it."""
+    """Write a command to be copied into a shell, each word quoted where it needs it."""
     return " ".join(word if re.fullmatch(r"[A-Za-z0-9_@%+=:,./-]+", word) else _quoted(word) for word in words)
 
 
 def _quoted(word: str) -> str:
-    return "'" + shown(word).replace("'", "'\"'\"'") + "'"
+    return "'" + escape(word).replace("'", "'\"'\"'") + "'"
 
 
 def _visible(char: str) -> str:

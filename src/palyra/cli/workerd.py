@@ -7,18 +7,14 @@ from typing import Any
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import labelled, printable, shown, shown_block
-from palyra.clock import rfc3339
-from palyra.errors import RemoteError
-
-MAX_CODE_BYTES = 4096
+from palyra.cli.invocation import Invocation, pass_invocation
+from palyra.cli.membership import read_code, render_membership, require_good_end
+from palyra.cli.terminal import escape_block, printable, render_fields
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="Read settings from FILE.")
 @click.option("--state-dir", metavar="DIR", type=click.Path(path_type=Path), help="Keep state in DIR.")
-@json_option
 @pass_invocation
 def workerd(invocation: Invocation, config: Path | None, state_dir: Path | None) -> None:
     """Run calls for a Palyra daemon on another machine.
@@ -35,7 +31,6 @@ def workerd(invocation: Invocation, config: Path | None, state_dir: Path | None)
     "--code", metavar="CODE", help="The pairing code, as `palyra pair code` printed it; - reads it from stdin."
 )
 @click.option("--name", metavar="NAME", help="What this worker calls itself; default: the setting worker.name.")
-@json_option
 @pass_invocation
 def join(invocation: Invocation, servers: tuple[str, ...], code: str | None, name: str | None) -> None:
     """Join a daemon's fleet: prove the code, show six digits, wait for the person at the daemon.
@@ -45,7 +40,7 @@ def join(invocation: Invocation, servers: tuple[str, ...], code: str | None, nam
     from palyra.daemon.worker_agent import WorkerHost
     from palyra.devicelink.pairing.code import ServerAddress, parse_code
 
-    parsed = None if code is None else parse_code(_code(code))
+    parsed = None if code is None else parse_code(read_code(code))
     host = WorkerHost(invocation.settings, invocation.state_dir, _saying(invocation), name=name or "")
     record = asyncio.run(host.join(parsed, tuple(ServerAddress.parse(each) for each in servers)))
     joined = {"worker_id": str.__str__(record.device_id), "name": record.device_name, "servers": list(record.servers)}
@@ -57,7 +52,6 @@ def join(invocation: Invocation, servers: tuple[str, ...], code: str | None, nam
 @click.option(
     "--egress-socket", metavar="PATH", help="Socket of this worker's palyra-egressd; default: worker.egress_socket."
 )
-@json_option
 @pass_invocation
 def run(invocation: Invocation, slots: int | None, egress_socket: str | None) -> None:
     """Run leased calls in the foreground until Ctrl-C or SIGTERM.
@@ -76,33 +70,30 @@ def run(invocation: Invocation, slots: int | None, egress_socket: str | None) ->
 
     async def serve() -> Any:
         def say(text: str) -> None:
-            log.say(printable(shown_block(text)))
+            log.say(printable(escape_block(text)))
 
         async with notify_ready("at work for the fleet"):
             return await WorkerHost(invocation.settings, invocation.state_dir, say).run()
 
     end = asyncio.run(serve())
-    if end.code:
-        from palyra.errors import PalyraError
-
-        known = PalyraError.registry[end.code]
-        raise RemoteError(end.message, remote_code=end.code, hint=known.hint, exit_code=known.exit_code)
+    require_good_end(end)
     invocation.output.data({"ended": end.message}, lambda data: data["ended"])
 
 
 @workerd.command("status")
-@json_option
 @pass_invocation
 def status(invocation: Invocation) -> None:
     """Show this worker's membership, whether it runs, and leases it has not settled."""
     from palyra.daemon.worker_agent import status_of
 
-    invocation.output.data(status_of(invocation.state_dir), _render)
+    invocation.output.data(
+        status_of(invocation.state_dir),
+        lambda data: render_membership("worker", data) if "name" in data else "this worker has joined no daemon",
+    )
 
 
 @workerd.command("leave")
 @click.option("--forget", is_flag=True, help="Only forget it here: for a daemon that is gone for good.")
-@json_option
 @pass_invocation
 def leave(invocation: Invocation, forget: bool) -> None:
     """Leave the fleet: removed at the daemon, certificates revoked, key deleted here."""
@@ -113,7 +104,6 @@ def leave(invocation: Invocation, forget: bool) -> None:
 
 
 @workerd.command("measure")
-@json_option
 @pass_invocation
 def measure(invocation: Invocation) -> None:
     """Print the digests that this worker attests, to be pinned in the daemon's settings."""
@@ -122,39 +112,11 @@ def measure(invocation: Invocation) -> None:
     from palyra.fleet.agent.facts import measure as measure_build
 
     found = msgspec.structs.asdict(measure_build(image_digest=invocation.settings.worker.image_digest_sha256))
-    invocation.output.data(found, lambda data: labelled(tuple((name, value) for name, value in data.items())))
+    invocation.output.data(found, lambda data: render_fields(tuple((name, value) for name, value in data.items())))
 
 
 def _saying(invocation: Invocation) -> Any:
-    return lambda text: invocation.output.note(shown_block(text))
-
-
-def _code(word: str) -> str:
-    """On a command line every process of the machine can read it: standard input is the better way."""
-    if word != "-":
-        return word
-    from palyra.cli.terminal import read_stdin
-
-    return read_stdin(MAX_CODE_BYTES).decode("utf-8", "replace")
-
-
-def _render(data: dict[str, Any]) -> str:
-    if "name" not in data:
-        return "this worker has joined no daemon"
-    ends = data.get("certificate_ends_ms")
-    return labelled(
-        (
-            ("worker", shown(data.get("worker_id", ""))),
-            ("name", shown(data["name"])),
-            ("state", shown(str(data["state"]))),
-            ("why", shown(str(data.get("why", "")))),
-            ("since", rfc3339(data["since_ms"]) if data.get("since_ms") else ""),
-            ("servers", shown(", ".join(data["servers"]))),
-            ("certificate", f"generation {data['generation']}, ends {rfc3339(ends)}" if ends else ""),
-            ("leases", shown(", ".join(data.get("open_leases", ())))),
-            ("note", shown("; ".join(data["told"]))),
-        )
-    )
+    return lambda text: invocation.output.note(escape_block(text))
 
 
 def main() -> None:

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from fakes.command_line import CommandLine, command_line_in, put_tiny_api_behind_the_door
+from fakes.command_line import CommandLine, command_line_in, use_tiny_api
 from fakes.tiny_api import TinyApi
-from palyra.cli.commands.approvals import render_approval, render_touches, render_verdict
+from palyra.cli.commands.approvals import render_accessed, render_approval, render_verdict
 from palyra.client.protocol import convert_view
 from palyra.client.views import ApprovalView
 
@@ -25,7 +25,7 @@ APPROVAL = {
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> TinyApi:
-    return put_tiny_api_behind_the_door(monkeypatch)
+    return use_tiny_api(monkeypatch)
 
 
 @pytest.fixture
@@ -47,15 +47,15 @@ def test_a_request_is_shown_in_full_and_cannot_redraw_itself() -> None:
 
 def test_a_request_that_a_yes_would_not_cover_says_so() -> None:
     text = render_approval(convert_view({**APPROVAL, "outdated": "it was asked\x1b long ago"}, ApprovalView))
-    assert "a yes means  nothing now: it was asked\\x1b long ago" in text
+    assert "if approved  nothing now: it was asked\\x1b long ago" in text
     assert "may write once" not in text
 
 
 def test_touches_in_any_shape() -> None:
-    assert render_touches({"paths": [], "hosts": []}) == "nothing outside itself"
-    assert render_touches({"host": "a.example"}) == "host: a.example"
-    assert render_touches(None) == ""
-    assert render_touches(["x"]) == '[\n  "x"\n]'
+    assert render_accessed({"paths": [], "hosts": []}) == "nothing outside itself"
+    assert render_accessed({"host": "a.example"}) == "host: a.example"
+    assert render_accessed(None) == ""
+    assert render_accessed(["x"]) == '[\n  "x"\n]'
 
 
 def test_a_verdict_says_what_it_means() -> None:

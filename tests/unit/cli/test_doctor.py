@@ -109,7 +109,7 @@ def verdict(name: str, result: Result, tier: SandboxTier = SandboxTier.C, *, pro
 
 @pytest.fixture
 def attacked(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Puts a canned report in place of the attempts, which tests/security makes for real."""
+    """Put a canned report in place of the attempts, which tests/security makes for real."""
     asked: list[Any] = []
 
     def give(*verdicts: Verdict) -> list[Any]:

@@ -46,7 +46,6 @@ def outer() -> None:
 
 
 @outer.command()
-@json_option
 @pass_invocation
 def inner(invocation: Invocation) -> None:
     invocation.output.data({"n": 1}, lambda _: "text")

@@ -22,12 +22,11 @@ def _raise(error: BaseException) -> None:
 
 @pytest.fixture
 def ending(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Puts a command named ``end`` into the table, which does what the test says."""
+    """Put a command named ``end`` into the table, which does what the test wants."""
 
     def install(action: Any) -> None:
         @click.command("end")
         @click.argument("words", nargs=-1)
-        @json_option
         @pass_invocation
         @click.pass_context
         def end(ctx: click.Context, invocation: Invocation, words: tuple[str, ...]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fakes.command_line import CommandLine, command_line_in, put_tiny_api_behind_the_door
+from fakes.command_line import CommandLine, command_line_in, use_tiny_api
 from fakes.identity_harness import ACTOR, DeviceKey
 from fakes.node_state_harness import node_record, request_record
 from palyra.config.state_dir import StateDir
@@ -63,7 +63,7 @@ def test_invoke_without_a_daemon_says_that_one_is_needed(palyra: CommandLine) ->
 
 
 def test_invoke_is_a_call_and_its_input_goes_as_typed(palyra: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    api = put_tiny_api_behind_the_door(monkeypatch)
+    api = use_tiny_api(monkeypatch)
     assert palyra("node", "invoke", 'a "lap"', "light.on", "--input", '{"n": 1.0}', "--timeout", "5").status == 0
     body = api.seen[-1]["body"]
     assert body["tool"] == "node.invoke" and body["timeout_ms"] == 5000 and body["principal"] == "agent:cli"

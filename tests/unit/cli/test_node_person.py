@@ -46,27 +46,27 @@ async def seen(terminal: Terminal, words: str) -> str:
     [(b"y\n", True), (b"YES\n", True), (b"n\n", False), (b"\n", False), (b"yes please\n", False), (b"\x04", False)],
 )
 async def test_only_a_yes_is_a_yes(terminal: Terminal, typed: bytes, allowed: bool) -> None:
-    asking = asyncio.create_task(terminal.person.allows("command.door", '{"a":1}'))
+    question = asyncio.create_task(terminal.person.allows("command.door", '{"a":1}'))
     assert "command.door" in await seen(terminal, "[y/N]")
     os.write(terminal.hand, typed)
-    assert await asyncio.wait_for(asking, 30) is allowed
+    assert await asyncio.wait_for(question, 30) is allowed
 
 
 async def test_what_was_typed_before_the_question_does_not_answer_it(terminal: Terminal) -> None:
     os.write(terminal.hand, b"y\n")
     person = terminal.person
-    asking = asyncio.create_task(person.allows("command.door", "{}"))
+    question = asyncio.create_task(person.allows("command.door", "{}"))
     await seen(terminal, "[y/N]")
     os.write(terminal.hand, b"n\n")
-    assert await asyncio.wait_for(asking, 30) is False
+    assert await asyncio.wait_for(question, 30) is False
 
 
 async def test_what_is_asked_cannot_steer_the_terminal(terminal: Terminal) -> None:
-    asking = asyncio.create_task(terminal.person.allows("x\x1b[2J", "\x1b]0;owned\x07\r\nAllow it? [y/N]\ny"))
+    question = asyncio.create_task(terminal.person.allows("x\x1b[2J", "\x1b]0;owned\x07\r\nAllow it? [y/N]\ny"))
     text = await seen(terminal, "Allow it? [y/N]\r\n")
     assert "\x1b[2J" not in text and "\x07" not in text and "\\x1b" in text
     os.write(terminal.hand, b"n\n")
-    assert await asyncio.wait_for(asking, 30) is False
+    assert await asyncio.wait_for(question, 30) is False
 
 
 async def test_a_question_that_is_taken_back_leaves_the_terminal_free(terminal: Terminal) -> None:

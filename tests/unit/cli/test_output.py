@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.cli.terminal import Output, aligned, one_line, printable
+from palyra.cli.terminal import Output, align, one_line, printable
 from palyra.errors import InternalError
 from palyra.ids import CallId
 from palyra.secret import REDACTED, Secret
@@ -198,7 +198,7 @@ def test_a_table_on_a_terminal_folds_and_shows_markup_as_text(monkeypatch: pytes
 
 
 def test_an_empty_table_still_shows_its_columns() -> None:
-    assert aligned([["a", "bb"]]) == "a  bb"
+    assert align([["a", "bb"]]) == "a  bb"
 
 
 def test_working_is_silent_unless_a_person_watches() -> None:

@@ -34,7 +34,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def palyra(place: Path, capsys: pytest.CaptureFixture[str]) -> Palyra:
-    """Runs a command line with ``--json``; gives the exit code and the document."""
+    """Run a command line with ``--json``, and return the exit code and the document."""
 
     def go(*words: str) -> tuple[int, Any]:
         where = ("--config", str(place / "config.toml"), "--state-dir", str(place / "state"))

@@ -116,7 +116,7 @@ def test_an_approval_by_digest_says_what_a_skill_will_really_get(
     palyra("skill", "quarantine", SKILL)
     again = palyra("skill", "approve", SKILL, "1.0.0", "--digest", digest, "--json").document["data"]
     assert [one["setting"] for one in again["gets_less"]] == ["wasm.max_fuel", "wasm.memory_bytes"]
-    # Nothing is said of one that gets all it asks for.
+    # No warning for one that gets all it asks for.
     newer = palyra("skill", "install", file(tmp_path, signer, "1.1.0"), "--json").document["data"]["digest"]
     assert palyra("skill", "approve", SKILL, "1.1.0", "--digest", newer).err == ""
 
@@ -300,7 +300,7 @@ def test_a_key_that_cannot_be_read_is_listed_with_its_cause_and_how_to_clear_it(
     palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
     with contextlib.closing(sqlite3.connect(palyra.state_dir / "palyra.db")) as database, database:
         database.execute("UPDATE skill_keys SET state = 'nonsense'")
-    # Found and marked by the first, and still told by its cause to the second.
+    # Found and marked by the first, and still reported with its cause to the second.
     for _ in range(2):
         refused = palyra("skill", "install", file(tmp_path, signer))
         assert refused.status == 1 and "'nonsense' is not a valid KeyState" in refused.err

@@ -172,7 +172,7 @@ def test_signing_needs_a_build_and_a_key(tmp_path):
 
 
 def plant(folder: Path) -> SkillArtifact:
-    """An archive that says it was made of the project's sources, with a module that was not."""
+    """Make an archive that claims the project's sources, with a module that was not built of them."""
     project = read_project(folder)
     text = project.sources["src/main.wat"].decode().replace("(module", '(module (func (export "evil"))', 1)
     built = BuiltModules(
@@ -216,7 +216,7 @@ def test_a_planted_archive_is_neither_tested_nor_signed(tmp_path, built_before):
 
 
 def test_a_pipe_in_the_place_of_an_archive_is_not_waited_for(tmp_path):
-    """It came with a stranger's project. Whoever opens it is heard of, and without that writer would wait for ever."""
+    """A pipe came with a stranger's project. Opening it for reading would wait for a writer for ever."""
     author = Author(tmp_path)
     folder = author.new("hello", "wat")
     (folder / "build").mkdir()

@@ -146,7 +146,7 @@ def test_a_candidate_that_is_edited_to_build_from_its_build_folder_is_not_promot
 
 @pytest.mark.promise("P-skill-origin")
 def test_a_candidate_is_built_of_what_was_reviewed_alone(tmp_path):
-    """What lies in build/ is not in the digest, and so must not be there for an include to find."""
+    """A file in build/ is not in the digest, and so an include must not find it."""
     author = Author(tmp_path, ON)
     made = author.data("skill", "builder", "create", "acme.rec", "--from-runs", recorded(author))
     folder = Path(made["folder"])

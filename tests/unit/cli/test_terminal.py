@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.cli.terminal import command_line, labelled, pretty_json, shown, shown_block
+from palyra.cli.terminal import command_line, escape, escape_block, pretty_json, render_fields
 
 HOSTILE = [
     "\x1b[2J",
@@ -23,20 +23,20 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_steers_a_terminal_is_spelled_out(text: str) -> None:
-    for made in (shown(text), shown_block(text), pretty_json(text)):
+    for made in (escape(text), escape_block(text), pretty_json(text)):
         assert made.isprintable() and "\\" in made
 
 
 @given(st.text())
 def test_one_line_is_always_printable(text: str) -> None:
-    assert shown(text).isprintable()
-    assert shown_block(text).replace("\n", "").replace("\t", "").isprintable()
+    assert escape(text).isprintable()
+    assert escape_block(text).replace("\n", "").replace("\t", "").isprintable()
 
 
 def test_letters_of_any_script_stay() -> None:
-    assert shown("naïve 漢字 العربية") == "naïve 漢字 العربية"
-    assert shown("a\nb\tc") == "a\\nb\\tc"
-    assert shown_block("a\nb\tc") == "a\nb\tc"
+    assert escape("naïve 漢字 العربية") == "naïve 漢字 العربية"
+    assert escape("a\nb\tc") == "a\\nb\\tc"
+    assert escape_block("a\nb\tc") == "a\nb\tc"
 
 
 JSON_VALUES = st.recursive(
@@ -52,7 +52,7 @@ def test_pretty_json_is_exact_and_harmless(value: object) -> None:
 
 
 def test_a_value_cannot_pose_as_a_label() -> None:
-    made = labelled((("tool", "x\nstate  approved"), ("state", "pending"), ("empty", "")))
+    made = render_fields((("tool", "x\nstate  approved"), ("state", "pending"), ("empty", "")))
     assert made.split("\n") == ["tool   x", "       state  approved", "state  pending"]
 
 

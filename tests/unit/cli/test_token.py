@@ -2,13 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from fakes.command_line import CommandLine, command_line_in, put_tiny_api_behind_the_door
+from fakes.command_line import CommandLine, command_line_in, use_tiny_api
 from fakes.tiny_api import TinyApi
 
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> TinyApi:
-    return put_tiny_api_behind_the_door(monkeypatch)
+    return use_tiny_api(monkeypatch)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.command_line import CommandLine, command_line_in, put_tiny_api_behind_the_door
+from fakes.command_line import CommandLine, command_line_in, use_tiny_api
 from fakes.tiny_api import TinyApi
 from palyra.cli.commands.call import render_tool
 from palyra.client.protocol import convert_view
@@ -11,7 +11,7 @@ from palyra.client.views import ToolView
 
 @pytest.fixture
 def palyra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    put_tiny_api_behind_the_door(monkeypatch)
+    use_tiny_api(monkeypatch)
     return command_line_in(tmp_path)
 
 
@@ -34,6 +34,6 @@ def test_a_description_cannot_steer_the_terminal() -> None:
 
 
 def test_the_tiny_api_is_the_one_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    api: TinyApi = put_tiny_api_behind_the_door(monkeypatch)
+    api: TinyApi = use_tiny_api(monkeypatch)
     command_line_in(tmp_path)("tools", "show", "a.b")
     assert api.seen[-1]["path"] == "/v1/tools/a.b"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.command_line import CommandLine, command_line_in, put_tiny_api_behind_the_door
+from fakes.command_line import CommandLine, command_line_in, use_tiny_api
 from fakes.fleet_peers import FleetPeers, numbered
 from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway
@@ -49,7 +49,7 @@ def test_a_worker_is_listed_shown_and_directed(palyra: CommandLine) -> None:
     assert palyra("worker", "resume", "worker 1").status == 0
     assert "is in quarantine" in palyra("worker", "quarantine", "worker 1").out
     assert "fenced" in palyra("worker", "leases", "--all").out and "fenced" not in palyra("worker", "leases").out
-    assert "attest itself anew" in palyra("worker", "release", "worker 1").out
+    assert "attest itself again" in palyra("worker", "release", "worker 1").out
     for change in ("drain", "quarantine"):
         palyra("worker", change, "worker 1")
     assert "drained as before" in palyra("worker", "release", "worker 1").out
@@ -63,7 +63,7 @@ def test_a_call_on_a_worker_needs_a_daemon(palyra: CommandLine) -> None:
 
 
 def test_the_wish_goes_with_the_call(palyra: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    api = put_tiny_api_behind_the_door(monkeypatch)
+    api = use_tiny_api(monkeypatch)
     palyra("call", "echo", "--tier", "worker")
     assert api.seen[-1]["body"]["tier"] == "worker"
     palyra("call", "echo")

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import labelled, pretty_json, shown, shown_block
+from palyra.cli.invocation import Invocation, open_client, pass_invocation
+from palyra.cli.terminal import escape, escape_block, pretty_json, read_text_argument, render_fields
 from palyra.errors import InvalidInput
 from palyra.limits import MAX_TOOL_INPUT_BYTES
 
@@ -30,12 +30,9 @@ def approvals() -> None:
 
 @approvals.command("list")
 @click.option("--state", type=click.Choice([*STATES, "all"]), default="pending", show_default=True)
-@json_option
 @pass_invocation
 def list_approvals(invocation: Invocation, state: str) -> None:
     """List requests for approval, and devices that wait to join (decided by `palyra pair`)."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.approvals(None if state == "all" else state)
         pairings = _pairings(client, state)
@@ -54,7 +51,7 @@ def list_approvals(invocation: Invocation, state: str) -> None:
 
 
 def _pairings(client: "Client", state: str) -> "tuple[PairingView, ...]":
-    """Devices that wait, for those who may let them in; none for anybody else."""
+    """List devices that wait to join. The list is empty for a principal that may not let them in."""
     from palyra.errors import RemoteError
 
     if state not in ("pending", "all"):
@@ -69,12 +66,9 @@ def _pairings(client: "Client", state: str) -> "tuple[PairingView, ...]":
 
 @approvals.command("show")
 @click.argument("approval_id")
-@json_option
 @pass_invocation
 def show_approval(invocation: Invocation, approval_id: str) -> None:
     """Show who asks for what, exactly, what it would touch, why policy asks, and until when."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.approval(approval_id)
     invocation.output.data(found.document, lambda _: render_approval(found))
@@ -82,13 +76,12 @@ def show_approval(invocation: Invocation, approval_id: str) -> None:
 
 @approvals.command("approve")
 @click.argument("approval_id")
-@click.option("--scope", type=click.Choice(SCOPES), default="once", show_default=True, help="How far the yes reaches.")
+@click.option("--scope", type=click.Choice(SCOPES), default="once", show_default=True, help="How far it reaches.")
 @click.option("--pattern", metavar="JSON|@FILE", help="With --scope pattern: which arguments it covers.")
-@click.option("--ttl", type=click.IntRange(min=1), metavar="SECONDS", help="How long the yes lasts.")
+@click.option("--ttl", type=click.IntRange(min=1), metavar="SECONDS", help="How long it lasts.")
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
 @click.option("--digest", metavar="SHA256", help="Approve only if the arguments still have this digest.")
 @click.option("--as", "decided_as", metavar="PRINCIPAL", help="Decide as this person.")
-@json_option
 @pass_invocation
 def approve(
     invocation: Invocation,
@@ -100,9 +93,7 @@ def approve(
     digest: str | None,
     decided_as: str | None,
 ) -> None:
-    """Say yes to a request."""
-    from palyra.cli.invocation import open_client
-
+    """Approve a request."""
     parsed = None if pattern is None else _read_pattern(pattern)
     with open_client(invocation) as client:
         decided = client.approve(
@@ -121,12 +112,9 @@ def approve(
 @click.argument("approval_id")
 @click.option("--reason", metavar="TEXT", help="Why, for the record and for who asked.")
 @click.option("--as", "decided_as", metavar="PRINCIPAL", help="Decide as this person.")
-@json_option
 @pass_invocation
 def deny(invocation: Invocation, approval_id: str, reason: str | None, decided_as: str | None) -> None:
-    """Say no to a request."""
-    from palyra.cli.invocation import open_client
-
+    """Deny a request."""
     with open_client(invocation) as client:
         decided = client.deny(approval_id, reason=reason, decided_as=decided_as)
     invocation.output.data(decided.document, lambda _: render_verdict(decided))
@@ -136,61 +124,61 @@ def deny(invocation: Invocation, approval_id: str, reason: str | None, decided_a
 @click.argument("approval_id")
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
 @click.option("--as", "decided_as", metavar="PRINCIPAL", help="Decide as this person.")
-@json_option
 @pass_invocation
 def withdraw(invocation: Invocation, approval_id: str, reason: str | None, decided_as: str | None) -> None:
-    """Take back a yes that still stands, such as a time-boxed one."""
-    from palyra.cli.invocation import open_client
-
+    """Take back an approval that is still in force, such as a time-boxed one."""
     with open_client(invocation) as client:
         taken_back = client.withdraw(approval_id, reason=reason, decided_as=decided_as)
     invocation.output.data(taken_back.document, lambda _: render_verdict(taken_back))
 
 
 def render_verdict(approval: "ApprovalView") -> str:
-    by = f" by {shown(approval.decided_by)}" if approval.decided_by else ""
-    meaning = f": {shown(approval.meaning)}" if approval.meaning and approval.state == "approved" else ""
-    return f"{shown(approval.state)}{by}{meaning}"
+    by = f" by {escape(approval.decided_by)}" if approval.decided_by else ""
+    meaning = f": {escape(approval.meaning)}" if approval.meaning and approval.state == "approved" else ""
+    return f"{escape(approval.state)}{by}{meaning}"
 
 
 def render_approval(approval: "ApprovalView") -> str:
-    """Everything a person needs to decide. Nothing is shortened: what is hidden cannot be judged."""
-    return labelled(
+    """Show everything that a person needs to decide. Nothing is shortened: hidden text cannot be judged."""
+    return render_fields(
         (
-            ("approval", shown(approval.id)),
-            ("state", shown(approval.state)),
-            ("who asks", shown(approval.principal)),
-            ("session", shown(approval.session or "")),
-            ("run", shown(approval.run_id or "")),
-            ("tool", shown(approval.tool)),
+            ("approval", escape(approval.id)),
+            ("state", escape(approval.state)),
+            ("who asks", escape(approval.principal)),
+            ("session", escape(approval.session or "")),
+            ("run", escape(approval.run_id or "")),
+            ("tool", escape(approval.tool)),
             ("arguments", pretty_json(approval.arguments)),
-            ("digest", shown(approval.argument_digest)),
-            ("would touch", render_touches(approval.touches)),
-            ("workspace", shown(approval.workspace)),
-            ("policy asks", shown(", ".join(approval.policies))),
-            ("because", shown_block("\n".join(approval.reasons))),
+            ("digest", escape(approval.argument_digest)),
+            ("would touch", render_accessed(approval.touches)),
+            ("workspace", escape(approval.workspace)),
+            ("policy asks", escape(", ".join(approval.policies))),
+            ("because", escape_block("\n".join(approval.reasons))),
             (
-                "a yes means",
-                f"nothing now: {shown(approval.outdated)}" if approval.outdated else shown(approval.meaning or ""),
+                "if approved",
+                f"nothing now: {escape(approval.outdated)}" if approval.outdated else escape(approval.meaning or ""),
             ),
-            ("scope", shown(approval.scope or "")),
+            ("scope", escape(approval.scope or "")),
             ("pattern", "" if approval.pattern is None else pretty_json(approval.pattern)),
-            ("asked at", shown(approval.created_at or "")),
-            ("expires", f"{shown(approval.expires_at)}; without an answer it is denied" if approval.expires_at else ""),
-            ("decided", shown(" ".join(filter(None, (approval.decided_at, "by", approval.decided_by)))))
+            ("asked at", escape(approval.created_at or "")),
+            (
+                "expires",
+                f"{escape(approval.expires_at)}; without an answer it is denied" if approval.expires_at else "",
+            ),
+            ("decided", escape(" ".join(filter(None, (approval.decided_at, "by", approval.decided_by)))))
             if approval.decided_by
             else ("decided", ""),
-            ("reason", shown_block(approval.reason or "")),
-            ("used by call", shown(approval.consumed_by or "")),
+            ("reason", escape_block(approval.reason or "")),
+            ("used by call", escape(approval.consumed_by or "")),
         )
     )
 
 
-def render_touches(touches: Any) -> str:
+def render_accessed(touches: Any) -> str:
     if not isinstance(touches, dict):
         return "" if touches is None else pretty_json(touches)
     lines = [
-        f"{shown(str(kind))}: {shown(str(item))}"
+        f"{escape(str(kind))}: {escape(str(item))}"
         for kind, items in touches.items()
         for item in (items if isinstance(items, list) else [items])
     ]
@@ -198,7 +186,6 @@ def render_touches(touches: Any) -> str:
 
 
 def _read_pattern(word: str) -> dict[str, Any]:
-    from palyra.cli.terminal import read_text_argument
     from palyra.strict_json import parse_strict
 
     value = parse_strict(read_text_argument(word, MAX_TOOL_INPUT_BYTES))

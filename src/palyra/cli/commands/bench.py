@@ -11,7 +11,7 @@ import click
 
 import palyra
 from palyra.cli.command_table import CommandMissing
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.invocation import Invocation, pass_invocation
 from palyra.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ def make_benchmarks_importable(package: Path) -> None:
     show_default=True,
     help="The folder for the table, the JSON and the charts.",
 )
-@json_option
 @pass_invocation
 @click.pass_context
 def bench(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from palyra.cli.commands.call import approve_command
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import labelled, shown, shown_block
+from palyra.cli.invocation import Invocation, open_client, pass_invocation, tell_of_newer_settings
+from palyra.cli.terminal import escape, escape_block, read_text_argument, render_fields
 from palyra.errors import Failed
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_HTTP_BODY_BYTES
 
@@ -44,7 +44,7 @@ _OTHER: Final = ("wait", "dialog", *_LISTS)
 
 
 def spoken_element(text: str) -> str | dict[str, str]:
-    """A ref, or ``css=``, ``text=`` or ``role=ROLE:NAME``."""
+    """Read a ref, or ``css=``, ``text=`` or ``role=ROLE:NAME``."""
     form, equals, value = text.partition("=")
     if not equals or form not in ("ref", "css", "text", "role"):
         return text
@@ -124,7 +124,6 @@ class PictureNotSaved(Failed):
 @click.option("--run-id", metavar="RUN", help="The run it belongs to; a new one if not given.")
 @_approve_option
 @_wait_option
-@json_option
 @pass_invocation
 def open_session(
     invocation: Invocation,
@@ -146,21 +145,18 @@ def open_session(
     arguments = {name: value for name, value in arguments.items() if value is not None}
     arguments |= {"hosts": list(hosts)} if hosts else {}
     arguments |= {"any_public_host": True} if any_public_host else {}
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client, invocation.output.working("opening a browser"):
         made = _call(
             invocation, client, "browser.open", arguments, principal=principal, run=run_id, approve=approve, wait=wait
         )
-    invocation.output.note(f"reaches {', '.join(map(shown, made.result['hosts']))}; run {shown(made.run_id)}")
-    invocation.output.data({**made.result, "run_id": made.run_id}, lambda result: shown(result["session"]))
+    invocation.output.note(f"reaches {', '.join(map(escape, made.result['hosts']))}; run {escape(made.run_id)}")
+    invocation.output.data({**made.result, "run_id": made.run_id}, lambda result: escape(result["session"]))
 
 
 @click.command("navigate")
 @click.argument("session")
 @click.argument("where", metavar="URL|back|forward|reload")
 @_tab_option
-@json_option
 @pass_invocation
 def navigate(invocation: Invocation, session: str, where: str, tab: str | None) -> None:
     """Go to URL in SESSION, or back, forward, or load the page again."""
@@ -175,7 +171,6 @@ def navigate(invocation: Invocation, session: str, where: str, tab: str | None) 
 @click.option("--find", metavar="TEXT", help="Only what matches this text.")
 @click.option("--interactive", is_flag=True, help="Only what can be clicked, filled in or chosen.")
 @_tab_option
-@json_option
 @pass_invocation
 def snapshot(
     invocation: Invocation, session: str, form: str, find: str | None, interactive: bool, tab: str | None
@@ -190,8 +185,8 @@ def snapshot(
         made = use_session(invocation, session, "browser.snapshot", {**arguments, "form": form})
     else:
         made = use_session(invocation, session, "browser.find", {**arguments, "text": find})
-    invocation.output.note(f"{shown(made.result['title'])} at {shown(made.result['url'])}")
-    invocation.output.data(made.result, lambda result: shown_block(result["text"]))
+    invocation.output.note(f"{escape(made.result['title'])} at {escape(made.result['url'])}")
+    invocation.output.data(made.result, lambda result: escape_block(result["text"]))
 
 
 @click.command("act")
@@ -203,7 +198,6 @@ def snapshot(
 @_tab_option
 @_approve_option
 @_wait_option
-@json_option
 @pass_invocation
 def act(
     invocation: Invocation,
@@ -227,7 +221,6 @@ def act(
 
     ELEMENT is a ref of a snapshot, css=SELECTOR, text=TEXT or role=ROLE:NAME.
     """
-    from palyra.cli.terminal import read_text_argument
     from palyra.strict_json import parse_strict
 
     if (source is None) == (not words):
@@ -248,7 +241,6 @@ def act(
 @click.option("--element", metavar="ELEMENT", help="Only this element.")
 @click.option("--format", "form", type=click.Choice(("png", "jpeg", "webp", "pdf")), default="png", show_default=True)
 @_tab_option
-@json_option
 @pass_invocation
 def screenshot(
     invocation: Invocation,
@@ -284,9 +276,7 @@ def use_session(
     approve: bool = False,
     wait: float | None = None,
 ) -> "CallView":
-    """A call in a session's own run, on behalf of whoever's it is."""
-    from palyra.cli.invocation import open_client
-
+    """Make a call in a session's own run, on behalf of its principal."""
     with open_client(invocation) as client, invocation.output.working(tool):
         owned = client.browser_session(session)
         return _call(
@@ -312,7 +302,6 @@ def _call(
     approve: bool,
     wait: float | None,
 ) -> "CallView":
-    from palyra.cli.invocation import tell_of_newer_settings
     from palyra.client.protocol import ApiError, NeedsApprovalError
 
     def ask(run_id: str | None) -> "CallView":
@@ -344,12 +333,12 @@ def _call(
 
 def _place(outcome: dict[str, Any]) -> str:
     rows = [
-        ("page", f"{shown(outcome['title'])} at {shown(outcome['url'])}"),
+        ("page", f"{escape(outcome['title'])} at {escape(outcome['url'])}"),
         ("status", str(outcome["status"]) if outcome.get("status") else ""),
-        ("dialog", shown(json.dumps(outcome["dialog"])) if "dialog" in outcome else ""),
-        ("new tabs", ", ".join(shown(tab["tab"]) for tab in outcome.get("new_tabs", ()))),
-        ("downloads", ", ".join(map(shown, outcome.get("downloads", ())))),
-        ("refused", "\n".join(map(shown, outcome.get("refused", ())))),
-        ("value", shown(json.dumps(outcome["value"])) if "value" in outcome else ""),
+        ("dialog", escape(json.dumps(outcome["dialog"])) if "dialog" in outcome else ""),
+        ("new tabs", ", ".join(escape(tab["tab"]) for tab in outcome.get("new_tabs", ()))),
+        ("downloads", ", ".join(map(escape, outcome.get("downloads", ())))),
+        ("refused", "\n".join(map(escape, outcome.get("refused", ())))),
+        ("value", escape(json.dumps(outcome["value"])) if "value" in outcome else ""),
     ]
-    return labelled(rows)
+    return render_fields(rows)

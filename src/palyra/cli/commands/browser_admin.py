@@ -1,11 +1,11 @@
 """``palyra browser list|show|close|takeover|handback|downloads|profiles``: what an operator does with browsers."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import labelled, shown
+from palyra.cli.invocation import Invocation, open_client, pass_invocation
+from palyra.cli.terminal import escape, render_fields
 from palyra.clock import rfc3339
 
 if TYPE_CHECKING:
@@ -13,33 +13,23 @@ if TYPE_CHECKING:
 
 
 @click.command("list")
-@json_option
 @pass_invocation
 def list_sessions(invocation: Invocation) -> None:
     """List the browser sessions: whose they are, where they are, what they may reach."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.browser_sessions()
-
-    def as_table(_: Any) -> None:
-        rows = [
-            (one.session_id, one.principal, one.state, _at(one), ", ".join(one.hosts), rfc3339(one.ends_ms))
-            for one in found
-        ]
-        invocation.output.table(("session", "principal", "state", "at", "reaches", "ends"), rows)
-
-    invocation.output.data({"sessions": [one.document for one in found]}, as_table)
+    rows = [
+        (one.session_id, one.principal, one.state, _at(one), ", ".join(one.hosts), rfc3339(one.ends_ms))
+        for one in found
+    ]
+    invocation.output.listing("sessions", found, ("session", "principal", "state", "at", "reaches", "ends"), rows)
 
 
 @click.command("show")
 @click.argument("session")
-@json_option
 @pass_invocation
 def show_session(invocation: Invocation, session: str) -> None:
     """Show SESSION: its tabs, what it has used, and every fence around its browser."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.browser_session(session)
     invocation.output.data(found.document, lambda _: _render(found))
@@ -47,44 +37,35 @@ def show_session(invocation: Invocation, session: str) -> None:
 
 @click.command("close")
 @click.argument("session")
-@json_option
 @pass_invocation
 def close(invocation: Invocation, session: str) -> None:
     """End SESSION. A profile it uses is saved."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         ended = client.change_browser_session(session, "close")
     kept = "its profile is saved" if ended.saved else "nothing of it is kept"
     problem = f" ({ended.problem_code})" if ended.problem_code else ""
-    invocation.output.data(ended.document, lambda _: f"{shown(session)} is closed; {kept}{problem}")
+    invocation.output.data(ended.document, lambda _: f"{escape(session)} is closed; {kept}{problem}")
 
 
 @click.command("takeover")
 @click.argument("session")
 @click.option("--reason", metavar="TEXT", help="Why; it is recorded.")
-@json_option
 @pass_invocation
 def takeover(invocation: Invocation, session: str, reason: str | None) -> None:
     """Take SESSION over. Its agent's actions are refused until you hand it back."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         taken = client.change_browser_session(session, "takeover", reason=reason)
-    invocation.output.data(taken.document, lambda _: f"{shown(session)} is yours until you hand it back")
+    invocation.output.data(taken.document, lambda _: f"{escape(session)} is yours until you hand it back")
 
 
 @click.command("handback")
 @click.argument("session")
-@json_option
 @pass_invocation
 def handback(invocation: Invocation, session: str) -> None:
     """Hand SESSION back to its agent."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         back = client.change_browser_session(session, "handback")
-    invocation.output.data(back.document, lambda _: f"{shown(session)} is {shown(back.principal)}'s again")
+    invocation.output.data(back.document, lambda _: f"{escape(session)} is {escape(back.principal)}'s again")
 
 
 @click.group("downloads")
@@ -94,20 +75,13 @@ def downloads() -> None:
 
 @downloads.command("list")
 @click.argument("session")
-@json_option
 @pass_invocation
 def list_downloads(invocation: Invocation, session: str) -> None:
     """List what SESSION downloaded, and why some of it is in quarantine."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.browser_downloads(session)
-
-    def as_table(_: Any) -> None:
-        rows = [(one.id, one.name, one.size, one.state, ", ".join(one.reasons), one.released_by) for one in found]
-        invocation.output.table(("download", "name", "bytes", "state", "why", "released by"), rows)
-
-    invocation.output.data({"downloads": [one.document for one in found]}, as_table)
+    rows = [(one.id, one.name, one.size, one.state, ", ".join(one.reasons), one.released_by) for one in found]
+    invocation.output.listing("downloads", found, ("download", "name", "bytes", "state", "why", "released by"), rows)
 
 
 @downloads.command("save")
@@ -116,7 +90,6 @@ def list_downloads(invocation: Invocation, session: str) -> None:
 @click.argument("path")
 @click.option("--replace", is_flag=True, help="Replace a file that is there.")
 @click.option("--approve", is_flag=True, help="Approve the call yourself, where it needs a person.")
-@json_option
 @pass_invocation
 def save_download(invocation: Invocation, session: str, download: str, path: str, replace: bool, approve: bool) -> None:
     """Save DOWNLOAD of SESSION as PATH in the workspace: a tool call, approved like writing a file."""
@@ -125,13 +98,14 @@ def save_download(invocation: Invocation, session: str, download: str, path: str
     arguments = {"save": download, "path": path, "replace": replace}
     made = use_session(invocation, session, "browser.downloads", arguments, approve=approve)
     saved = made.result["saved"]
-    invocation.output.data(saved, lambda _: f"{shown(saved['path'])}: {saved['bytes']} bytes, sha256 {saved['sha256']}")
+    invocation.output.data(
+        saved, lambda _: f"{escape(saved['path'])}: {saved['bytes']} bytes, sha256 {saved['sha256']}"
+    )
 
 
 @downloads.command("release")
 @click.argument("session")
 @click.argument("download")
-@json_option
 @pass_invocation
 def release_download(invocation: Invocation, session: str, download: str) -> None:
     """Let DOWNLOAD of SESSION out of quarantine: its agent can have it then. Recorded with its digest."""
@@ -141,7 +115,6 @@ def release_download(invocation: Invocation, session: str, download: str) -> Non
 @downloads.command("delete")
 @click.argument("session")
 @click.argument("download")
-@json_option
 @pass_invocation
 def delete_download(invocation: Invocation, session: str, download: str) -> None:
     """Delete DOWNLOAD of SESSION. Recorded with its digest."""
@@ -154,43 +127,34 @@ def profiles() -> None:
 
 
 @profiles.command("list")
-@json_option
 @pass_invocation
 def list_profiles(invocation: Invocation) -> None:
     """List the profiles there are."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.browser_profiles()
-
-    def as_table(_: Any) -> None:
-        rows = [
-            (one.profile_id, one.name, one.principal, "private" if one.private else one.revision, one.size, one.damaged)
-            for one in found
-        ]
-        invocation.output.table(("profile", "name", "principal", "revision", "bytes", "damage"), rows)
-
-    invocation.output.data({"profiles": [one.document for one in found]}, as_table)
+    rows = [
+        (one.profile_id, one.name, one.principal, "private" if one.private else one.revision, one.size, one.damaged)
+        for one in found
+    ]
+    invocation.output.listing("profiles", found, ("profile", "name", "principal", "revision", "bytes", "damage"), rows)
 
 
 @profiles.command("create")
 @click.argument("name")
 @click.option("--principal", default="agent:cli", show_default=True, help="Whose it is.")
 @click.option("--private", is_flag=True, help="It keeps nothing.")
-@json_option
 @pass_invocation
 def create_profile(invocation: Invocation, name: str, principal: str, private: bool) -> None:
     """Make a profile NAME for a principal."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         made = client.create_browser_profile(principal, name, private=private)
-    invocation.output.data(made.document, lambda _: f"{shown(made.profile_id)} is {shown(name)} of {shown(principal)}")
+    invocation.output.data(
+        made.document, lambda _: f"{escape(made.profile_id)} is {escape(name)} of {escape(principal)}"
+    )
 
 
 @profiles.command("reset")
 @click.argument("profile")
-@json_option
 @pass_invocation
 def reset_profile(invocation: Invocation, profile: str) -> None:
     """Empty PROFILE (its id): its logins are gone."""
@@ -199,7 +163,6 @@ def reset_profile(invocation: Invocation, profile: str) -> None:
 
 @profiles.command("delete")
 @click.argument("profile")
-@json_option
 @pass_invocation
 def delete_profile(invocation: Invocation, profile: str) -> None:
     """Delete PROFILE (its id) with everything in it."""
@@ -207,7 +170,6 @@ def delete_profile(invocation: Invocation, profile: str) -> None:
 
 
 @profiles.command("accept")
-@json_option
 @pass_invocation
 def accept_profiles(invocation: Invocation) -> None:
     """Go on from an older copy of all profiles.
@@ -216,8 +178,6 @@ def accept_profiles(invocation: Invocation) -> None:
     a login from before a password was changed, or a profile that was deleted, may be in it. Accept it if that was done
     on purpose, as after restoring that folder alone; it is recorded.
     """
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         accepted = client.accept_browser_profiles()
     invocation.output.data(
@@ -231,19 +191,18 @@ def accept_profiles(invocation: Invocation) -> None:
 def _decide(
     invocation: Invocation, session: str, download: str, verdict: Literal["release", "delete"], words: str
 ) -> None:
-    from palyra.cli.invocation import open_client
 
     with open_client(invocation) as client:
         decided = client.decide_browser_download(session, download, verdict)
-    invocation.output.data(decided.document, lambda _: f"{shown(decided.name)} {words}; sha256 {shown(decided.digest)}")
+    invocation.output.data(
+        decided.document, lambda _: f"{escape(decided.name)} {words}; sha256 {escape(decided.digest)}"
+    )
 
 
 def _change_profile(invocation: Invocation, profile: str, change: Literal["reset", "delete"], words: str) -> None:
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         changed = client.change_browser_profile(profile, change)
-    invocation.output.data(changed.document, lambda _: f"{shown(changed.name)} {words}")
+    invocation.output.data(changed.document, lambda _: f"{escape(changed.name)} {words}")
 
 
 def _at(session: "BrowserSessionView") -> str:
@@ -255,16 +214,16 @@ def _render(session: "BrowserSessionView") -> str:
     tabs = [f"{tab['tab']}{' *' if tab.get('active') else ''} {tab['url']}" for tab in session.tabs]
     spent = session.document.get("spent", {})
     rows = [
-        ("session", shown(session.session_id)),
-        ("principal", shown(session.principal)),
-        ("run", shown(session.run_id)),
-        ("state", shown(session.state) + (f" by {shown(session.operator)}" if session.operator else "")),
-        ("label", shown(session.label)),
-        ("reaches", ", ".join(map(shown, session.hosts))),
-        ("tabs", "\n".join(map(shown, tabs))),
+        ("session", escape(session.session_id)),
+        ("principal", escape(session.principal)),
+        ("run", escape(session.run_id)),
+        ("state", escape(session.state) + (f" by {escape(session.operator)}" if session.operator else "")),
+        ("label", escape(session.label)),
+        ("reaches", ", ".join(map(escape, session.hosts))),
+        ("tabs", "\n".join(map(escape, tabs))),
         ("opened", rfc3339(session.created_ms)),
         ("ends", rfc3339(session.ends_ms)),
-        ("spent", ", ".join(f"{shown(name)} {amount}" for name, amount in spent.items())),
-        ("fences", "\n".join(f"{shown(each['layer'])}: {shown(each['got'])}" for each in session.fences)),
+        ("spent", ", ".join(f"{escape(name)} {amount}" for name, amount in spent.items())),
+        ("fences", "\n".join(f"{escape(each['layer'])}: {escape(each['got'])}" for each in session.fences)),
     ]
-    return labelled(rows)
+    return render_fields(rows)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import command_line, labelled, pretty_json, shown, shown_block
+from palyra.cli.invocation import Invocation, open_client, pass_invocation, tell_of_newer_settings
+from palyra.cli.terminal import command_line, escape, escape_block, pretty_json, read_text_argument, render_fields
 from palyra.errors import Failed
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS, MAX_HTTP_BODY_BYTES
 
@@ -44,7 +44,6 @@ class AttestationNotSaved(Failed):
 )
 @click.option("--tier", type=click.Choice(("worker",)), help="Run it on a worker of the fleet, if policy agrees.")
 @click.option("--attestation", type=click.Path(path_type=Path), metavar="FILE", help="Save the signed statement here.")
-@json_option
 @pass_invocation
 def call(
     invocation: Invocation,
@@ -62,13 +61,11 @@ def call(
 
     Exits with 3 when policy denies the call and with 4 when a person has to approve it first.
     """
-    from palyra.cli.invocation import open_client, tell_of_newer_settings
-    from palyra.cli.terminal import read_text_argument
     from palyra.client.protocol import ApiError, NeedsApprovalError
 
     arguments_json = read_text_argument(source, MAX_HTTP_BODY_BYTES)
     try:
-        with open_client(invocation) as client, invocation.output.working(f"calling {shown(tool)}"):
+        with open_client(invocation) as client, invocation.output.working(f"calling {escape(tool)}"):
             made = client.call(
                 tool,
                 arguments_json=arguments_json,
@@ -93,33 +90,28 @@ def call(
 
 
 def decision_line(call: "CallView") -> str:
-    """What was decided, by which policies, and how the call ended, in one line."""
-    words = [f"{shown(call.tool)} {shown(call.status)}"]
+    """Write the decision, its policies and the end of the call in one line."""
+    words = [f"{escape(call.tool)} {escape(call.status)}"]
     if call.decision is not None:
-        by = ", ".join(map(shown, call.decision.policies)) or "no policy"
+        by = ", ".join(map(escape, call.decision.policies)) or "no policy"
         if call.approval_id is not None and call.status != "needs_approval":
-            words.append(f"approval {shown(call.approval_id)}, asked for by {by}")
+            words.append(f"approval {escape(call.approval_id)}, asked for by {by}")
         else:
-            words.append(f"{shown(call.decision.outcome)} by {by}")
-        words.append(f"bundle {shown(call.decision.bundle_digest[:_SHORT_DIGEST_CHARS])}")
+            words.append(f"{escape(call.decision.outcome)} by {by}")
+        words.append(f"bundle {escape(call.decision.bundle_digest[:_SHORT_DIGEST_CHARS])}")
     if call.duration_ms is not None:
         words.append(f"{call.duration_ms:g} ms")
-    words.append(f"call {shown(call.call_id)}")
+    words.append(f"call {escape(call.call_id)}")
     return "; ".join(words)
 
 
 def render_result(result: Any) -> str:
-    return shown_block(result) if isinstance(result, str) else pretty_json(result)
+    return escape_block(result) if isinstance(result, str) else pretty_json(result)
 
 
 def approve_command(invocation: Invocation, approval_id: str) -> str:
-    """The command that approves, with the places this invocation was told to use."""
-    words = ["palyra"]
-    if invocation.config_option is not None:
-        words += ["--config", str(invocation.config_option)]
-    if invocation.state_dir_option is not None:
-        words += ["--state-dir", str(invocation.state_dir_option)]
-    return command_line(*words, "approvals", "approve", approval_id)
+    """Return the command that approves, with the locations of this invocation."""
+    return command_line("palyra", *invocation.location_options(), "approvals", "approve", approval_id)
 
 
 def _explain_approval(invocation: Invocation, error: "NeedsApprovalError") -> None:
@@ -129,7 +121,7 @@ def _explain_approval(invocation: Invocation, error: "NeedsApprovalError") -> No
 
 
 def _explain_ending(invocation: Invocation, error: "ApiError", attestation: Path | None) -> None:
-    """A call that ended badly was still recorded, and perhaps attested."""
+    """Print the decision of a call that failed, which was still recorded, and save its attestation if it has one."""
     ended = error.call
     if ended is None:
         return
@@ -163,43 +155,33 @@ def tools() -> None:
 
 
 @tools.command("list")
-@json_option
 @pass_invocation
 def list_tools(invocation: Invocation) -> None:
     """List every tool, where it runs and what it can touch."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.tools()
-
-    def as_table(_: Any) -> None:
-        rows = [(tool.name, tool.tier, ", ".join(tool.capabilities) or "nothing", tool.title) for tool in found]
-        invocation.output.table(("tool", "tier", "can touch", "what it does"), rows)
-
-    invocation.output.data({"tools": [tool.document for tool in found]}, as_table)
+    rows = [(tool.name, tool.tier, ", ".join(tool.capabilities) or "nothing", tool.title) for tool in found]
+    invocation.output.listing("tools", found, ("tool", "tier", "can touch", "what it does"), rows)
 
 
 @tools.command("show")
 @click.argument("name")
-@json_option
 @pass_invocation
 def show_tool(invocation: Invocation, name: str) -> None:
     """Describe one tool, with the schemas of what it takes and returns."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.tool(name)
     invocation.output.data(found.document, lambda _: render_tool(found))
 
 
 def render_tool(tool: "ToolView") -> str:
-    return labelled(
+    return render_fields(
         (
-            ("tool", shown(tool.name)),
-            ("title", shown(tool.title)),
-            ("description", shown_block(tool.description)),
-            ("tier", shown(tool.tier)),
-            ("can touch", shown(", ".join(tool.capabilities) or "nothing")),
+            ("tool", escape(tool.name)),
+            ("title", escape(tool.title)),
+            ("description", escape_block(tool.description)),
+            ("tier", escape(tool.tier)),
+            ("can touch", escape(", ".join(tool.capabilities) or "nothing")),
             ("sensitive", "yes" if tool.sensitive else "no"),
             ("takes", pretty_json(tool.input_schema)),
             ("returns", pretty_json(tool.output_schema)),

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.invocation import Invocation, pass_invocation
 
 
 @click.group()
@@ -16,7 +16,6 @@ def config() -> None:
 
 @config.command()
 @click.option("--origin", is_flag=True, help="Say for each value where it came from.")
-@json_option
 @pass_invocation
 def show(invocation: Invocation, origin: bool) -> None:
     """Show every setting in force."""
@@ -40,7 +39,6 @@ def show(invocation: Invocation, origin: bool) -> None:
 
 
 @config.command()
-@json_option
 @pass_invocation
 def path(invocation: Invocation) -> None:
     """Show which files and folders are used."""
@@ -70,7 +68,7 @@ def path(invocation: Invocation) -> None:
 
 
 def settings_as_toml(settings: msgspec.Struct) -> str:
-    """A document that can be saved as the settings file and means the same."""
+    """Write a document that can be saved as the settings file and means the same."""
     from palyra.config.setting_types import known_settings, value_of
 
     lines: list[str] = []
@@ -84,7 +82,7 @@ def settings_as_toml(settings: msgspec.Struct) -> str:
 
 
 def as_toml(value: Any) -> str:
-    """A setting's value as TOML writes it on one line."""
+    """Write a setting's value as TOML does on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import shown
+from palyra.cli.invocation import Invocation, open_client, pass_invocation
+from palyra.cli.terminal import escape, read_file, read_stdin
 from palyra.errors import Denied, InvalidInput
 from palyra.secret import Secret
 
@@ -24,7 +24,6 @@ def token() -> None:
 @click.option("--ttl", type=click.IntRange(min=1), metavar="SECONDS", help="How long it works; without, until revoked.")
 @click.option("--label", metavar="TEXT", help="A name to find it by.")
 @click.option("--run-id", metavar="RUN", help="Let it work in this run only.")
-@json_option
 @pass_invocation
 def create(
     invocation: Invocation,
@@ -35,52 +34,42 @@ def create(
     run_id: str | None,
 ) -> None:
     """Make a token and print it. It is shown this once."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         made = client.create_token(principal, scopes=scopes or None, ttl_seconds=ttl, label=label, run_id=run_id)
-    invocation.output.note(f"token {shown(made.view.token_id)} for {shown(made.view.principal)}; it is not shown again")
+    invocation.output.note(
+        f"token {escape(made.view.token_id)} for {escape(made.view.principal)}; it is not shown again"
+    )
     # The one place where a token is meant to be seen.
-    invocation.output.data({**made.view.document, "token": made.token.reveal()}, lambda data: shown(data["token"]))
+    invocation.output.data({**made.view.document, "token": made.token.reveal()}, lambda data: escape(data["token"]))
 
 
 @token.command("list")
-@json_option
 @pass_invocation
 def list_tokens(invocation: Invocation) -> None:
     """List tokens, without their secrets."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.tokens()
-
-    def as_table(_: Any) -> None:
-        rows = [
-            (
-                one.token_id,
-                one.principal,
-                ", ".join(one.scopes),
-                one.label or "",
-                f"revoked {one.revoked_at}" if one.revoked_at else f"until {one.expires_at or 'revoked'}",
-            )
-            for one in found
-        ]
-        invocation.output.table(("token", "principal", "scopes", "label", "works"), rows)
-
-    invocation.output.data({"tokens": [one.document for one in found]}, as_table)
+    rows = [
+        (
+            one.token_id,
+            one.principal,
+            ", ".join(one.scopes),
+            one.label or "",
+            f"revoked {one.revoked_at}" if one.revoked_at else f"until {one.expires_at or 'revoked'}",
+        )
+        for one in found
+    ]
+    invocation.output.listing("tokens", found, ("token", "principal", "scopes", "label", "works"), rows)
 
 
 @token.command("revoke")
 @click.argument("token_id")
-@json_option
 @pass_invocation
 def revoke(invocation: Invocation, token_id: str) -> None:
     """End a token at once."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         ended = client.revoke_token(token_id)
-    invocation.output.data(ended.document, lambda _: f"revoked token {shown(ended.token_id)}")
+    invocation.output.data(ended.document, lambda _: f"revoked token {escape(ended.token_id)}")
 
 
 # ``palyra vault``: secrets that agents can use and never see.
@@ -121,7 +110,6 @@ def vault() -> None:
 @click.argument("misplaced", nargs=-1, type=click.UNPROCESSED, metavar="")
 @click.option("--file", "file", type=click.Path(path_type=Path), metavar="FILE", help="Read the value from FILE.")
 @click.option("--fd", type=click.IntRange(0, 1023), metavar="N", help="Read the value from the open descriptor N.")
-@json_option
 @pass_invocation
 def put(invocation: Invocation, ref: str, misplaced: tuple[str, ...], file: Path | None, fd: int | None) -> None:
     """Store a secret, or a new version of one.
@@ -129,7 +117,6 @@ def put(invocation: Invocation, ref: str, misplaced: tuple[str, ...], file: Path
     Without --file or --fd the value is asked for without an echo, or read from standard input where that is not a
     terminal. The line end after a value of one line is not part of it.
     """
-    from palyra.cli.invocation import open_client
     from palyra.vault.reference import SecretRef
 
     if misplaced:
@@ -138,17 +125,14 @@ def put(invocation: Invocation, ref: str, misplaced: tuple[str, ...], file: Path
     value = _value(name, file, fd)
     with open_client(invocation) as client:
         kept = client.put_secret(name, value)
-    invocation.output.data(kept.document, lambda _: f"{shown(kept.ref)} version {kept.version} is in force")
+    invocation.output.data(kept.document, lambda _: f"{escape(kept.ref)} version {kept.version} is in force")
 
 
 @vault.command("list")
 @click.option("--scope", metavar="SCOPE", help="Only secrets of this scope.")
-@json_option
 @pass_invocation
 def list_secrets(invocation: Invocation, scope: str | None) -> None:
     """List secrets, without their values."""
-    from palyra.cli.invocation import open_client
-
     found: list[dict[str, Any]] = []
     with open_client(invocation) as client:
         page = client.secrets(scope)
@@ -174,20 +158,16 @@ def list_secrets(invocation: Invocation, scope: str | None) -> None:
 
 @vault.command("delete")
 @click.argument("ref")
-@json_option
 @pass_invocation
 def delete(invocation: Invocation, ref: str) -> None:
     """Destroy every version of a secret."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         gone = client.delete_secret(ref)
-    invocation.output.data(gone.document, lambda _: f"{shown(gone.ref)} is destroyed")
+    invocation.output.data(gone.document, lambda _: f"{escape(gone.ref)} is destroyed")
 
 
 @vault.command("rotate")
 @click.option("--to", type=click.Choice(SOURCES), help="Keep the new key there; default: the setting vault.key_source.")
-@json_option
 @pass_invocation
 def rotate(invocation: Invocation, to: str | None) -> None:
     """Put all secrets under a new key and destroy the old one.
@@ -195,15 +175,13 @@ def rotate(invocation: Invocation, to: str | None) -> None:
     Secrets can be used meanwhile. A rotation that was cut off goes on where it stopped. Copies of the database from
     before need the old key: keep it yourself if you want to read them again.
     """
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client, invocation.output.working("re-wrapping secrets"):
         done = client.rotate_vault(to)
     invocation.output.data(
         done.document,
         lambda _: (
-            f"{done.rewrapped} versions are now under {shown(done.key_id)} ({shown(done.key_source)}); "
-            f"{shown(done.previous_key_id)} is retired"
+            f"{done.rewrapped} versions are now under {escape(done.key_id)} ({escape(done.key_source)}); "
+            f"{escape(done.previous_key_id)} is retired"
         ),
     )
 
@@ -211,7 +189,6 @@ def rotate(invocation: Invocation, to: str | None) -> None:
 @vault.command("reveal")
 @click.argument("ref")
 @click.option("--version", type=click.IntRange(min=1), metavar="N", help="An earlier version that is still kept.")
-@json_option
 @pass_invocation
 def reveal(invocation: Invocation, ref: str, version: int | None) -> None:
     """Show a secret's value, where a policy of yours permits it.
@@ -219,7 +196,6 @@ def reveal(invocation: Invocation, ref: str, version: int | None) -> None:
     Needs a policy that permits vault.reveal to you, and a person at a terminal who types the secret's name. It is
     recorded.
     """
-    from palyra.cli.invocation import open_client
     from palyra.vault.key_source import NotConfirmed
     from palyra.vault.reference import SecretRef
 
@@ -234,7 +210,7 @@ def reveal(invocation: Invocation, ref: str, version: int | None) -> None:
 
 
 def _typed_name(name: str) -> str:
-    """What a person types on the terminal itself: redirected input does not confirm anything."""
+    """Read a name from the terminal itself: redirected input does not confirm anything."""
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -251,7 +227,6 @@ def _typed_name(name: str) -> str:
 
 
 def _value(name: str, file: Path | None, fd: int | None) -> Secret:
-    from palyra.cli.terminal import read_file, read_stdin
     from palyra.vault.limits import MAX_VALUE_BYTES
 
     # A line end may come on top of the largest value.

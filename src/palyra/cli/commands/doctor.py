@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.invocation import Invocation, pass_invocation
 from palyra.errors import PalyraError
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     "--attack", is_flag=True, help="Try to break out of the sandbox on this machine, and list what was tried."
 )
 @click.option("--tier", type=click.Choice(["b", "c"]), help="With --attack: only this tier.")
-@json_option
 @pass_invocation
 def doctor(invocation: Invocation, attack: bool, tier: str | None) -> None:
     """Show what this machine can enforce.
@@ -43,7 +42,7 @@ def doctor(invocation: Invocation, attack: bool, tier: str | None) -> None:
 
 
 def probes(invocation: Invocation) -> "tuple[Probe, ...]":
-    """What is looked at on every machine, and whether a daemon answers."""
+    """List the checks of every machine, and whether a daemon answers."""
     from palyra.daemon.pipeline_wiring import directory_of
     from palyra.doctor.checks import machine_probes
     from palyra.doctor.report import Probe
@@ -58,7 +57,7 @@ def probes(invocation: Invocation) -> "tuple[Probe, ...]":
 
 
 def running_daemon(invocation: Invocation) -> "Finding":
-    """The daemon of this state directory, wherever it listens."""
+    """Check the daemon of this state directory at its own address."""
     from palyra.client.address import ServerAddress, find_daemon, started_before
     from palyra.doctor import checks
     from palyra.doctor.report import Status, warn
@@ -112,14 +111,14 @@ def _attack(invocation: Invocation, tier: str | None) -> None:
 def _show_attack(invocation: Invocation, report: "AttackReport") -> None:
     from palyra.doctor.attacks.verdict import Result
 
-    def shown_result(verdict: "Verdict") -> str:
-        told = verdict.result is Result.NOT_BLOCKED and not verdict.promised
-        return "not blocked (not promised)" if told else verdict.result
+    def describe_result(verdict: "Verdict") -> str:
+        only_reported = verdict.result is Result.NOT_BLOCKED and not verdict.promised
+        return "not blocked (not promised)" if only_reported else verdict.result
 
     output = invocation.output
     for kind in dict.fromkeys(each.kind for each in report.verdicts):
         rows = [
-            (each.title, each.tier, shown_result(each), each.layer if each.promised else "", each.evidence)
+            (each.title, each.tier, describe_result(each), each.layer if each.promised else "", each.evidence)
             for each in report.verdicts
             if each.kind is kind
         ]

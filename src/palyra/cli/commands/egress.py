@@ -1,11 +1,11 @@
-"""``palyra egress``: ask the judge of the way out, without a daemon and without connecting to anything."""
+"""``palyra egress``: ask the egress judge, without a daemon and without connecting to anything."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.invocation import Invocation, pass_invocation, tell_of_newer_settings
 from palyra.errors import InvalidInput, PalyraError
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ def egress() -> None:
     "--resolve/--no-resolve", default=True, help="Whether an allowed name is looked up, and its addresses judged."
 )
 @click.option("--programs", is_flag=True, help="Judge for programs in the sandbox, by sandbox.allowed_hosts.")
-@json_option
 @pass_invocation
 def check(invocation: Invocation, url: str, resolve: bool, programs: bool) -> None:
     """Tell step by step whether a tool could reach URL with the settings in force.
@@ -117,8 +116,6 @@ def _looked_up(settings: "Settings", target: "Target") -> tuple[str, ...]:
 
 
 def _answer(invocation: Invocation, url: str, explained: "Explanation") -> None:
-    from palyra.cli.invocation import tell_of_newer_settings
-
     output = invocation.output
     tell_of_newer_settings(invocation)
 

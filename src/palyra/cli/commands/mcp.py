@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import labelled, pretty_json, shown, shown_block
+from palyra.cli.invocation import Invocation, open_client, pass_invocation, pass_invocation_only
+from palyra.cli.terminal import escape, escape_block, pretty_json, render_fields
 from palyra.client.address import LocalDaemon, NoDaemon, find_daemon
 from palyra.errors import InvalidInput, Unavailable
 from palyra.secret import Secret
@@ -26,40 +26,34 @@ if TYPE_CHECKING:
 
 
 @click.command("servers")
-@json_option
 @pass_invocation
 def servers(invocation: Invocation) -> None:
     """List the servers behind Palyra and their tools."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.mcp_servers()
 
-    def as_table(_: Any) -> None:
-        rows = [
-            (
-                f"{server.name}.{tool['tool']}",
-                tool["state"],
-                ", ".join(server.hosts) or "none",
-                tool["description"][:60],
-            )
-            for server in found
-            for tool in server.tools
-        ]
-        rows += [(server.name, "never looked at", "", "palyra mcp look") for server in found if not server.tools]
-        invocation.output.table(("tool", "state", "hosts", "what it says it does"), rows)
-
-    invocation.output.data({"servers": [server.document for server in found]}, as_table)
+    rows = [
+        (
+            f"{server.name}.{tool['tool']}",
+            tool["state"],
+            ", ".join(server.hosts) or "none",
+            tool["description"][:60],
+        )
+        for server in found
+        for tool in server.tools
+    ]
+    rows += [(server.name, "never looked at", "", "palyra mcp look") for server in found if not server.tools]
+    invocation.output.data(
+        {"servers": [server.document for server in found]},
+        lambda _: invocation.output.table(("tool", "state", "hosts", "what it says it does"), rows),
+    )
 
 
 @click.command("show")
 @click.argument("server")
-@json_option
 @pass_invocation
 def show(invocation: Invocation, server: str) -> None:
     """Show a server and the definitions of its tools, as they were reviewed and as they are."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.mcp_server(server)
     invocation.output.data(found.document, lambda _: render_server(found))
@@ -67,13 +61,10 @@ def show(invocation: Invocation, server: str) -> None:
 
 @click.command("look")
 @click.argument("server")
-@json_option
 @pass_invocation
 def look(invocation: Invocation, server: str) -> None:
     """Start a server, without hosts and secrets, to see what it offers."""
-    from palyra.cli.invocation import open_client
-
-    with open_client(invocation) as client, invocation.output.working(f"starting {shown(server)}"):
+    with open_client(invocation) as client, invocation.output.working(f"starting {escape(server)}"):
         found = client.look_at_mcp_server(server)
     invocation.output.data(found.document, lambda _: render_server(found))
 
@@ -82,12 +73,9 @@ def look(invocation: Invocation, server: str) -> None:
 @click.argument("server")
 @click.argument("tools", nargs=-1)
 @click.option("--digest", metavar="DIGEST", help="Approve one tool only if its definition still has this digest.")
-@json_option
 @pass_invocation
 def approve(invocation: Invocation, server: str, tools: tuple[str, ...], digest: str | None) -> None:
     """Approve definitions as the server offers them now: of the TOOLS named, or of all that wait."""
-    from palyra.cli.invocation import open_client
-
     if digest is not None and len(tools) != 1:
         raise click.UsageError("--digest goes with exactly one tool")
     with open_client(invocation) as client:
@@ -96,18 +84,18 @@ def approve(invocation: Invocation, server: str, tools: tuple[str, ...], digest:
         offered = {tool["tool"]: tool["digest"] for tool in found.tools}
         chosen = {tool: digest or offered.get(tool, "0" * 64) for tool in tools} if tools else waiting
         approved = client.approve_mcp_tools(server, chosen) if chosen else found
-    invocation.output.note(f"approved: {', '.join(map(shown, sorted(chosen))) or 'nothing, nothing waits'}")
+    invocation.output.note(f"approved: {', '.join(map(escape, sorted(chosen))) or 'nothing, nothing waits'}")
     invocation.output.data(approved.document, lambda _: render_server(approved))
 
 
 def render_server(server: "McpServerView") -> str:
-    head = labelled(
+    head = render_fields(
         (
-            ("server", shown(server.name)),
-            ("runs", shown(" ".join(server.command))),
-            ("hosts", shown(", ".join(server.hosts) or "none")),
-            ("secrets", shown(", ".join(server.secrets) or "none")),
-            ("refused", shown(pretty_json(server.refused)) if server.refused else "none"),
+            ("server", escape(server.name)),
+            ("runs", escape(" ".join(server.command))),
+            ("hosts", escape(", ".join(server.hosts) or "none")),
+            ("secrets", escape(", ".join(server.secrets) or "none")),
+            ("refused", escape(pretty_json(server.refused)) if server.refused else "none"),
         )
     )
     return "\n\n".join((head, *map(_render_tool, server.tools)))
@@ -115,26 +103,26 @@ def render_server(server: "McpServerView") -> str:
 
 def _render_tool(tool: dict[str, Any]) -> str:
     lines = [
-        ("tool", shown(tool["tool"])),
-        ("state", shown(tool["state"])),
-        ("digest", shown(tool["digest"])),
-        ("says", shown_block(tool["description"])),
+        ("tool", escape(tool["tool"])),
+        ("state", escape(tool["state"])),
+        ("digest", escape(tool["digest"])),
+        ("says", escape_block(tool["description"])),
     ]
     if tool["changed"]:
-        lines.append(("changed", shown(", ".join(tool["changed"]))))
+        lines.append(("changed", escape(", ".join(tool["changed"]))))
     if tool.get("approved") and tool["changed"]:
-        lines.append(("was", shown_block(tool["approved"]["description"])))
+        lines.append(("was", escape_block(tool["approved"]["description"])))
     if tool.get("definition"):
         if uri := tool["definition"].get("uri"):
-            lines.append(("address", shown(uri)))
+            lines.append(("address", escape(uri)))
         lines.append(("takes", pretty_json(tool["definition"]["input_schema"])))
-    return labelled(tuple(lines))
+    return render_fields(tuple(lines))
 
 
 # Ready configuration for the clients that people use: what to paste, and where it belongs.
 
 SERVER_NAME: Final = "palyra"
-# Clients replace this by the variable's value: a token does not belong into a file of a project.
+# Clients replace this by the variable's value: a token does not belong in a file of a project.
 TOKEN_REFERENCE: Final = "${PALYRA_TOKEN}"  # noqa: S105 (a variable's name)
 TOKEN_VARIABLE: Final = "PALYRA_TOKEN"  # noqa: S105
 
@@ -150,7 +138,7 @@ class McpClient(StrEnum):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """How a client starts Palyra: a program, its arguments, and what it finds in its environment."""
+    """A client's way to start Palyra: a program, its arguments, and its environment."""
 
     command: str
     args: tuple[str, ...]
@@ -162,7 +150,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remote(msgspec.Struct, frozen=True, kw_only=True):
-    """A daemon that runs already, and is reached over HTTP with a token."""
+    """A daemon that runs already, reached over HTTP with a token."""
 
     url: str
 
@@ -171,7 +159,7 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snippet(msgspec.Struct, frozen=True, kw_only=True):
-    """``file`` is where the text belongs; ``note`` what else to know."""
+    """``file`` is where the text belongs; ``note`` is further advice."""
 
     client: McpClient
     file: str
@@ -237,7 +225,7 @@ def _codex(how: Launch | Remote) -> Snippet:
 
 
 def _toml(text: str) -> str:
-    """A basic string of TOML, which JSON's strings are, but for one character that JSON leaves as it is."""
+    """Write a basic string of TOML: JSON's string, but for one character that JSON leaves unescaped."""
     return json.dumps(text).replace("\x7f", "\\u007f")
 
 
@@ -284,25 +272,28 @@ class TokenMissing(InvalidInput):
 
 
 def serve_stdio(invocation: Invocation, principal: str | None, url: str | None, token: str | None) -> None:
-    """With a token of its own a client speaks for that token's principal; the owner speaks for the one named."""
+    """Carry messages between a client and the daemon.
+
+    A client with a token acts on behalf of that token's principal; the owner on behalf of the one named.
+    """
     if url is not None and token is None:
-        # The owner's token is for the owner's own daemon, and is not sent to an address somebody named.
+        # The owner's token is for the owner's own daemon, and is not sent to another address.
         raise TokenMissing(f"no token for {url}")
-    finding = None if url is not None else DaemonSearch(invocation)
-    # Beside a daemon that starts, if one has to.
+    search = None if url is not None else DaemonSearch(invocation)
+    # Imported while a daemon starts, if one has to.
     from palyra.client.mcp_relay import StdioRelay
 
-    if finding is None:
+    if search is None:
         relay = StdioRelay(url or "", Secret(token or ""), principal)
     else:
-        daemon = finding.found()
-        speaks_for = principal if token is not None else principal or DEFAULT_PRINCIPAL
-        relay = StdioRelay(daemon.url, daemon.token if token is None else Secret(token), speaks_for)
+        daemon = search.wait()
+        on_behalf_of = principal if token is not None else principal or DEFAULT_PRINCIPAL
+        relay = StdioRelay(daemon.url, daemon.token if token is None else Secret(token), on_behalf_of)
     relay.run()
 
 
 class DaemonSearch:
-    """The daemon of this state directory. Where none runs, one is started at once, and waited for by ``found``."""
+    """The daemon of this state directory. If none runs, one is started at once, and ``wait`` waits for it."""
 
     def __init__(self, invocation: Invocation) -> None:
         self._state = invocation.state_path
@@ -312,26 +303,26 @@ class DaemonSearch:
             self._daemon = find_daemon(self._state)
         except NoDaemon:
             self._log = invocation.state_dir.path(LOG_FILE)
-            self._started = _start(self._log, _options(invocation))
+            self._started = _start(self._log, invocation.location_options(absolute=True))
 
-    def found(self) -> LocalDaemon:
+    def wait(self) -> LocalDaemon:
         if self._daemon is not None:
             return self._daemon
         deadline = time.monotonic() + START_SECONDS
         assert self._started is not None and self._started.stdout is not None
-        # It says one thing, when it answers; if it ends before, that is told by the end of the pipe.
+        # It writes one line when it answers. If it ends before, the pipe closes.
         with self._started.stdout as announced:
             select.select([announced], [], [], START_SECONDS)
         while True:
             try:
                 return find_daemon(self._state)
             except NoDaemon:
-                if time.monotonic() > deadline or not self._somebody_starts():
+                if time.monotonic() > deadline or not self._is_starting():
                     raise DaemonNotStarted(f"no daemon came up; see {self._log}") from None
                 time.sleep(LOOK_AGAIN_SECONDS)
 
-    def _somebody_starts(self) -> bool:
-        """Ours, or the one that another client started at the same moment, which has the lock that ours did not get."""
+    def _is_starting(self) -> bool:
+        """Tell whether our daemon starts, or another client's, which then has the lock that ours did not get."""
         from palyra.config.state_dir import LOCK_FILE, HeldLock
 
         if self._started is not None and self._started.poll() is None:
@@ -344,7 +335,7 @@ class DaemonSearch:
 
 
 def _start(log: Path, options: list[str]) -> "subprocess.Popen[bytes]":
-    """A daemon of its own session, which outlives this program for as long as another agent uses it."""
+    """Start a daemon in a session of its own: it outlives this program for as long as another agent uses it."""
     with log.open("ab") as errors:
         return subprocess.Popen(
             [sys.executable, "-m", "palyra.cli.main", *options, "up", "--port", "0", "--for-agents"],
@@ -362,7 +353,10 @@ def how_to_connect(invocation: Invocation, principal: str, *, http: bool) -> "La
     program = Path(sys.argv[0]).absolute()
     own = program.name == "palyra" and program.exists()
     start = (str(program),) if own else (sys.executable, "-m", "palyra.cli.main")
-    return Launch(command=start[0], args=(*start[1:], *_options(invocation), "mcp", "--principal", principal))
+    return Launch(
+        command=start[0],
+        args=(*start[1:], *invocation.location_options(absolute=True), "mcp", "--principal", principal),
+    )
 
 
 def _address(invocation: Invocation) -> str:
@@ -374,16 +368,6 @@ def _address(invocation: Invocation) -> str:
         return f"http://{host}:{settings.port}"
 
 
-def _options(invocation: Invocation) -> list[str]:
-    """The places this invocation was told to use, for a program that is started elsewhere."""
-    words: list[str] = []
-    if invocation.config_option is not None:
-        words += ["--config", str(Path(invocation.config_option).absolute())]
-    if invocation.state_dir_option is not None:
-        words += ["--state-dir", str(Path(invocation.state_dir_option).absolute())]
-    return words
-
-
 CLIENTS = ("claude-desktop", "claude-code", "cursor", "vscode", "zed", "codex", "json")
 
 
@@ -391,12 +375,12 @@ CLIENTS = ("claude-desktop", "claude-code", "cursor", "vscode", "zed", "codex", 
 @click.option("--principal", metavar="PRINCIPAL", help=f"On whose behalf.  [default: {DEFAULT_PRINCIPAL}]")
 @click.option("--url", envvar="PALYRA_URL", metavar="URL", help="Use this daemon, with the token in PALYRA_TOKEN.")
 @click.pass_context
-@pass_invocation
+@pass_invocation_only
 def mcp(invocation: Invocation, ctx: click.Context, principal: str | None, url: str | None) -> None:
     """Serve tools to an agent over stdin and stdout (MCP).
 
-    Connects to the daemon of this state directory, and starts one where none runs, which stops after its last agent.
-    With PALYRA_TOKEN set, the token says on whose behalf calls are made.
+    Connects to the daemon of this state directory. If none is running, starts one that stops after its last agent. With
+    PALYRA_TOKEN set, the token says on whose behalf calls are made.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -417,7 +401,6 @@ mcp.add_command(approve)
 @click.option(
     "--http", is_flag=True, help="Connect to the daemon's address with a token, instead of starting a program."
 )
-@json_option
 @pass_invocation
 def config(invocation: Invocation, client: str, principal: str | None, http: bool) -> None:
     """Print what to paste into a client's configuration."""

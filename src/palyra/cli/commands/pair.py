@@ -1,4 +1,4 @@
-"""``palyra pair``: let a new device join, with a code and a person's yes."""
+"""``palyra pair``: let a new device join, with a code and a person's approval."""
 
 import os
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import labelled, shown
+from palyra.cli.invocation import Invocation, open_client, pass_invocation
+from palyra.cli.terminal import escape, render_fields
 from palyra.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -28,12 +28,9 @@ def identity() -> None:
 
 
 @identity.command("show")
-@json_option
 @pass_invocation
 def show(invocation: Invocation) -> None:
     """Show the authorities, and the devices with their certificates."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.identity()
 
@@ -60,7 +57,6 @@ def show(invocation: Invocation) -> None:
 
 
 @identity.command("rotate")
-@json_option
 @pass_invocation
 def rotate(invocation: Invocation) -> None:
     """Replace the authority that signs certificates.
@@ -69,15 +65,13 @@ def rotate(invocation: Invocation) -> None:
     ended, so no device is cut off: each gets a certificate by the new one when it renews. Codes for pairing that were
     made before stop working.
     """
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.rotate_authority()
     outgoing = [one for one in found.authorities if one["state"] == "outgoing"]
 
     def as_text(_: Any) -> str:
-        now = f"{shown(found.authorities[0]['authority_id'])} signs from now on"
-        until = f"; the one before is trusted until {shown(outgoing[0]['needed_until'])}" if outgoing else ""
+        now = f"{escape(found.authorities[0]['authority_id'])} signs from now on"
+        until = f"; the one before is trusted until {escape(outgoing[0]['needed_until'])}" if outgoing else ""
         return now + until
 
     invocation.output.data(found.document, as_text)
@@ -130,7 +124,6 @@ def pair() -> None:
     metavar="FILE",
     help="Save the QR code as a picture, for you alone to read.",
 )
-@json_option
 @pass_invocation
 def code(invocation: Invocation, method: str, kind: str, ttl: int | None, svg: Path | None) -> None:
     """Make a code for one device.
@@ -138,8 +131,6 @@ def code(invocation: Invocation, method: str, kind: str, ttl: int | None, svg: P
     It works once, for ten minutes unless --ttl or the setting nodes.code_seconds says otherwise, and five wrong guesses
     make it void. The daemon must be running: it listens for the device.
     """
-    from palyra.cli.invocation import open_client
-
     if svg is not None and method != "qr":
         raise click.UsageError("--svg is for --method qr.")
     with open_client(invocation) as client:
@@ -166,7 +157,6 @@ def code(invocation: Invocation, method: str, kind: str, ttl: int | None, svg: P
 @click.option(
     "--state", type=click.Choice([*STATES, "all"]), default="all", show_default=True, help="Requests in this state."
 )
-@json_option
 @pass_invocation
 def list_pairings(invocation: Invocation, state: str) -> None:
     """List codes in force and requests to join.
@@ -174,8 +164,6 @@ def list_pairings(invocation: Invocation, state: str) -> None:
     A request that counts other devices was made with a code that somebody else knows too: reject it if the comparison
     code is not the one your device shows.
     """
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         codes = client.pairing_codes()
         found = client.pairings(None if state == "all" else state)
@@ -197,12 +185,9 @@ def list_pairings(invocation: Invocation, state: str) -> None:
     "--compare", metavar="DIGITS", help="Approve only if the request has this comparison code, as the device shows it."
 )
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
-@json_option
 @pass_invocation
 def approve(invocation: Invocation, pairing_id: str, compare: str | None, reason: str | None) -> None:
     """Let the device join. Compare the codes first."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         decided = client.approve_pairing(pairing_id, comparison_code=compare, reason=reason)
     invocation.output.data(decided.document, lambda _: render_pairing(decided))
@@ -211,11 +196,9 @@ def approve(invocation: Invocation, pairing_id: str, compare: str | None, reason
 @pair.command("reject")
 @click.argument("id_", metavar="ID")
 @click.option("--reason", metavar="TEXT", help="Why, for the record and for the device.")
-@json_option
 @pass_invocation
 def reject(invocation: Invocation, id_: str, reason: str | None) -> None:
     """Refuse a request to join, or take back a code."""
-    from palyra.cli.invocation import open_client
     from palyra.errors import RemoteError
 
     with open_client(invocation) as client:
@@ -225,7 +208,7 @@ def reject(invocation: Invocation, id_: str, reason: str | None) -> None:
             if error.remote_code != "pairing.unknown_request":
                 raise
             document = client.withdraw_pairing_code(id_).document
-    invocation.output.data(document, lambda data: f"{shown(data['state'])}: {shown(data['id'])}")
+    invocation.output.data(document, lambda data: f"{escape(data['state'])}: {escape(data['id'])}")
 
 
 PAIRING_COLUMNS = ("request", "state", "device", "kind", "platform", "compare", "from", "other devices", "asked")
@@ -246,25 +229,25 @@ def pairing_row(pairing: "PairingView") -> tuple[Any, ...]:
 
 
 def render_pairing(pairing: "PairingView") -> str:
-    return labelled(
+    return render_fields(
         (
-            ("request", shown(pairing.id)),
-            ("state", shown(pairing.state)),
-            ("device", shown(pairing.name)),
-            ("kind", shown(pairing.kind)),
-            ("platform", shown(pairing.platform)),
-            ("device id", shown(pairing.device_id)),
-            ("key", shown(pairing.key_fingerprint)),
-            ("compare", shown(pairing.comparison_code)),
-            ("from", shown(pairing.address)),
-            ("decided by", shown(pairing.decided_by or "")),
-            ("reason", shown(pairing.reason)),
+            ("request", escape(pairing.id)),
+            ("state", escape(pairing.state)),
+            ("device", escape(pairing.name)),
+            ("kind", escape(pairing.kind)),
+            ("platform", escape(pairing.platform)),
+            ("device id", escape(pairing.device_id)),
+            ("key", escape(pairing.key_fingerprint)),
+            ("compare", escape(pairing.comparison_code)),
+            ("from", escape(pairing.address)),
+            ("decided by", escape(pairing.decided_by or "")),
+            ("reason", escape(pairing.reason)),
         )
     )
 
 
 def _new_file(path: Path) -> int:
-    """A descriptor of it; nobody else may read what a code is in."""
+    """Open a new file for this user alone: the code is a secret."""
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -272,16 +255,16 @@ def _new_file(path: Path) -> int:
 
 
 def _render_code(made: "NewPairingCode") -> str:
-    """The one place where a code is meant to be seen."""
+    """Print the code, in the one place where it is meant to be seen."""
     view, text = made.view, made.code.reveal()
     join = _JOIN.get(view.kind, "")
-    lines = [f"code     {text}", f"until    {shown(view.expires_at or '')}"]
-    lines += [f"server   {shown(address)}" for address in view.addresses]
+    lines = [f"code     {text}", f"until    {escape(view.expires_at or '')}"]
+    lines += [f"server   {escape(address)}" for address in view.addresses]
     if view.method == "qr":
         from palyra.devicelink.pairing.code import qr_terminal
 
         lines = [qr_terminal(made.code).rstrip("\n"), *lines, f"on the device: {join} --code '{text}'"]
     elif view.addresses:
-        lines.append(f"on the device: {join} --server {shown(view.addresses[0])} --code {text}")
+        lines.append(f"on the device: {join} --server {escape(view.addresses[0])} --code {text}")
     lines.append("then: palyra pair list, compare the six digits, palyra pair approve REQUEST")
     return "\n".join(lines)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.invocation import Invocation, pass_invocation, running_daemon
 from palyra.errors import Failed, InvalidInput
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _FOLDER = click.Path(path_type=Path)
 # Events read from the journal at a time.
 _PAGE = 1_000
 # How long a daemon gets to take up a file that was just saved: it waits for writes to settle, and looks every second
-# for a directory that was not there. Several looks, so that the usual case is told at once.
+# for a directory that was not there. It is queried often, so that the usual case is quick.
 _TAKE_UP_SECONDS = 3.0
 _LOOK_SECONDS = 0.1
 
@@ -41,13 +41,12 @@ def policy() -> None:
 
 @policy.command()
 @click.argument("folder", metavar="[DIR]", required=False, type=_FOLDER)
-@json_option
 @pass_invocation
 def check(invocation: Invocation, folder: Path | None) -> None:
     """Validate the policies in DIR, or those of the settings, together with the baseline.
 
-    Every error is shown with its file, line and column; the exit code is then 2. Where a daemon runs, it is also told
-    whether these policies are the ones in force there.
+    Every error is shown with its file, line and column; the exit code is then 2. If a daemon is running, the answer
+    also says whether these policies are in force there.
     """
     engine = _engine(invocation, folder)
     files: dict[str, int] = {name: 0 for name, _ in engine.bundle.files}
@@ -74,11 +73,10 @@ def check(invocation: Invocation, folder: Path | None) -> None:
 @policy.command()
 @click.option("--principal", required=True, metavar="P", help="Who asks, such as agent:bot or user:alice.")
 @click.option("--tool", required=True, metavar="TOOL", help="Which tool.")
-@click.option("--channel", default="cli", show_default=True, metavar="NAME", help="The door it comes through.")
+@click.option("--channel", default="cli", show_default=True, metavar="NAME", help="The channel it comes through.")
 @click.option("--approved", is_flag=True, help="As if a person had approved exactly this call.")
 @click.option("--input", "arguments", metavar="JSON", help="The call's arguments, for policies that look at them.")
 @click.option("--against", metavar="DIR", type=_FOLDER, help="Use the policies in DIR instead of those in force.")
-@json_option
 @pass_invocation
 def explain(
     invocation: Invocation,
@@ -103,7 +101,6 @@ def explain(
 @policy.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FOLDER)
 @click.option("--against", metavar="DIR", type=_FOLDER, help="Use the policies in DIR instead of those in force.")
-@json_option
 @pass_invocation
 def test(invocation: Invocation, files: tuple[Path, ...], against: Path | None) -> None:
     """Run files of expectations: requests, each with the outcome it must have.
@@ -132,7 +129,6 @@ def test(invocation: Invocation, files: tuple[Path, ...], against: Path | None) 
 @policy.command()
 @click.option("--against", required=True, metavar="DIR", type=_FOLDER, help="The proposed policies.")
 @click.option("--since", default=0, metavar="SEQ", type=click.IntRange(min=0), help="Only events after this one.")
-@json_option
 @pass_invocation
 def replay(invocation: Invocation, against: Path, since: int) -> None:
     """Decide the calls in the journal again under the policies in DIR; list every verdict that changes.
@@ -186,9 +182,7 @@ def replay(invocation: Invocation, against: Path, since: int) -> None:
 
 
 def _in_force(invocation: Invocation, bundle_digest: str) -> bool | None:
-    """Whether the running daemon decides by this bundle; None where none runs. A file just saved gets a moment."""
-    from palyra.cli.invocation import running_daemon
-
+    """Tell whether the running daemon decides by this bundle, or None if none runs. A file just saved gets a moment."""
     client = running_daemon(invocation)
     if client is None:
         return None
@@ -206,7 +200,7 @@ def _folder(invocation: Invocation, folder: Path | None) -> Path:
 
 
 def _engine(invocation: Invocation, folder: Path | None) -> "CedarEngine":
-    """The engine over a folder. A folder named on the command line must exist."""
+    """Make the engine over a folder. A folder named on the command line must exist."""
     import msgspec
 
     from palyra.daemon.pipeline_wiring import directory_of

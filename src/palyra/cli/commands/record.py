@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import labelled, one_line, pretty_json, shown
+from palyra.cli.invocation import Invocation, pass_invocation
+from palyra.cli.terminal import escape, one_line, pretty_json, read_file_or_stdin, render_fields
 from palyra.errors import InvalidInput, Unavailable
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ def attest() -> None:
     metavar="PEM",
     help="Key of a signer, repeatable; without, signing.pub of the state directory.",
 )
-@json_option
 @pass_invocation
 def verify_attestation(invocation: Invocation, file: str, public_keys: tuple[Path, ...]) -> None:
     """Verify an attestation, or a call's whole JSON document. FILE may be - for standard input.
@@ -52,7 +51,6 @@ def verify_attestation(invocation: Invocation, file: str, public_keys: tuple[Pat
     with the attestation. Of a call that ran on a worker, the worker's own attestation is verified with it, by the key
     that the daemon's names.
     """
-    from palyra.cli.terminal import read_file_or_stdin
     from palyra.signing.ed25519 import Ed25519Verifier
     from palyra.signing.tool_attestation import MAX_CALL_DOCUMENT_BYTES, verify_evidence
 
@@ -65,7 +63,7 @@ def verify_attestation(invocation: Invocation, file: str, public_keys: tuple[Pat
 
 
 def _worker_of(document: bytes, evidence: "Evidence") -> "ToolAttestation | None":
-    """What the worker that ran the call signed. A bare attestation comes without it."""
+    """Verify the attestation of the worker that ran the call. A bare attestation comes without it."""
     if evidence.kind != "call":
         return None
     from palyra.pipeline.attest import verify_worker_attestation
@@ -95,21 +93,21 @@ def render_evidence(evidence: "Evidence", worker: "ToolAttestation | None" = Non
 
     about = evidence.attestation
     what = "The document agrees with its attestation" if evidence.kind == "call" else "The attestation is genuine"
-    facts = labelled(
+    facts = render_fields(
         (
-            ("signed by", "\n".join(map(shown, evidence.key_ids))),
-            ("call", shown(about.call_id)),
-            ("run", shown(about.run_id)),
-            ("principal", shown(about.principal)),
-            ("tool", shown(about.tool)),
-            ("arguments", f"sha256 {shown(about.argument_digest)}"),
-            ("decision", f"{shown(about.decision)} by {shown(', '.join(about.policies) or 'no policy')}"),
-            ("bundle", f"sha256 {shown(about.bundle_digest)}"),
-            ("approval", shown(about.approval_id or "none")),
-            ("executor", shown(about.executor)),
+            ("signed by", "\n".join(map(escape, evidence.key_ids))),
+            ("call", escape(about.call_id)),
+            ("run", escape(about.run_id)),
+            ("principal", escape(about.principal)),
+            ("tool", escape(about.tool)),
+            ("arguments", f"sha256 {escape(about.argument_digest)}"),
+            ("decision", f"{escape(about.decision)} by {escape(', '.join(about.policies) or 'no policy')}"),
+            ("bundle", f"sha256 {escape(about.bundle_digest)}"),
+            ("approval", escape(about.approval_id or "none")),
+            ("executor", escape(about.executor)),
             ("enforced", "\n".join(_receipt_line(entry) for entry in about.receipt) or "nothing recorded"),
-            ("outcome", shown(about.outcome)),
-            ("output", f"sha256 {shown(about.output_digest)}"),
+            ("outcome", escape(about.outcome)),
+            ("output", f"sha256 {escape(about.output_digest)}"),
             ("started", rfc3339(about.started_ms)),
             ("ended", rfc3339(about.ended_ms)),
             ("execution", f"sha256 {execution_sha256(about)}"),
@@ -125,21 +123,21 @@ def _worker_lines(evidence: "Evidence", worker: "ToolAttestation | None") -> tup
         return ()
     from palyra.signing.tool_attestation import execution_sha256
 
-    key_id = shown(str(evidence.attestation.receipt[0].get("key_id", "")))
-    said = f"{shown(worker.outcome)}, signed by {key_id}, execution sha256 {execution_sha256(worker)}"
-    return (("worker", shown(worker.executor)), ("it says", said))
+    key_id = escape(str(evidence.attestation.receipt[0].get("key_id", "")))
+    said = f"{escape(worker.outcome)}, signed by {key_id}, execution sha256 {execution_sha256(worker)}"
+    return (("worker", escape(worker.executor)), ("it says", said))
 
 
 def _receipt_line(entry: dict[str, Any]) -> str:
     ordered = sorted(entry.items(), key=lambda item: (item[0] != "layer", item[0]))
     layer = str(entry.get("layer", ""))
     return ", ".join(
-        f"{shown(name)} {' '.join(pretty_json(value).split())}{_in_sizes(layer, value)}" for name, value in ordered
+        f"{escape(name)} {' '.join(pretty_json(value).split())}{_in_sizes(layer, value)}" for name, value in ordered
     )
 
 
 def _in_sizes(layer: str, value: Any) -> str:
-    """The bytes that are told, in the units that people read; what was signed stands before them."""
+    """Repeat the byte counts of a value in units that people read, behind the signed text."""
     from palyra.pipeline.domain.receipt_text import format_size, split_amounts
 
     counts = (
@@ -182,7 +180,6 @@ def journal() -> None:
 @click.option("--run", default="", metavar="RUN", help="Only events of this run.")
 @click.option("--call", default="", metavar="CALL", help="Only events of this call.")
 @click.option("--kind", default="", metavar="KIND", help="Only events of this kind, such as call.finished.")
-@json_option
 @pass_invocation
 def tail(invocation: Invocation, lines: int, following: bool, run: str, call: str, kind: str) -> None:
     """Show the newest events, one a line."""
@@ -205,7 +202,6 @@ def tail(invocation: Invocation, lines: int, following: bool, run: str, call: st
 
 @journal.command()
 @click.argument("event", metavar="SEQ|EVENT_ID")
-@json_option
 @pass_invocation
 def show(invocation: Invocation, event: str) -> None:
     """Show one event in full."""
@@ -220,7 +216,6 @@ def show(invocation: Invocation, event: str) -> None:
 @click.argument("export_file", metavar="[FILE.jsonl]", required=False, type=_file)
 @click.option("--checkpoint", "kept", multiple=True, metavar="FILE", type=_file, help="A checkpoint you kept.")
 @click.option("--public-key", "keys", multiple=True, metavar="FILE", type=_file, help="The signer's public key (PEM).")
-@json_option
 @pass_invocation
 def verify_journal(
     invocation: Invocation, export_file: Path | None, kept: Sequence[Path], keys: Sequence[Path]
@@ -254,7 +249,6 @@ def verify_journal(
 @click.option("--out", metavar="FILE", type=_file, help="Write to FILE instead of standard output.")
 @click.option("--from", "first", default=1, metavar="SEQ", type=click.IntRange(1), help="The first event.")
 @click.option("--to", "last", default=None, metavar="SEQ", type=click.IntRange(1), help="The last event.")
-@json_option
 @pass_invocation
 def export(invocation: Invocation, out: Path | None, first: int, last: int | None) -> None:
     """Write events as lines of JSON that other tools read and `palyra journal verify` checks."""
@@ -278,7 +272,6 @@ def export(invocation: Invocation, out: Path | None, first: int, last: int | Non
 
 @journal.command()
 @click.option("--out", metavar="FILE", type=_file, help="Write to FILE instead of standard output.")
-@json_option
 @pass_invocation
 def checkpoint(invocation: Invocation, out: Path | None) -> None:
     """Print the newest checkpoint, for an auditor to keep."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.invocation import Invocation, pass_invocation
 from palyra.daemon.process_setup import made_to_stay
 from palyra.errors import PalyraError, RemoteError
 from palyra.sandbox.limits import MAX_STDIN_BYTES
@@ -18,19 +18,19 @@ from palyra.sandbox.limits import MAX_STDIN_BYTES
 if TYPE_CHECKING:
     from palyra.pipeline.domain.call import CallRecord
 
-# Standard input of ``palyra run``: what is there already, and a pipe for what comes while the program runs.
+# Standard input of ``palyra run``: the content so far, and a pipe for what comes while the program runs.
 #
 # The program never gets this process's own standard input: a file could be opened again through its descriptor for
 # writing, a directory leads to its parent, a terminal can be written to. It gets a pipe, which a thread fills as the
 # program takes from it.
 
 _CHUNK_BYTES: Final = 64 * 1024
-# The thread is told to end and does so at once, unless somebody else took what was there to read.
+# The thread ends at once when it is stopped, unless another process took the input that it waits for.
 _JOIN_SECONDS: Final = 1.0
 
 
 def read_ready(source: int, most: int = MAX_STDIN_BYTES) -> tuple[bytes, bool]:
-    """What can be read without waiting, and whether there is or may be more of it. Never waits."""
+    """Read without waiting. Returns the content, and whether there is or may be more of it."""
     content = b""
     while len(content) <= most:
         if not _ready(source):
@@ -94,7 +94,7 @@ class LiveInput:
         return True
 
     def _wait(self, descriptor: int, event: int) -> bool:
-        """False when it is time to stop."""
+        """Wait for the descriptor. Returns False when it is time to stop."""
         poll = select.poll()
         poll.register(descriptor, event)
         poll.register(self._stopped, 0)
@@ -148,7 +148,6 @@ _KINDS: Final = {
 @click.option("--allow-interpreters", is_flag=True, help="Let shells, interpreters and programs that run others run.")
 @click.option("--env", "variables", multiple=True, metavar="K=V", help="A variable it gets; repeatable.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@json_option
 @pass_invocation
 def run(invocation: Invocation, /, command: tuple[str, ...], **options: Any) -> None:
     """Run one command in the sandbox, without a daemon.
@@ -172,7 +171,7 @@ def _not_run(error: PalyraError) -> NotRun:
 
 
 def _give_overrides(invocation: Invocation, options: dict[str, Any]) -> None:
-    """The options are settings for this one run: nothing a call runs with comes from anywhere else."""
+    """Turn the options into settings for this one run: a call takes nothing from anywhere else."""
     given = invocation.overrides
     given["workspace.root"] = os.path.realpath(options["workspace"] or os.getcwd())
     chosen = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.invocation import Invocation, pass_invocation
 from palyra.errors import Unavailable
 from palyra.version import VERSION
 
@@ -40,14 +40,13 @@ def state() -> None:
 @state.command()
 @click.argument("file", type=_file)
 @click.option("--without-keys", is_flag=True, help="Leave keys and tokens out: to read, not to go on.")
-@json_option
 @pass_invocation
 def backup(invocation: Invocation, file: Path, without_keys: bool) -> None:
     """Write everything that is kept into FILE, also while a daemon works.
 
     In it: the database with the journal, skills, devices, and unless --without-keys says otherwise the keys and tokens
-    of the state directory. Never in it: the vault's key, settings, policies and the workspace; keep those as well.
-    Whoever has the file with its keys can sign as this daemon: it has mode 0600.
+    of the state directory. Never in it: the vault's key, settings, policies and the workspace; keep those as well. The
+    file with its keys allows anyone who has it to sign as this daemon: it has mode 0600.
     """
     from palyra.backup.archive import write_backup
     from palyra.signing.ed25519 import Ed25519Signer
@@ -75,7 +74,6 @@ def backup(invocation: Invocation, file: Path, without_keys: bool) -> None:
 @state.command()
 @click.argument("file", type=_file)
 @_keys_option
-@json_option
 @pass_invocation
 def verify(invocation: Invocation, file: Path, keys: Sequence[Path]) -> None:
     """Check a backup: every file, its list, the signature, and the journal in it.
@@ -104,7 +102,6 @@ def verify(invocation: Invocation, file: Path, keys: Sequence[Path]) -> None:
 @click.argument("file", type=_file)
 @click.option("--replace", is_flag=True, help="Take the place of one that is not empty; it is kept aside.")
 @_keys_option
-@json_option
 @pass_invocation
 def restore(invocation: Invocation, file: Path, replace: bool, keys: Sequence[Path]) -> None:
     """Put a backup in the place of the state directory.
@@ -160,7 +157,7 @@ def _journal_seq(database: Path) -> int:
 def _staged(
     file: Path, folder: Path, keys: Sequence[Path], only: frozenset[str] | None
 ) -> "Iterator[tuple[Staging, Manifest, VerifyReport]]":
-    """The archive's files, all checked, in a directory that is gone afterwards unless it was moved away."""
+    """Check all files of the archive in a directory that is removed afterwards unless it was moved away."""
     from palyra.backup.archive import read_backup
     from palyra.backup.restore import Staging
     from palyra.signing.ed25519 import Ed25519Verifier
@@ -190,7 +187,7 @@ def _verified_journal(root: Path, verifiers: "Sequence[Verifier]") -> "VerifyRep
 
 
 def _record(root: Path, manifest: "Manifest") -> None:
-    """The journal tells that it was put back: what came after the backup is not in it any more."""
+    """Record the restore in the journal, which does not have the events after the backup any more."""
     from palyra.clock import SystemClock
     from palyra.journal.chain import JournalLog
     from palyra.journal.checkpoint import CHECKPOINT_NAME
@@ -216,7 +213,7 @@ def _record(root: Path, manifest: "Manifest") -> None:
 
 @contextlib.contextmanager
 def _nobody_in(target: Path) -> Iterator[None]:
-    """Holds the daemon's lock of what is there, so that none starts meanwhile."""
+    """Hold the daemon's lock of the existing directory, so that none starts meanwhile."""
     from palyra.config.state_dir import LOCK_FILE, DaemonRunning, InstanceRegistry, take_daemon_lock
 
     if not target.is_dir() or not any(target.iterdir()):

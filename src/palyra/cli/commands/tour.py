@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.invocation import Invocation, pass_invocation
 from palyra.cli.terminal import Output
 from palyra.client.client import Client
 from palyra.client.protocol import NeedsApprovalError
@@ -68,7 +68,7 @@ class Steps:
             raise TourSurprised(f"the tour expected that {what}")
 
 
-class TourScene:
+class TourPlace:
     def __init__(self, folder: Path, steps: Steps, port: int, client: Client, environment: dict[str, str]) -> None:
         self.folder = folder
         self.steps = steps
@@ -81,8 +81,8 @@ class TourScene:
     def call(self, tool: str, arguments: dict[str, Any], **options: Any) -> CallView:
         return self.client.call(tool, arguments, principal=AGENT, channel="cli", **options)
 
-    def approved(self, tool: str, arguments: dict[str, Any], **options: Any) -> CallView:
-        """The call, approved by the person who takes the tour when policy asks for one."""
+    def call_approved(self, tool: str, arguments: dict[str, Any], **options: Any) -> CallView:
+        """Make the call, and approve it as the person who takes the tour if policy asks for one."""
         try:
             return self.call(tool, arguments, **options)
         except NeedsApprovalError as error:
@@ -108,7 +108,7 @@ class TourScene:
         raise TourSurprised("a call that must be refused was not")
 
     def palyra(self, *words: str) -> Any:
-        """The command line, as a person would use it."""
+        """Run the command line, as a person would."""
         options = words.index("--") if "--" in words else len(words)
         done = subprocess.run(
             [*_PALYRA, *words[:options], "--json", *words[options:]],
@@ -124,7 +124,7 @@ class TourScene:
 
 
 @contextmanager
-def touring(folder: Path, steps: Steps) -> Iterator[TourScene]:
+def open_tour(folder: Path, steps: Steps) -> Iterator[TourPlace]:
     with ExitStack() as stack:
         port = stack.enter_context(_web_server())
         (folder / "config.toml").write_text(_settings(port))
@@ -137,7 +137,7 @@ def touring(folder: Path, steps: Steps) -> Iterator[TourScene]:
         }
         url, token = stack.enter_context(_daemon(environment))
         client = stack.enter_context(Client(base_url=url, token=token))
-        yield TourScene(folder, steps, port, client, environment)
+        yield TourPlace(folder, steps, port, client, environment)
 
 
 def _settings(port: int) -> str:
@@ -157,7 +157,7 @@ private_targets = {host}
 
 @contextmanager
 def _daemon(environment: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """The embedded stack as ``palyra up`` starts it. It is asked to stop in order, and killed if it does not."""
+    """Run the embedded stack as ``palyra up`` starts it. It is stopped in order, and killed if it does not end."""
     process = subprocess.Popen(
         [*_PALYRA, "up", "--port", "0", "--workers", "1", "--json"],
         env=environment,
@@ -206,7 +206,6 @@ def _web_server() -> Iterator[int]:
 
 
 @click.command()
-@json_option
 @pass_invocation
 def tour(invocation: Invocation) -> None:
     """Walk through what Palyra does, with real calls in every tier.
@@ -220,36 +219,36 @@ def tour(invocation: Invocation) -> None:
     with tempfile.TemporaryDirectory(prefix="palyra-tour-") as folder:
         steps = Steps(invocation.output)
         _walk(steps, Path(folder))
-        invocation.output.data({"steps": steps.taken}, lambda _: f"{len(steps.taken)} steps, each as it must be.")
+        invocation.output.data({"steps": steps.taken}, lambda _: f"{len(steps.taken)} steps, each as expected.")
 
 
 def _walk(steps: "Steps", folder: "Path") -> None:
 
-    with touring(folder, steps) as scene:
-        plain_call(scene)
-        approval(scene)
-        confinement(scene)
-        budget(scene)
-        denial(scene)
-        skill(scene)
-        programs(scene)
-        network(scene)
-        worker(scene)
-        browser(scene)
-    journal(steps, scene.state)
+    with open_tour(folder, steps) as place:
+        plain_call(place)
+        approval(place)
+        confinement(place)
+        budget(place)
+        denial(place)
+        skill(place)
+        programs(place)
+        network(place)
+        worker(place)
+        browser(place)
+    journal(steps, place.state)
 
 
 # The tour through one call's life: decided, attested, approved, confined, budgeted, denied.
 
 
-def plain_call(scene: TourScene) -> None:
-    steps = scene.steps
-    made = scene.call("echo", {"text": "hello"})
+def plain_call(place: TourPlace) -> None:
+    steps = place.steps
+    made = place.call("echo", {"text": "hello"})
     steps.expect(made.result == {"text": "hello"} and made.decision is not None, "echo returns its text")
     by = ", ".join(made.decision.policies if made.decision else ())
     steps.note("an agent calls echo", "allowed", f"policy {by}")
     envelope = json.dumps(made.attestation).encode()
-    verifiers = (Ed25519Verifier.from_pem_file(scene.state / "signing.pub"),)
+    verifiers = (Ed25519Verifier.from_pem_file(place.state / "signing.pub"),)
     verify_attestation(envelope, verifiers)
     steps.note("its attestation is verified offline", "allowed", "signature and execution digest agree")
     flipped = bytearray(envelope)
@@ -262,49 +261,49 @@ def plain_call(scene: TourScene) -> None:
         raise TourSurprised("a changed attestation was accepted")
 
 
-def approval(scene: TourScene) -> None:
-    steps, write = scene.steps, {"path": "notes.txt", "content": "written once\n"}
-    approval_id = _needs_approval(scene, write, "an agent wants to write a file")
-    code = scene.refusal(lambda: scene.client.approve(approval_id, decided_as=AGENT))
+def approval(place: TourPlace) -> None:
+    steps, write = place.steps, {"path": "notes.txt", "content": "written once\n"}
+    approval_id = _needs_approval(place, write, "an agent wants to write a file")
+    code = place.refusal(lambda: place.client.approve(approval_id, decided_as=AGENT))
     steps.note("the agent approves its own request", "refused", code)
-    scene.client.approve(approval_id)
+    place.client.approve(approval_id)
     steps.note("a person approves exactly this call, once", "allowed", "bound to principal, tool, arguments, policies")
-    _needs_approval(scene, {**write, "content": "something else\n"}, "the agent changes one argument")
-    made = scene.call("fs.write", write)
-    steps.expect((scene.workspace / "notes.txt").read_text() == "written once\n", "the file is written")
+    _needs_approval(place, {**write, "content": "something else\n"}, "the agent changes one argument")
+    made = place.call("fs.write", write)
+    steps.expect((place.workspace / "notes.txt").read_text() == "written once\n", "the file is written")
     steps.note("the agent makes the approved call", "allowed", f"approval {made.approval_id} is used up")
-    _needs_approval(scene, write, "and makes it again")
+    _needs_approval(place, write, "and makes it again")
 
 
-def _needs_approval(scene: TourScene, write: dict[str, str], what: str) -> str:
+def _needs_approval(place: TourPlace, write: dict[str, str], what: str) -> str:
     try:
-        scene.call("fs.write", write)
+        place.call("fs.write", write)
     except NeedsApprovalError as error:
-        scene.steps.note(what, "waits", "needs a person's approval (filesystem_write is sensitive)")
-        scene.steps.expect(error.approval_id is not None, "the answer names the approval")
+        place.steps.note(what, "waits", "needs a person's approval (filesystem_write is sensitive)")
+        place.steps.expect(error.approval_id is not None, "the answer names the approval")
         return error.approval_id or ""
     raise TourSurprised("a sensitive call ran without approval")
 
 
-def confinement(scene: TourScene) -> None:
-    code = scene.refusal(lambda: scene.call("fs.read", {"path": "../../signing.key"}))
-    scene.steps.note("the agent reads outside its workspace", "refused", code)
+def confinement(place: TourPlace) -> None:
+    code = place.refusal(lambda: place.call("fs.read", {"path": "../../signing.key"}))
+    place.steps.note("the agent reads outside its workspace", "refused", code)
     doubled = '{"text":"a","text":"b"}'
-    code = scene.refusal(lambda: scene.client.call("echo", arguments_json=doubled, principal=AGENT))
-    scene.steps.note("arguments with a duplicate key", "refused", code)
+    code = place.refusal(lambda: place.client.call("echo", arguments_json=doubled, principal=AGENT))
+    place.steps.note("arguments with a duplicate key", "refused", code)
 
 
-def budget(scene: TourScene) -> None:
-    run_id = scene.client.start_run({"calls": 2}, principal=AGENT).run_id
+def budget(place: TourPlace) -> None:
+    run_id = place.client.start_run({"calls": 2}, principal=AGENT).run_id
     for _ in range(2):
-        scene.call("echo", {"text": "x"}, run_id=run_id)
-    code = scene.refusal(lambda: scene.call("echo", {"text": "x"}, run_id=run_id))
-    scene.steps.note("a third call in a run with a budget of two", "refused", code)
+        place.call("echo", {"text": "x"}, run_id=run_id)
+    code = place.refusal(lambda: place.call("echo", {"text": "x"}, run_id=run_id))
+    place.steps.note("a third call in a run with a budget of two", "refused", code)
 
 
-def denial(scene: TourScene) -> None:
-    code = scene.refusal(lambda: scene.client.call("echo", {"text": "x"}, principal=AGENT, channel="carrier-pigeon"))
-    scene.steps.note("a call through a door that policy does not know", "refused", code)
+def denial(place: TourPlace) -> None:
+    code = place.refusal(lambda: place.client.call("echo", {"text": "x"}, principal=AGENT, channel="carrier-pigeon"))
+    place.steps.note("a call through a channel that policy does not know", "refused", code)
 
 
 # The end of the tour: the record of all of it is verified, and an edit of it is found.
@@ -335,71 +334,71 @@ def journal(steps: Steps, state: Path) -> None:
 # The tour through the places where calls run: WASM, limited and isolated processes, a worker, a browser.
 
 
-def skill(scene: TourScene) -> None:
+def skill(place: TourPlace) -> None:
     """Written, signed, installed and approved with the commands that a plugin's author and an operator use."""
-    palyra = scene.palyra
+    palyra = place.palyra
     palyra("skill", "new", "hello", "--lang", "wat")
     palyra("skill", "build", "hello")
     palyra("skill", "keygen", "publisher.key")
     archive = palyra("skill", "sign", "hello", "--key", "publisher.key")["file"]
     palyra("skill", "trust", "add", "local", "publisher.pub")
     digest = palyra("skill", "install", archive)["digest"]
-    code = scene.refusal(lambda: scene.call("skill.hello.echo", {"name": "Ada"}))
-    scene.steps.note("a skill is installed and not yet approved", "refused", code)
+    code = place.refusal(lambda: place.call("skill.hello.echo", {"name": "Ada"}))
+    place.steps.note("a skill is installed and not yet approved", "refused", code)
     palyra("skill", "approve", "hello", "0.1.0", "--digest", digest)
-    made = scene.call("skill.hello.echo", {"name": "Ada"})
+    made = place.call("skill.hello.echo", {"name": "Ada"})
     used = format_sizes("wasm", next(line["got"] for line in made.receipt or () if line["layer"] == "wasm"))
-    scene.steps.note("approved, it runs in WASM (Tier A)", "allowed", used)
+    place.steps.note("approved, it runs in WASM (Tier A)", "allowed", used)
 
 
-def programs(scene: TourScene) -> None:
-    (scene.workspace / "greeting.txt").write_text("hello from the workspace\n")
+def programs(place: TourPlace) -> None:
+    (place.workspace / "greeting.txt").write_text("hello from the workspace\n")
     read = {"command": "cat", "args": ["greeting.txt"]}
-    made = scene.approved("process.run", read)
-    scene.steps.expect(made.result["stdout"] == "hello from the workspace\n", "a program reads the workspace")
+    made = place.call_approved("process.run", read)
+    place.steps.expect(made.result["stdout"] == "hello from the workspace\n", "a program reads the workspace")
     held = sum(line["held"] for line in made.receipt or ())
-    scene.steps.note(
+    place.steps.note(
         "a program reads its workspace, isolated (Tier C)", "allowed", f"{made.result['backend']}, {held} layers held"
     )
-    options = ("--tier", "b", "--egress", "preflight", "--workspace", str(scene.workspace))
-    limited = scene.palyra("run", *options, "--", "cat", "greeting.txt")
-    scene.steps.expect(limited["stdout"] == "hello from the workspace\n", "a limited program reads the workspace")
-    scene.steps.note("the same as a limited process (Tier B)", "allowed", f"{limited['backend']}, no daemon needed")
-    code = scene.refusal(lambda: scene.approved("process.run", {"command": "cat", "args": ["/etc/shadow"]}))
-    scene.steps.note("a program is pointed at a file outside", "refused", code)
-    code = scene.refusal(lambda: scene.approved("process.run", {"command": "bash", "args": ["-c", "id"]}))
-    scene.steps.note("the agent asks for a shell", "refused", code)
+    options = ("--tier", "b", "--egress", "preflight", "--workspace", str(place.workspace))
+    limited = place.palyra("run", *options, "--", "cat", "greeting.txt")
+    place.steps.expect(limited["stdout"] == "hello from the workspace\n", "a limited program reads the workspace")
+    place.steps.note("the same as a limited process (Tier B)", "allowed", f"{limited['backend']}, no daemon needed")
+    code = place.refusal(lambda: place.call_approved("process.run", {"command": "cat", "args": ["/etc/shadow"]}))
+    place.steps.note("a program is pointed at a file outside", "refused", code)
+    code = place.refusal(lambda: place.call_approved("process.run", {"command": "bash", "args": ["-c", "id"]}))
+    place.steps.note("the agent asks for a shell", "refused", code)
 
 
-def network(scene: TourScene) -> None:
-    allowed = f"{HOST}:{scene.port}"
+def network(place: TourPlace) -> None:
+    allowed = f"{HOST}:{place.port}"
     fetch = ["-sS", "--max-time", "20", f"http://{allowed}/"]
-    made = scene.approved("process.run", {"command": "curl", "args": fetch})
-    scene.steps.expect("Orders" in made.result["stdout"], "an allowed host is reached")
-    scene.steps.note("curl in the sandbox reaches an allowed host", "allowed", f"{allowed}, through the egress proxy")
+    made = place.call_approved("process.run", {"command": "curl", "args": fetch})
+    place.steps.expect("Orders" in made.result["stdout"], "an allowed host is reached")
+    place.steps.note("curl in the sandbox reaches an allowed host", "allowed", f"{allowed}, through the egress proxy")
     elsewhere = ["-sS", "--max-time", "20", "http://elsewhere.test/"]
-    code = scene.refusal(lambda: scene.approved("process.run", {"command": "curl", "args": elsewhere}))
-    scene.steps.note("and is pointed at another", "refused", code)
+    code = place.refusal(lambda: place.call_approved("process.run", {"command": "curl", "args": elsewhere}))
+    place.steps.note("and is pointed at another", "refused", code)
 
 
-def worker(scene: TourScene) -> None:
-    made = scene.once_there(lambda: scene.call("echo", {"text": "from the worker"}, tier="worker"))
-    scene.steps.expect(made.result == {"text": "from the worker"}, "the worker answers")
+def worker(place: TourPlace) -> None:
+    made = place.once_there(lambda: place.call("echo", {"text": "from the worker"}, tier="worker"))
+    place.steps.expect(made.result == {"text": "from the worker"}, "the worker answers")
     lease = (made.receipt or [{}])[0]
-    scene.steps.note("a call is leased to an attested worker", "allowed", str(lease.get("got", "")))
+    place.steps.note("a call is leased to an attested worker", "allowed", str(lease.get("got", "")))
 
 
-def browser(scene: TourScene) -> None:
-    """A session belongs to its run: another run of the same agent does not see it."""
-    host, run_id = f"{HOST}:{scene.port}", scene.client.start_run(principal=AGENT).run_id
-    opened = scene.once_there(
-        lambda: scene.approved("browser.open", {"hosts": [host], "url": f"http://{host}/"}, run_id=run_id)
+def browser(place: TourPlace) -> None:
+    """Show that a session belongs to its run: another run of the same agent does not see it."""
+    host, run_id = f"{HOST}:{place.port}", place.client.start_run(principal=AGENT).run_id
+    opened = place.once_there(
+        lambda: place.call_approved("browser.open", {"hosts": [host], "url": f"http://{host}/"}, run_id=run_id)
     )
     session = {"session": opened.result["session"]}
-    seen = scene.approved("browser.snapshot", session, run_id=run_id).result
-    scene.steps.expect("Orders" in seen["text"], "the page's heading is seen")
-    scene.steps.note("a page in a guarded browser", "allowed", f"{host}, in a session of its own")
+    seen = place.call_approved("browser.snapshot", session, run_id=run_id).result
+    place.steps.expect("Orders" in seen["text"], "the page's heading is seen")
+    place.steps.note("a page in a guarded browser", "allowed", f"{host}, in a session of its own")
     elsewhere = {**session, "url": "http://elsewhere.test/"}
-    code = scene.refusal(lambda: scene.approved("browser.navigate", elsewhere, run_id=run_id))
-    scene.steps.note("the browser is pointed elsewhere", "refused", code)
-    scene.approved("browser.close", session, run_id=run_id)
+    code = place.refusal(lambda: place.call_approved("browser.navigate", elsewhere, run_id=run_id))
+    place.steps.note("the browser is pointed elsewhere", "refused", code)
+    place.call_approved("browser.close", session, run_id=run_id)

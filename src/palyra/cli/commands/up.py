@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.invocation import Invocation, pass_invocation
 from palyra.cli.terminal import printable
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 @click.option("--as-service", is_flag=True, hidden=True, help="As palyrad: everything that is worth logging is logged.")
 @click.option("--no-browser", is_flag=True, help="Do not start the browser daemon: no browser tools.")
 @click.option("--for-agents", is_flag=True, hidden=True, help="Stop after the last agent on stdio has left.")
-@json_option
 @pass_invocation
 def up(
     invocation: Invocation,
@@ -70,7 +69,7 @@ def run_daemon(
     from palyra.daemon.palyrad import serve
     from palyra.telemetry.log import set_up_log
 
-    # A person at a terminal is told of trouble only, unless the settings say otherwise.
+    # A person at a terminal sees warnings and errors only, unless the settings say otherwise.
     chosen = as_service or invocation.loaded.origins["log.level"].kind is not OriginKind.DEFAULT
     log = set_up_log(invocation.settings.log, at_least="debug" if chosen else "warning")
 
@@ -136,8 +135,11 @@ def _greeting(started: dict[str, str]) -> str:
 
 
 def command_of(program: str, path: str | None = None) -> str:
-    """How whoever reads this can call the command line: by its name where the shell finds it, else as it was called
-    now, such as ``.venv/bin/palyra`` in a checkout."""
+    """Return the words that call the command line.
+
+    It is the program's name if the shell finds it, else the path it was called by, such as ``.venv/bin/palyra`` in a
+    checkout.
+    """
     name = os.path.basename(program)
     return program if name == "palyra" and shutil.which(name, path=path) is None else "palyra"
 

@@ -1,11 +1,11 @@
 """``palyra worker``: the fleet of workers, as an operator sees and directs it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import labelled, shown, shown_block
+from palyra.cli.invocation import Invocation, open_client, pass_invocation
+from palyra.cli.terminal import escape, escape_block, render_fields
 
 if TYPE_CHECKING:
     from palyra.client.views import LeaseView, WorkerView
@@ -20,33 +20,23 @@ def worker() -> None:
 
 
 @worker.command("list")
-@json_option
 @pass_invocation
 def list_workers(invocation: Invocation) -> None:
     """List the workers: their state, how busy they are, and why they are not in use."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.workers()
-
-    def as_table(_: Any) -> None:
-        rows = [
-            (one.worker_id, one.name, one.state, f"{one.open_leases}/{one.slots}", one.heard_at or "", one.reason)
-            for one in found
-        ]
-        invocation.output.table(("worker", "name", "state", "leases", "heard", "why"), rows)
-
-    invocation.output.data({"workers": [one.document for one in found]}, as_table)
+    rows = [
+        (one.worker_id, one.name, one.state, f"{one.open_leases}/{one.slots}", one.heard_at or "", one.reason)
+        for one in found
+    ]
+    invocation.output.listing("workers", found, ("worker", "name", "state", "leases", "heard", "why"), rows)
 
 
 @worker.command("show")
 @click.argument("worker")
-@json_option
 @pass_invocation
 def show(invocation: Invocation, worker: str) -> None:
     """Show WORKER (its id or name): what it attested, and what it runs now."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.worker(worker)
     invocation.output.data(found.document, lambda _: _render(invocation, found))
@@ -55,7 +45,6 @@ def show(invocation: Invocation, worker: str) -> None:
 @worker.command("drain")
 @click.argument("worker")
 @click.option("--reason", metavar="TEXT", help="Why; it is recorded.")
-@json_option
 @pass_invocation
 def drain(invocation: Invocation, worker: str, reason: str | None) -> None:
     """Give WORKER no new calls; those it has may end. A new connection does not undo it."""
@@ -64,7 +53,6 @@ def drain(invocation: Invocation, worker: str, reason: str | None) -> None:
 
 @worker.command("resume")
 @click.argument("worker")
-@json_option
 @pass_invocation
 def resume(invocation: Invocation, worker: str) -> None:
     """End the drain of WORKER; it attests itself again before it gets calls."""
@@ -74,7 +62,6 @@ def resume(invocation: Invocation, worker: str) -> None:
 @worker.command("quarantine")
 @click.argument("worker")
 @click.option("--reason", metavar="TEXT", help="Why; it is recorded.")
-@json_option
 @pass_invocation
 def quarantine(invocation: Invocation, worker: str, reason: str | None) -> None:
     """Cut WORKER off at once: its leases are void and nothing it says about them counts."""
@@ -84,17 +71,15 @@ def quarantine(invocation: Invocation, worker: str, reason: str | None) -> None:
 @worker.command("release")
 @click.argument("worker")
 @click.option("--reason", metavar="TEXT", help="Why; it is recorded.")
-@json_option
 @pass_invocation
 def release(invocation: Invocation, worker: str, reason: str | None) -> None:
     """Let WORKER out of quarantine. It gets calls after an attestation that is newer than this."""
-    _change(invocation, worker, "release", reason, "is released, and has to attest itself anew")
+    _change(invocation, worker, "release", reason, "is released, and has to attest itself again")
 
 
 @worker.command("remove")
 @click.argument("worker")
 @click.option("--reason", metavar="TEXT", help="Why; it is recorded.")
-@json_option
 @pass_invocation
 def remove(invocation: Invocation, worker: str, reason: str | None) -> None:
     """Take WORKER out of the fleet for good: its pairing ends and its certificates are revoked."""
@@ -105,43 +90,34 @@ def remove(invocation: Invocation, worker: str, reason: str | None) -> None:
 @click.argument("worker", required=False)
 @click.option("--all", "ended", is_flag=True, help="Those that have ended too.")
 @click.option("--lease", "lease_id", metavar="LEASE", help="Only this one, with what it has printed so far.")
-@json_option
 @pass_invocation
 def leases(invocation: Invocation, worker: str | None, ended: bool, lease_id: str | None) -> None:
     """List the calls that workers hold, or WORKER holds; newest first."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         if lease_id is not None:
             one = client.lease(lease_id)
             invocation.output.data(one.document, lambda _: _render_lease(one))
             return
         found = client.leases(worker=worker, ended=ended)
-
-    def as_table(_: Any) -> None:
-        rows = [
-            (one.lease_id, one.worker_id, one.tool, one.state, one.outcome or one.reason, one.granted_at, one.call_id)
-            for one in found
-        ]
-        invocation.output.table(("lease", "worker", "tool", "state", "how", "granted", "call"), rows)
-
-    invocation.output.data({"leases": [one.document for one in found]}, as_table)
+    rows = [
+        (one.lease_id, one.worker_id, one.tool, one.state, one.outcome or one.reason, one.granted_at, one.call_id)
+        for one in found
+    ]
+    invocation.output.listing("leases", found, ("lease", "worker", "tool", "state", "how", "granted", "call"), rows)
 
 
 def _change(invocation: Invocation, worker: str, change: str, reason: str | None, words: str) -> None:
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         changed = client.change_worker(worker, change, reason=reason)
     if change == "release" and changed.state == "draining":
         words += "; it is drained as before"
-    invocation.output.data(changed.document, lambda _: f"{shown(changed.name)} ({shown(changed.worker_id)}) {words}")
+    invocation.output.data(changed.document, lambda _: f"{escape(changed.name)} ({escape(changed.worker_id)}) {words}")
 
 
 def _render(invocation: Invocation, found: "WorkerView") -> None:
     attested = found.attestation or {}
     invocation.output.text(
-        labelled(
+        render_fields(
             (
                 ("worker", found.worker_id),
                 ("name", found.name),
@@ -167,7 +143,7 @@ def _render(invocation: Invocation, found: "WorkerView") -> None:
 
 
 def _render_lease(lease: "LeaseView") -> str:
-    facts = labelled(
+    facts = render_fields(
         (
             ("lease", f"{lease.lease_id}, fence {lease.fence}, attempt {lease.attempt}"),
             ("worker", lease.worker_id),
@@ -179,5 +155,5 @@ def _render_lease(lease: "LeaseView") -> str:
             ("ended", lease.ended_at or ""),
         )
     )
-    printed = "".join(f"\n{name}:\n{shown_block(text)}" for name, text in lease.output.items() if text)
+    printed = "".join(f"\n{name}:\n{escape_block(text)}" for name, text in lease.output.items() if text)
     return facts + printed

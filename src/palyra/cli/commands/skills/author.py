@@ -1,4 +1,4 @@
-"""What a skill's author does: new, build, keygen, sign."""
+"""Commands of a skill's author: new, build, keygen, sign."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import command_line, labelled, shown
+from palyra.cli.invocation import Invocation, pass_invocation
+from palyra.cli.terminal import command_line, escape, render_fields
 from palyra.errors import Failed
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ class KeyExists(Failed):
     show_default="NAME",
     help="Where to put it, the same as DIR; must not exist.",
 )
-@json_option
 @pass_invocation
 def new(
     invocation: Invocation, name: str, place: Path | None, language: str, publisher: str, named: Path | None
@@ -86,7 +85,6 @@ def new(
 
 @click.command("build")
 @of_a_project
-@json_option
 @pass_invocation
 def build(invocation: Invocation, folder: Path) -> None:
     """Compile a project and pack it, unsigned. The compiler is fetched from its registry on first use."""
@@ -105,11 +103,11 @@ def build(invocation: Invocation, folder: Path) -> None:
     }
     sizes = ", ".join(f"{name} ({len(data)} bytes)" for name, data in artifact.modules.items())
     lines = {**found, "modules": sizes}
-    invocation.output.data(found, lambda _: labelled((key, shown(str(value))) for key, value in lines.items()))
+    invocation.output.data(found, lambda _: render_fields((key, escape(str(value))) for key, value in lines.items()))
 
 
 def build_project(invocation: Invocation, project: "Project") -> "SkillArtifact":
-    """Builds, packs and writes the unsigned archive into the project's build folder."""
+    """Build, pack and write the unsigned archive into the project's build folder."""
     artifact = unsigned_artifact(invocation, project)
     write_archive_file(unsigned_place(project), artifact.raw)
     _note_build(invocation, project, artifact)
@@ -119,7 +117,6 @@ def build_project(invocation: Invocation, project: "Project") -> "SkillArtifact"
 def unsigned_artifact(
     invocation: Invocation, project: "Project", origin: dict[str, str] | None = None
 ) -> "SkillArtifact":
-    """Builds and packs."""
     from importlib.resources import as_file, files
 
     from palyra.skills.build.project import assemble
@@ -168,7 +165,7 @@ def write_archive_file(place: Path, raw: bytes) -> None:
 
 
 def built_artifact(invocation: Invocation, project: "Project") -> "SkillArtifact":
-    """The archive of the last build, if it still is of this project. One that no build here wrote is built again."""
+    """Return the archive of the last build of this project. One that no build here wrote is built again."""
     import hashlib
 
     from palyra.skills.limits import MAX_ARTIFACT_BYTES
@@ -185,7 +182,7 @@ def built_artifact(invocation: Invocation, project: "Project") -> "SkillArtifact
         raise NotBuilt(f"{place} is not there: {error.strerror}") from error
     note = _note_about(invocation, project)
     if note is None or note.archive != hashlib.sha256(raw).hexdigest():
-        invocation.output.note(f"{shown(str(place))} is not what `palyra skill build` wrote here: building again")
+        invocation.output.note(f"{escape(str(place))} is not what `palyra skill build` wrote here: building again")
         return build_project(invocation, project)
     if note.inputs != _inputs_digest(project):
         raise NotBuilt("the project was changed since it was built")
@@ -223,7 +220,6 @@ def _inputs_digest(project: "Project") -> str:
 
 @click.command("keygen")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@json_option
 @pass_invocation
 def keygen(invocation: Invocation, file: Path) -> None:
     """Make a publisher's key: FILE is the secret half (0600), beside it FILE with .pub is for everybody."""
@@ -233,13 +229,12 @@ def keygen(invocation: Invocation, file: Path) -> None:
         raise KeyExists(f"{file} exists")
     signer = Ed25519Signer.load_or_create(file)
     found = {"key_id": signer.key_id, "private_key": str(file), "public_key": str(public_path_of(file))}
-    invocation.output.data(found, lambda _: labelled((key, shown(value)) for key, value in found.items()))
+    invocation.output.data(found, lambda _: render_fields((key, escape(value)) for key, value in found.items()))
 
 
 @click.command("sign")
 @click.option("--key", required=True, type=click.Path(path_type=Path, dir_okay=False), help="From `skill keygen`.")
 @of_a_project
-@json_option
 @pass_invocation
 def sign(invocation: Invocation, key: Path, folder: Path) -> None:
     """Sign the archive of the last build. The same project and key give the same bytes."""
@@ -254,7 +249,8 @@ def sign(invocation: Invocation, key: Path, folder: Path) -> None:
     found: dict[str, Any] = {"file": str(place), "digest": artifact.digest, "bytes": len(artifact.raw)}
     command = command_line("palyra", "skill", "install", str(place))
     invocation.output.data(
-        found, lambda _: labelled([*((name, shown(str(value))) for name, value in found.items()), ("next", command)])
+        found,
+        lambda _: render_fields([*((name, escape(str(value))) for name, value in found.items()), ("next", command)]),
     )
 
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import command_line, labelled, shown, shown_block
+from palyra.cli.invocation import Invocation, open_client, pass_invocation
+from palyra.cli.terminal import command_line, escape, escape_block, render_fields
 
 if TYPE_CHECKING:
     from palyra.skills.build.candidates import Candidates
@@ -35,7 +35,6 @@ def _candidates(invocation: Invocation) -> "Candidates":
 @click.option("--from-runs", "runs", multiple=True, metavar="RUN", help="Take up the calls of this run; repeatable.")
 @click.option("--lang", "language", type=click.Choice(("c", "assemblyscript", "python", "rust", "wat")), default="c")
 @click.option("--publisher", default="local", show_default=True)
-@json_option
 @pass_invocation
 def create(
     invocation: Invocation, name: str, prompt: str, runs: tuple[str, ...], language: str, publisher: str
@@ -88,7 +87,6 @@ def _generator(invocation: Invocation) -> "Generator":
 
 def _recorded_calls(invocation: Invocation, runs: tuple[str, ...]) -> "tuple[RecordedCall, ...]":
     """Tools and arguments from the journal, results from the calls' records; both without what was redacted."""
-    from palyra.cli.invocation import open_client
     from palyra.ids import RunId
     from palyra.skills.build.generation import MAX_CALLS, NothingToBuild, RecordedCall
     from palyra.store.sqlite.store import DATABASE_NAME, SqliteReader
@@ -110,7 +108,6 @@ def _recorded_calls(invocation: Invocation, runs: tuple[str, ...]) -> "tuple[Rec
 
 
 @builder.command("list")
-@json_option
 @pass_invocation
 def list_candidates(invocation: Invocation) -> None:
     """List candidates."""
@@ -122,13 +119,12 @@ def list_candidates(invocation: Invocation) -> None:
         invocation.output.table(("candidate", "skill", "state", "language", "generator"), rows)
 
     for name, problem in broken.items():
-        invocation.output.warning(f"the candidate {shown(name)} can only be discarded: {shown(problem)}")
+        invocation.output.warning(f"the candidate {escape(name)} can only be discarded: {escape(problem)}")
     invocation.output.data({"candidates": found, "broken": broken}, as_table)
 
 
 @builder.command("show")
 @click.argument("candidate_id", metavar="CANDIDATE")
-@json_option
 @pass_invocation
 def show(invocation: Invocation, candidate_id: str) -> None:
     """Show a candidate with all its files, and the digest to promote it by."""
@@ -151,23 +147,23 @@ def _show(invocation: Invocation, candidates: "Candidates", candidate: "Candidat
 
     def as_text(_: Any) -> str:
         blocks = [
-            labelled(
+            render_fields(
                 (
                     ("candidate", candidate.id),
-                    ("skill", shown(candidate.skill_id)),
+                    ("skill", escape(candidate.skill_id)),
                     ("state", candidate.state.value),
-                    ("generator", shown(candidate.generator)),
-                    ("prompt", shown_block(candidate.prompt)),
-                    ("runs", "\n".join(map(shown, candidate.runs))),
-                    ("notes", "\n".join(map(shown, candidate.notes))),
-                    ("folder", shown(str(candidates.project(candidate.id)))),
+                    ("generator", escape(candidate.generator)),
+                    ("prompt", escape_block(candidate.prompt)),
+                    ("runs", "\n".join(map(escape, candidate.runs))),
+                    ("notes", "\n".join(map(escape, candidate.notes))),
+                    ("folder", escape(str(candidates.project(candidate.id)))),
                     ("digest", digest),
-                    ("files", "\n".join(map(shown, sorted(texts)))),
+                    ("files", "\n".join(map(escape, sorted(texts)))),
                 )
             )
         ]
         if whole:
-            blocks += [f"--- {shown(name)}\n{shown_block(text)}" for name, text in texts.items()]
+            blocks += [f"--- {escape(name)}\n{escape_block(text)}" for name, text in texts.items()]
         words = ("palyra", "skill", "builder", "promote", candidate.id, "--digest", digest, "--key", "FILE")
         return "\n\n".join([*blocks, f"After a review: {command_line(*words)}"])
 
@@ -178,7 +174,6 @@ def _show(invocation: Invocation, candidates: "Candidates", candidate: "Candidat
 @click.argument("candidate_id", metavar="CANDIDATE")
 @click.option("--digest", required=True, metavar="SHA256", help="Of the files that you have reviewed.")
 @click.option("--key", required=True, type=click.Path(path_type=Path, dir_okay=False), help="From `skill keygen`.")
-@json_option
 @pass_invocation
 def promote(invocation: Invocation, candidate_id: str, digest: str, key: Path) -> None:
     """Build, test, sign, audit and install a reviewed candidate. It still waits for `skill approve`."""
@@ -189,7 +184,6 @@ def promote(invocation: Invocation, candidate_id: str, digest: str, key: Path) -
     from palyra.cli.commands.skills.author import publishers_signer, signed_place, unsigned_artifact, write_archive_file
     from palyra.cli.commands.skills.review import render_review
     from palyra.cli.commands.skills.trial import run_examples
-    from palyra.cli.invocation import open_client
     from palyra.skills.build.generation import CandidateState, require_reviewed
     from palyra.skills.build.project_files import copy_project, read_project
     from palyra.skills.build.trial import ExamplesFailed
@@ -228,7 +222,6 @@ def promote(invocation: Invocation, candidate_id: str, digest: str, key: Path) -
 
 @builder.command("discard")
 @click.argument("candidate_id", metavar="CANDIDATE")
-@json_option
 @pass_invocation
 def discard(invocation: Invocation, candidate_id: str) -> None:
     """Give a candidate up: its files are removed, its record stays."""

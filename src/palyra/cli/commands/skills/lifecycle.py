@@ -1,4 +1,4 @@
-"""What changes a skill's life: install, approve, disable, enable, quarantine, rollback, remove, purge, configure."""
+"""Commands that change a skill: install, approve, disable, enable, quarantine, rollback, remove, purge, configure."""
 
 import sys
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from palyra.cli.commands.skills.review import NAME_A_KEY, NAME_AN_ARCHIVE, ArchiveFile, render_cuts, render_review
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import command_line, pretty_json, shown
+from palyra.cli.invocation import Invocation, open_client, pass_invocation
+from palyra.cli.terminal import SourceUnreadable, command_line, escape, pretty_json, read_file, read_text_argument
 from palyra.errors import Denied, InvalidInput
 from palyra.limits import KIB
 
@@ -35,12 +35,9 @@ class ConfigurationNotAnObject(InvalidInput):
 
 @click.command("install")
 @click.argument("file", type=ArchiveFile())
-@json_option
 @pass_invocation
 def install(invocation: Invocation, file: Path) -> None:
     """Put an archive into quarantine, after signature, trust and audit. Nothing of it runs before it is approved."""
-    from palyra.cli.invocation import open_client
-    from palyra.cli.terminal import read_file
     from palyra.skills.limits import MAX_ARTIFACT_BYTES
 
     archive = read_file(file, MAX_ARTIFACT_BYTES, hint=NAME_AN_ARCHIVE)
@@ -63,15 +60,12 @@ def install(invocation: Invocation, file: Path) -> None:
 @click.argument("version")
 @click.option("--digest", metavar="SHA256", help="The digest that you have reviewed.")
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
-@json_option
 @pass_invocation
 def approve(invocation: Invocation, skill_id: str, version: str, digest: str | None, reason: str | None) -> None:
     """Put exactly one version of a skill in use.
 
-    Without --digest the review is shown at a terminal first, and what was shown is approved after a yes.
+    Without --digest the review is shown at a terminal first, and that version is approved after your confirmation.
     """
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         reviewed = _reviewed(invocation, client, skill_id, version) if digest is None else digest
         approved = client.approve_skill(skill_id, version, reviewed, reason=reason)
@@ -79,11 +73,11 @@ def approve(invocation: Invocation, skill_id: str, version: str, digest: str | N
     if digest is not None and approved.gets_less:
         # Who was shown the review has seen them.
         less = render_cuts(approved.gets_less).replace("\n", "\n  ")
-        invocation.output.warning(f"the settings give {shown(skill_id)} less than it asks for:\n  {less}")
+        invocation.output.warning(f"the settings give {escape(skill_id)} less than it asks for:\n  {less}")
 
 
 def _reviewed(invocation: Invocation, client: "Client", skill_id: str, version: str) -> str:
-    """The digest of what a person has just seen and said yes to."""
+    """Show the review, and return the digest that the person has confirmed."""
     waiting = [
         one
         for one in client.skill(skill_id).versions
@@ -105,13 +99,11 @@ def _reviewed(invocation: Invocation, client: "Client", skill_id: str, version: 
 
 def _change_command(name: str, help_text: str, *, versioned: bool) -> click.Command:
     def change(invocation: Invocation, skill_id: str, reason: str | None, version: str | None = None) -> None:
-        from palyra.cli.invocation import open_client
-
         with open_client(invocation) as client:
             changed = client.change_skill(skill_id, cast("Change", name), version=version, reason=reason)
         invocation.output.data(changed.document, lambda _: _state_line(changed))
 
-    command: Any = json_option(pass_invocation(change))
+    command: Any = pass_invocation(change)
     command = click.option("--reason", metavar="TEXT", help="Why, for the record.")(command)
     if versioned:
         command = click.option("--version", metavar="VERSION", help="The version meant.")(command)
@@ -133,12 +125,9 @@ rollback = _change_command(
 @click.command("remove")
 @click.argument("skill_id")
 @click.option("--version", metavar="VERSION", help="Only this version.")
-@json_option
 @pass_invocation
 def remove(invocation: Invocation, skill_id: str, version: str | None) -> None:
     """Remove a version, or the whole skill. Its id stays its publisher's; what it stored stays until `purge`."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         removed = client.remove_skill(skill_id, version=version)
     invocation.output.data(
@@ -148,12 +137,9 @@ def remove(invocation: Invocation, skill_id: str, version: str | None) -> None:
 
 @click.command("purge")
 @click.argument("skill_id")
-@json_option
 @pass_invocation
 def purge(invocation: Invocation, skill_id: str) -> None:
     """Erase what a removed skill has stored. It cannot be undone; the journal keeps that it was done."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         erased = client.purge_skill(skill_id)
     invocation.output.data(
@@ -165,12 +151,9 @@ def purge(invocation: Invocation, skill_id: str) -> None:
 @click.argument("skill_id")
 @click.argument("configuration", metavar="JSON|@FILE|-")
 @click.option("--version", metavar="VERSION", help="Of this version; default: the one in use, else the newest.")
-@json_option
 @pass_invocation
 def configure(invocation: Invocation, skill_id: str, configuration: str, version: str | None) -> None:
     """Set a skill's configuration, judged by the schema of the version. Secrets go into the vault instead."""
-    from palyra.cli.invocation import open_client
-    from palyra.cli.terminal import read_text_argument
     from palyra.skills.limits import MAX_CONFIGURATION_BYTES
     from palyra.strict_json import parse_strict
 
@@ -183,7 +166,7 @@ def configure(invocation: Invocation, skill_id: str, configuration: str, version
 
 
 def _state_line(version: "SkillVersionView") -> str:
-    return f"{shown(version.skill_id)} {shown(version.version)} is {shown(version.state)} ({shown(version.digest)})"
+    return f"{escape(version.skill_id)} {escape(version.version)} is {escape(version.state)} ({escape(version.digest)})"
 
 
 # ``palyra skill trust``: whose keys may sign skills here.
@@ -198,12 +181,9 @@ def trust() -> None:
 
 
 @trust.command("list")
-@json_option
 @pass_invocation
 def list_keys(invocation: Invocation) -> None:
     """List publishers, their keys, those taken off the list or unreadable included, and revoked keys."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.publishers()
 
@@ -214,7 +194,7 @@ def list_keys(invocation: Invocation) -> None:
         for one in found.unreadable:
             invocation.output.text(_unreadable(one))
         for one in found.revoked:
-            invocation.output.text(f"revoked: {shown(one['key_id'])} {shown(one['reason'])}".rstrip())
+            invocation.output.text(f"revoked: {escape(one['key_id'])} {escape(one['reason'])}".rstrip())
 
     invocation.output.data(found.document, as_table)
 
@@ -222,7 +202,7 @@ def list_keys(invocation: Invocation) -> None:
 def _unreadable(key: dict[str, Any]) -> str:
     clear = command_line("palyra", "skill", "trust", "remove", key["publisher"], key["key_id"])
     return (
-        f"unreadable: {shown(key['key_id'])} of {shown(key['publisher'])}: {shown(key['problem'])}\n"
+        f"unreadable: {escape(key['key_id'])} of {escape(key['publisher'])}: {escape(key['problem'])}\n"
         "  It counts for nothing. Find out who changed the database. `palyra skill trust add` renews it; to clear it:\n"
         f"  {clear}"
     )
@@ -231,12 +211,9 @@ def _unreadable(key: dict[str, Any]) -> str:
 @trust.command("add")
 @click.argument("publisher")
 @click.argument("key_file", type=click.Path(path_type=Path, dir_okay=False))
-@json_option
 @pass_invocation
 def add(invocation: Invocation, publisher: str, key_file: Path) -> None:
     """Trust a publisher's public key, a PEM file. Make sure that it is theirs: everything else rests on it."""
-    from palyra.cli.invocation import open_client
-    from palyra.cli.terminal import read_file
     from palyra.signing.ed25519 import MAX_KEY_FILE_BYTES, Ed25519Verifier
     from palyra.skills.build.project import require_publisher
 
@@ -248,42 +225,35 @@ def add(invocation: Invocation, publisher: str, key_file: Path) -> None:
     others = [one["key_id"] for one in keys if one["state"] == "active" and one["key_id"] != added.key_id]
     invocation.output.data(
         {**added.document, "other_keys": others},
-        lambda _: f"{shown(added.publisher)} may sign with {shown(added.key_id)}",
+        lambda _: f"{escape(added.publisher)} may sign with {escape(added.key_id)}",
     )
     if others:
         invocation.output.warning(_other_keys(publisher, others))
 
 
 def _other_keys(publisher: str, others: list[str]) -> str:
-    """A new key beside the old ones is rarely what somebody wants who has lost a key or changed it."""
+    """Warn of old keys: a person who lost or changed a key rarely wants them to stay."""
     remove = "\n".join(f"  {command_line('palyra', 'skill', 'trust', 'remove', publisher, each)}" for each in others)
     still = "the one from before still may" if len(others) == 1 else "those from before still may"
-    return f"{shown(publisher)} has {len(others) + 1} keys now, and {still} sign. To end that:\n{remove}"
+    return f"{escape(publisher)} has {len(others) + 1} keys now, and {still} sign. To end that:\n{remove}"
 
 
 @trust.command("remove")
 @click.argument("publisher")
 @click.argument("key_id")
-@json_option
 @pass_invocation
 def remove_publisher(invocation: Invocation, publisher: str, key_id: str) -> None:
     """Take a key off the list. What it signed before stays installed; to end that too, revoke it."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         gone = client.remove_publisher(publisher, key_id)
-    invocation.output.data(gone.document, lambda _: f"{shown(gone.key_id)} is not {shown(gone.publisher)}'s any more")
+    invocation.output.data(gone.document, lambda _: f"{escape(gone.key_id)} is not {escape(gone.publisher)}'s any more")
 
 
 @trust.command("rotate")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@json_option
 @pass_invocation
 def rotate(invocation: Invocation, file: Path) -> None:
     """Accept a publisher's new key from a statement that their old key has signed."""
-    from palyra.cli.invocation import open_client
-    from palyra.cli.terminal import SourceUnreadable, read_file
-
     try:
         statement = read_file(file, MAX_STATEMENT_BYTES, hint=_NAME_A_STATEMENT).decode("utf-8")
     except UnicodeDecodeError:
@@ -291,7 +261,7 @@ def rotate(invocation: Invocation, file: Path) -> None:
     with open_client(invocation) as client:
         added = client.rotate_publisher(statement)
     invocation.output.data(
-        added.document, lambda _: f"{shown(added.publisher)} signs with {shown(added.key_id)} from now on"
+        added.document, lambda _: f"{escape(added.publisher)} signs with {escape(added.key_id)} from now on"
     )
 
 
@@ -299,7 +269,6 @@ def rotate(invocation: Invocation, file: Path) -> None:
 @click.argument("publisher")
 @click.argument("old_key", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.argument("new_public_key", type=click.Path(path_type=Path, dir_okay=False))
-@json_option
 @pass_invocation
 def hand_over(invocation: Invocation, publisher: str, old_key: Path, new_public_key: Path) -> None:
     """Print the statement that gives a publisher a new key: for `trust rotate` of those who trust the old one."""
@@ -314,20 +283,17 @@ def hand_over(invocation: Invocation, publisher: str, old_key: Path, new_public_
 @trust.command("revoke")
 @click.argument("key_id")
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
-@json_option
 @pass_invocation
 def revoke(invocation: Invocation, key_id: str, reason: str | None) -> None:
     """End a key for good, such as a stolen one. What is in use under it is disabled."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         disabled = client.revoke_key(key_id, reason=reason)
     invocation.output.data(
         {"key_id": key_id, "disabled": [one.document for one in disabled]},
         lambda _: "\n".join(
             [
-                f"{shown(key_id)} is revoked",
-                *(f"{shown(one.skill_id)} {shown(one.version)} is {shown(one.state)}" for one in disabled),
+                f"{escape(key_id)} is revoked",
+                *(f"{escape(one.skill_id)} {escape(one.version)} is {escape(one.state)}" for one in disabled),
             ]
         ),
     )

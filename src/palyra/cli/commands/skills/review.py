@@ -1,4 +1,4 @@
-"""What a person reads about a skill before deciding: verify, audit, list, show."""
+"""Commands for a review of a skill: verify, audit, list, show."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import labelled, pretty_json, shown
+from palyra.cli.invocation import Invocation, open_client, pass_invocation
+from palyra.cli.terminal import escape, pretty_json, read_file, render_fields
 from palyra.errors import Denied, ExitCode, InvalidInput, RemoteError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class UnknownVersion(InvalidInput):
 
 
 class ArchiveFile(click.Path):
-    """A project's folder is no archive, and has one."""
+    """The file of an archive. The error for a folder names the archive in it."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -64,7 +64,6 @@ def not_an_archive(folder: Path) -> str:
 @click.command("verify")
 @click.argument("file", type=ArchiveFile())
 @click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="The publisher's public key, as PEM.")
-@json_option
 @pass_invocation
 def verify(invocation: Invocation, file: Path, key: Path | None) -> None:
     """Verify an archive's form, signature, SBOM and provenance, and who signed it.
@@ -82,14 +81,13 @@ def verify(invocation: Invocation, file: Path, key: Path | None) -> None:
         "key_id": key_id,
         "trust": "key" if key is not None else _trusted(invocation, artifact),
     }
-    invocation.output.data(found, lambda _: labelled((name, shown(value)) for name, value in found.items()))
+    invocation.output.data(found, lambda _: render_fields((name, escape(value)) for name, value in found.items()))
 
 
 @click.command("audit")
 @click.argument("target", metavar="FILE|SKILL")
 @click.option("--version", metavar="VERSION", help="With a skill: the version meant; default: the newest.")
 @click.option("--format", "form", type=click.Choice(("text", "sarif")), default="text", show_default=True)
-@json_option
 @pass_invocation
 def audit(invocation: Invocation, target: str, version: str | None, form: str) -> int:
     """Show what an audit finds in an archive, or found in an installed skill.
@@ -107,14 +105,11 @@ def audit(invocation: Invocation, target: str, version: str | None, form: str) -
 
 @click.command("list")
 @click.option("--all", "everything", is_flag=True, help="Removed versions as well, which stay on record.")
-@json_option
 @pass_invocation
 def list_skills(invocation: Invocation, everything: bool) -> None:
     """List skills and their versions, without those that were removed."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
-        # All of it: how many are left out is told.
+        # Removed ones too: their number is printed.
         found = [one.document for one in client.skills(removed=True)]
     known = sum(len(one["versions"]) for one in found)
     listed = found if everything else _without_removed(found)
@@ -137,12 +132,9 @@ def list_skills(invocation: Invocation, everything: bool) -> None:
 @click.command("show")
 @click.argument("skill_id")
 @click.option("--version", metavar="VERSION", help="Only this version.")
-@json_option
 @pass_invocation
 def show(invocation: Invocation, skill_id: str, version: str | None) -> None:
     """Show a skill: each version with what it asks for beyond the one in use, its findings, and the history."""
-    from palyra.cli.invocation import open_client
-
     with open_client(invocation) as client:
         found = client.skill(skill_id)
     versions = [one for one in found.versions if version in (None, one.get("version"))]
@@ -152,7 +144,7 @@ def show(invocation: Invocation, skill_id: str, version: str | None) -> None:
 
 
 def _without_removed(skills: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A skill of which nothing else is left is not there at all."""
+    """Omit removed versions, and skills without any other version."""
     kept = [
         {**one, "versions": [version for version in one["versions"] if version["state"] != _REMOVED]} for one in skills
     ]
@@ -160,19 +152,19 @@ def _without_removed(skills: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def render_review(version: dict[str, Any]) -> str:
-    """Everything a person needs to decide on a version. Nothing is shortened: what is hidden cannot be judged."""
+    """Show everything that a person needs to decide. Nothing is shortened: hidden text cannot be judged."""
     manifest, difference = version.get("manifest") or {}, version.get("difference") or {}
-    return labelled(
+    return render_fields(
         (
-            ("skill", shown(f"{version['skill_id']} {version['version']}")),
-            ("name", shown(str(manifest.get("name", "")))),
+            ("skill", escape(f"{version['skill_id']} {version['version']}")),
+            ("name", escape(str(manifest.get("name", "")))),
             ("description", _text(manifest.get("description"))),
             ("to the operator", _operator_notes(manifest.get("operator") or {})),
-            ("state", shown(version.get("state") or "")),
-            ("problem", shown(version.get("problem") or "")),
-            ("publisher", shown(f"{version.get('publisher', '')}, signed with {version.get('key_id', '')}")),
-            ("trust", shown(version.get("trust") or "none")),
-            ("digest", shown(version["digest"])),
+            ("state", escape(version.get("state") or "")),
+            ("problem", escape(version.get("problem") or "")),
+            ("publisher", escape(f"{version.get('publisher', '')}, signed with {version.get('key_id', '')}")),
+            ("trust", escape(version.get("trust") or "none")),
+            ("digest", escape(version["digest"])),
             ("tools", _tools(version, manifest.get("tools") or ())),
             ("asks to", _lines(version.get("capabilities")) or "nothing beyond computing"),
             ("but gets", render_cuts(version.get("gets_less") or ())),
@@ -196,35 +188,35 @@ def render_findings(found: dict[str, Any]) -> str:
     lines = []
     for one in findings:
         place = f"{one['entry']}:{one['line']}" if one.get("line") else one["entry"]
-        lines.append(f"{shown(one['severity'])} {shown(one['id'])} {shown(place)}: {shown(one['evidence'])}")
-        lines.append(f"  {shown(one['remedy'])}")
+        lines.append(f"{escape(one['severity'])} {escape(one['id'])} {escape(place)}: {escape(one['evidence'])}")
+        lines.append(f"  {escape(one['remedy'])}")
     return "\n".join(lines)
 
 
 def _render(found: "SkillView", versions: list[dict[str, Any]]) -> str:
     blocks = [render_review(one) for one in versions]
     history = [
-        f"{shown(one['time'])}  {shown(one['kind'])}  {shown(one['version'])}  by {shown(one['actor'])}"
-        + (f": {shown(one['reason'])}" if one.get("reason") else "")
+        f"{escape(one['time'])}  {escape(one['kind'])}  {escape(one['version'])}  by {escape(one['actor'])}"
+        + (f": {escape(one['reason'])}" if one.get("reason") else "")
         for one in found.history
     ]
     return "\n\n".join([*blocks, "\n".join(["history", *(f"  {line}" for line in history)])])
 
 
 def _tools(version: dict[str, Any], tools: Sequence[dict[str, Any]]) -> str:
-    """With every word that a model will read."""
+    """Show the tools with every word that a model will read."""
     names = dict(zip((tool["id"] for tool in tools), version.get("tools") or (), strict=False))
     lines = []
     for tool in tools:
         repeated = ", may be repeated" if tool.get("idempotent") else ""
-        lines.append(f"{shown(names.get(tool['id'], tool['id']))}  {shown(tool.get('risk', ''))} risk{repeated}")
+        lines.append(f"{escape(names.get(tool['id'], tool['id']))}  {escape(tool.get('risk', ''))} risk{repeated}")
         said = (
             ("title", _text(tool.get("title"))),
             ("description", _text(tool.get("description"))),
             ("takes", _schema(tool.get("input_schema"))),
             ("returns", _schema(tool.get("output_schema"))),
         )
-        lines.append(labelled(said, indent=2))
+        lines.append(render_fields(said, indent=2))
     return "\n".join(lines)
 
 
@@ -244,37 +236,35 @@ def _compared(version: dict[str, Any], difference: dict[str, Any]) -> str:
     with_ = difference.get("compared_with")
     if with_ and with_ == version.get("version") and version.get("state") == "approved":
         return ""
-    return shown(str(with_ or "nothing: no version is in use"))
+    return escape(str(with_ or "nothing: no version is in use"))
 
 
 def render_cuts(lines: Sequence[dict[str, Any]]) -> str:
-    """What the settings do not give whole: nobody approves a number that is not what the skill will have."""
+    """List the requests that the settings do not grant whole: the reviewer sees the values that the skill will get."""
     return "\n".join(
-        f"{shown(one['gets'])}, where it asks to {shown(one['asked'])} (setting {shown(one['setting'])})"
+        f"{escape(one['gets'])}, where it asks to {escape(one['asked'])} (setting {escape(one['setting'])})"
         for one in lines
     )
 
 
 def _schema(schema: Any) -> str:
-    """On one line where it fits."""
+    """Write a schema on one line if it fits."""
     import json
 
     line = json.dumps(schema)
-    return shown(line) if len(line) <= _MAX_SCHEMA_LINE_CHARS else pretty_json(schema)
+    return escape(line) if len(line) <= _MAX_SCHEMA_LINE_CHARS else pretty_json(schema)
 
 
 def _text(said: Any) -> str:
-    """Line by line: each of its own, and none of it unseen."""
-    return "\n".join(map(shown, str(said or "").splitlines()))
+    """Make each line of a text printable."""
+    return "\n".join(map(escape, str(said or "").splitlines()))
 
 
 def _lines(items: Any, mark: str = "") -> str:
-    return "\n".join(mark + shown(str(item)) for item in items or ())
+    return "\n".join(mark + escape(str(item)) for item in items or ())
 
 
 def _audited(invocation: Invocation, target: str, version: str | None) -> dict[str, Any]:
-    from palyra.cli.invocation import open_client
-    from palyra.cli.terminal import read_file
     from palyra.skills.limits import MAX_ARTIFACT_BYTES
 
     path = Path(target)
@@ -300,7 +290,7 @@ def _audited(invocation: Invocation, target: str, version: str | None) -> dict[s
 
 
 def _print_sarif(invocation: Invocation, found: dict[str, Any], target: str) -> None:
-    """SARIF is a document of its own: it is not put into ours."""
+    """Print SARIF, which is a document of its own and not put into ours."""
     import json
 
     import msgspec
@@ -315,7 +305,6 @@ def _print_sarif(invocation: Invocation, found: dict[str, Any], target: str) -> 
 
 
 def _read(file: Path) -> "SkillArtifact":
-    from palyra.cli.terminal import read_file
     from palyra.skills.limits import MAX_ARTIFACT_BYTES
     from palyra.skills.package.artifact import read_artifact
 
@@ -342,7 +331,6 @@ def _verified_by(artifact: "SkillArtifact", key: Path | None) -> str:
 
 
 def _trusted(invocation: Invocation, artifact: "SkillArtifact") -> str:
-    from palyra.cli.invocation import open_client
     from palyra.skills.trust.publisher_keys import UntrustedPublisher
 
     with open_client(invocation) as client:

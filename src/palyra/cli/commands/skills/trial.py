@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from palyra.cli.commands.skills.author import build_project, built_artifact, of_a_project
-from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import pretty_json, shown
+from palyra.cli.invocation import Invocation, pass_invocation
+from palyra.cli.terminal import SourceUnreadable, escape, pretty_json, read_file, read_text_argument
 from palyra.errors import ExitCode, PalyraError
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
 
@@ -51,7 +51,6 @@ _MAX_SECRETS_BYTES = 64 * 1024
     help="A JSON object of secrets and their values, for granted secrets.",
 )
 @of_a_project
-@json_option
 @pass_invocation
 def run(
     invocation: Invocation,
@@ -66,7 +65,6 @@ def run(
 
     Storage lies in build/storage. A granted host is really asked, over HTTPS and without the egress policy.
     """
-    from palyra.cli.terminal import read_text_argument
     from palyra.skills.build.project import BUILD_FOLDER
     from palyra.skills.build.project_files import read_project, require_plain
     from palyra.skills.build.trial import check_input, check_output, choose_tool, describe_grants, trial_grants
@@ -83,7 +81,7 @@ def run(
     data = check_input(project.manifest, tool, value, configuration)
     grants = trial_grants(asked, words)
     artifact = fresh_artifact(invocation, project)
-    invocation.output.note("granted: " + (", ".join(map(shown, describe_grants(grants))) or "nothing"))
+    invocation.output.note("granted: " + (", ".join(map(escape, describe_grants(grants))) or "nothing"))
     storage = require_plain(folder, folder / BUILD_FOLDER / "storage")
     host = LocalHost(asked, folder=storage, secrets=_secrets(project, secrets))
 
@@ -111,18 +109,17 @@ def run(
 
 
 def _say(invocation: Invocation, host: "LocalHost", logs: "Iterable[LogLine]") -> None:
-    """What happened on the way, of a call that failed too: then it is what its author looks for."""
+    """Print logs, failures and messages, of a failed call too: its author looks for the cause there."""
     for line in logs:
-        invocation.output.note(f"{line.level}: {shown(line.text)}")
+        invocation.output.note(f"{line.level}: {escape(line.text)}")
     for failure in host.failures:
-        invocation.output.note(f"http: {shown(failure)}")
+        invocation.output.note(f"http: {escape(failure)}")
     for channel, text in host.messages:
-        invocation.output.note(f"message to {shown(channel)}: {shown(text)}")
+        invocation.output.note(f"message to {escape(channel)}: {escape(text)}")
 
 
 @click.command("test")
 @of_a_project
-@json_option
 @pass_invocation
 def test(invocation: Invocation, folder: Path) -> int:
     """Run the project's examples. Nothing leaves the machine: requests are answered from the example."""
@@ -136,9 +133,9 @@ def test(invocation: Invocation, folder: Path) -> int:
 
     def as_text(_: Any) -> None:
         for name, problems in results.items():
-            invocation.output.text(f"{'FAILED' if problems else 'passed'}  {shown(name)}")
+            invocation.output.text(f"{'FAILED' if problems else 'passed'}  {escape(name)}")
             for problem in problems:
-                invocation.output.text(f"        {shown(problem)}")
+                invocation.output.text(f"        {escape(problem)}")
         none = "there are no examples: put one into examples/, as NAME.json"
         invocation.output.text(f"{len(results) - failed} of {len(results)} examples passed" if results else none)
 
@@ -148,7 +145,7 @@ def test(invocation: Invocation, folder: Path) -> int:
 
 
 def fresh_artifact(invocation: Invocation, project: "Project") -> "SkillArtifact":
-    """The last build, or a new one where the project has changed since."""
+    """Return the last build, or a new one if the project has changed since."""
     from palyra.cli.commands.skills.author import NotBuilt
 
     try:
@@ -231,7 +228,7 @@ async def local_runtime() -> AsyncIterator["WasmRuntime"]:
 
 
 def _cache_key(path: Path) -> Any:
-    """Whoever can write this file can write everything else of this user as well."""
+    """Read or make the key of the cache. A program that can write this file can write all files of this user."""
     import contextlib
     import os
     import secrets
@@ -253,8 +250,6 @@ def _cache_key(path: Path) -> Any:
 def _secrets(project: "Project", file: Path | None) -> Mapping[str, str]:
     """By whole reference; a key alone is the skill's own."""
     import msgspec
-
-    from palyra.cli.terminal import SourceUnreadable, read_file
 
     if file is None:
         return {}

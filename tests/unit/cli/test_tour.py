@@ -24,21 +24,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_step_ends_as_it_must_and_nothing_is_left(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tour", "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["data"]["steps"]
-    told = {step["step"]: (step["outcome"], step["why"]) for step in steps}
-    assert told["an agent calls echo"] == ("allowed", "policy baseline.allowed-tools")
-    assert told["the agent approves its own request"] == ("refused", "approval.self")
-    assert told["the agent reads outside its workspace"][0] == "refused"
-    assert told["arguments with a duplicate key"] == ("refused", "json.duplicate_key")
-    assert told["a third call in a run with a budget of two"] == ("refused", "budget.exhausted")
-    assert told["approved, it runs in WASM (Tier A)"][0] == "allowed"
-    assert told["a program reads its workspace, isolated (Tier C)"][1].startswith("bubblewrap")
-    assert told["the same as a limited process (Tier B)"][0] == "allowed"
-    assert told["and is pointed at another"] == ("refused", "sandbox.egress_denied")
-    assert told["a call is leased to an attested worker"][0] == "allowed"
-    assert told["a page in a guarded browser"][0] == "allowed"
-    assert told["the browser is pointed elsewhere"][0] == "refused"
-    assert told["somebody edits event 5 and verifies again"] == ("refused", "journal.tampered at seq 5")
-    assert {outcome for outcome, _ in told.values()} == {"allowed", "refused", "waits"}
+    printed = {step["step"]: (step["outcome"], step["why"]) for step in steps}
+    assert printed["an agent calls echo"] == ("allowed", "policy baseline.allowed-tools")
+    assert printed["the agent approves its own request"] == ("refused", "approval.self")
+    assert printed["the agent reads outside its workspace"][0] == "refused"
+    assert printed["arguments with a duplicate key"] == ("refused", "json.duplicate_key")
+    assert printed["a third call in a run with a budget of two"] == ("refused", "budget.exhausted")
+    assert printed["approved, it runs in WASM (Tier A)"][0] == "allowed"
+    assert printed["a program reads its workspace, isolated (Tier C)"][1].startswith("bubblewrap")
+    assert printed["the same as a limited process (Tier B)"][0] == "allowed"
+    assert printed["and is pointed at another"] == ("refused", "sandbox.egress_denied")
+    assert printed["a call is leased to an attested worker"][0] == "allowed"
+    assert printed["a page in a guarded browser"][0] == "allowed"
+    assert printed["the browser is pointed elsewhere"][0] == "refused"
+    assert printed["somebody edits event 5 and verifies again"] == ("refused", "journal.tampered at seq 5")
+    assert {outcome for outcome, _ in printed.values()} == {"allowed", "refused", "waits"}
     assert not (home / "mine").exists(), "the tour does not touch your own state"
     assert list((home / "temporary").iterdir()) == []
 
