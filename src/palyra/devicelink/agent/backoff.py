@@ -1,4 +1,4 @@
-"""How long to wait before the next try: longer each time, and never in step with other devices."""
+"""The delay before the next try: longer each time, with chance, so that devices do not try in step."""
 
 import msgspec
 
@@ -14,10 +14,10 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         return Backoff(failures=self.failures + 1)
 
     def delay_ms(self, draw: float) -> int:
-        """``draw`` is from 0 to 1: half of the delay is sure, the other half is chance."""
+        """Compute the delay: half is fixed, half depends on ``draw``, which is from 0 to 1."""
         if not self.failures:
             return 0
-        # Capped before it is raised: a device that was away for a year has a large number of failures.
+        # Capped before the shift: a device that was away for a year has a large number of failures.
         doubled = limits.FIRST_DELAY_MS << min(self.failures - 1, limits.LONGEST_DELAY_MS.bit_length())
         whole = min(doubled, limits.LONGEST_DELAY_MS)
         return whole // 2 + int(draw * (whole - whole // 2))

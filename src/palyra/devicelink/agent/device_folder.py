@@ -1,4 +1,4 @@
-"""What can go wrong with a device's own pairing, whatever kind of device it is."""
+"""A device's own folder: its pairing record, its lock and its status file."""
 
 import contextlib
 import fcntl
@@ -38,13 +38,13 @@ class DaemonUnreachable(Unavailable):
     hint = "check the address, the daemon, and what lies between"
 
 
-# What a device keeps of its pairing, as one document: key, certificate and trust change together or not at all.
+# A device's pairing is one document, so that key, certificate and trust change together or not at all.
 
 FORMAT: Final = "palyra-node-device/1"
 
 
 class HeldCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a certificate without reading it again: when it is to be renewed, and when it ends."""
+    """A certificate's generation, when renewal is due, and when it ends."""
 
     generation: int
     renew_at_ms: int
@@ -52,8 +52,10 @@ class HeldCertificate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """``pending_key_pem`` is the key of a request whose answer is not here yet: asked again with the same key, the
-    daemon gives the same answer. Before the first certificate there is no ``certificate_pem``."""
+    """A device's pairing. ``certificate_pem`` is empty before the first certificate.
+
+    ``pending_key_pem`` is the key of a request without an answer yet. The daemon repeats its answer for the same key.
+    """
 
     device_name: str
     servers: tuple[str, ...]
@@ -63,7 +65,7 @@ class DeviceRecord(msgspec.Struct, frozen=True, kw_only=True):
     ca_bundle_pem: str = ""
     generation: int = 0
     pending_key_pem: Secret | None = None
-    # What a pairing that was cut off needs to go on: opaque here, written and read by who pairs.
+    # The state of an interrupted pairing, which ``Joining`` writes and reads.
     pairing: dict[str, str] = {}
 
     @property
@@ -89,9 +91,9 @@ def write_record(record: DeviceRecord) -> bytes:
         format=FORMAT,
         device_name=record.device_name,
         servers=record.servers,
-        # An id may be of a type of its own, which is not for JSON.
+        # msgspec does not encode a subclass of str.
         device_id=str.__str__(record.device_id),
-        # The file is this device's own, 0600, and the only place its key is in.
+        # The file has mode 0600 and is the only place of the key.
         key_pem="" if record.key_pem is None else record.key_pem.reveal(),
         certificate_pem=record.certificate_pem,
         ca_bundle_pem=record.ca_bundle_pem,
@@ -106,7 +108,7 @@ def read_record(raw: bytes) -> DeviceRecord:
     try:
         document = msgspec.json.decode(raw, type=_Document)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        # The decoder's own words may quote a key.
+        # The decoder's message may quote a key.
         raise DeviceFileBad("the device's file is cut off or damaged") from None
     if document.format != FORMAT:
         raise DeviceFileBad(f"the device's file has the format {document.format[:64]!r}; this version reads {FORMAT}")
@@ -123,9 +125,7 @@ def read_record(raw: bytes) -> DeviceRecord:
     )
 
 
-# A device's own folder: its pairing, and what its status command shows.
-#
-# Everything is written whole, durably and for this user alone. The pairing keeps its last good copy beside it.
+# Files are written whole, durably and for this user alone. A copy of the pairing record lies beside it.
 
 DEVICE_FILE: Final = "{kind}-device.v1.json"
 STATUS_FILE: Final = "{kind}-status.v1.json"
@@ -134,7 +134,7 @@ BACKUP: Final = ".bak"
 
 
 class PrivateFolder(Protocol):
-    """A folder closed to everybody else, whose files are written atomically."""
+    """A folder of this user alone, with atomic writes."""
 
     @property
     def root(self) -> Path: ...
@@ -143,7 +143,7 @@ class PrivateFolder(Protocol):
 
 
 class PairingFolder:
-    """``kind`` names the files. ``warnings`` are things a person should know about what was found."""
+    """``kind`` names the files. ``warnings`` are messages for the person about damaged files."""
 
     def __init__(self, folder: PrivateFolder, kind: str) -> None:
         self.folder = folder
@@ -155,7 +155,7 @@ class PairingFolder:
         self.warnings: list[str] = []
 
     def lock(self) -> None:
-        """One host at a time; the lock goes with the process."""
+        """Take the lock of the folder's one host. It ends with the process."""
         descriptor = os.open(
             self.folder.root / self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
@@ -172,7 +172,7 @@ class PairingFolder:
             self._lock = None
 
     def is_locked(self) -> bool:
-        """Whether a host runs on this folder now."""
+        """Return whether a host runs on this folder now."""
         try:
             self.lock()
         except HostRunning:
@@ -181,7 +181,7 @@ class PairingFolder:
         return False
 
     def load(self) -> DeviceRecord | None:
-        """The pairing, or the last good copy of it where the file is damaged; None where there never was one."""
+        """Load the pairing, or its copy if the file is damaged. The result is None if neither file exists."""
         raw = self.read(self._device_file, limits.MAX_DEVICE_FILE_BYTES)
         backup = self.read(self._backup_file, limits.MAX_DEVICE_FILE_BYTES)
         if raw is None and backup is None:
@@ -199,8 +199,7 @@ class PairingFolder:
             return found
 
     def save(self, record: DeviceRecord) -> None:
-        """The new file first, then its copy: whichever moment the power goes, one of them is whole and newest or the
-        one before."""
+        """Write the file, then its copy: after a power cut at least one of them is whole."""
         content = write_record(record)
         self.folder.write_atomic(self._device_file, content)
         self.folder.write_atomic(self._backup_file, content)
@@ -217,7 +216,7 @@ class PairingFolder:
         return status if isinstance(status, dict) else {}
 
     def forget(self) -> None:
-        """Everything of the pairing goes, the key first."""
+        """Delete all files of the pairing, the key first."""
         for name in (self._device_file, self._backup_file, self._status_file):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.folder.root / name)

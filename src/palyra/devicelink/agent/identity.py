@@ -1,4 +1,4 @@
-"""The device's key, which never leaves it, and what its certificate says."""
+"""A device's key, which never leaves it, and its certificate."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -27,8 +27,8 @@ def new_key() -> Secret:
 
 
 def certificate_request(key_pem: Secret) -> bytes:
-    """A request that carries the key and asks for nothing: what the certificate says is the daemon's to decide."""
-    # The subject is ignored by the daemon; an empty one is refused by some tools.
+    """Make a certificate request that carries the key only. The daemon decides the certificate's contents."""
+    # The daemon ignores the subject. Some tools refuse an empty one.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "palyra device")])
     request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(_key(key_pem), hashes.SHA256())
     return request.public_bytes(serialization.Encoding.DER)
@@ -41,7 +41,7 @@ def held_certificate(certificate_pem: str, generation: int) -> HeldCertificate:
 
 
 def require_own(certificate_pem: str, key_pem: Secret) -> None:
-    """A certificate for another key would be of no use, and taking it over would lose ours."""
+    """Refuse a certificate for another key, which would be useless and would replace ours."""
     if _leaf(certificate_pem).public_key() != _key(key_pem).public_key():
         raise DeviceFileBad("the certificate is not for this device's key")
 
@@ -80,7 +80,7 @@ class Renewed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceKey:
-    """The device's key in the two forms that statements and envelopes are signed with."""
+    """The device's key, which signs statements and envelopes."""
 
     def __init__(self, pem: bytes) -> None:
         self._signer = P256Signer.from_pem(pem)
@@ -90,12 +90,12 @@ class DeviceKey:
         return self._signer.sign(message)
 
     def public_key(self) -> bytes:
-        """There is no raw form of such a key: who verifies has it from the certificate."""
+        """Return nothing: a P-256 key has no raw form. Verifiers read it from the certificate."""
         return b""
 
 
 class HeldIdentity:
-    """Every change is on disk before it is used."""
+    """A device's pairing in use. Every change is on disk before it is used."""
 
     def __init__(self, folder: PairingFolder, record: DeviceRecord) -> None:
         if not record.paired or record.key_pem is None:
@@ -164,7 +164,7 @@ class HeldIdentity:
         self.held, self._key = held, DeviceKey(key.reveal().encode())
 
     async def trust(self, ca_bundle_pem: str) -> None:
-        """The daemon, whom we know, says which authorities are in force."""
+        """Store the authorities in force, which the authenticated daemon sent."""
         if ca_bundle_pem and ca_bundle_pem != self._record.ca_bundle_pem:
             await self._change(ca_bundle_pem=ca_bundle_pem)
 

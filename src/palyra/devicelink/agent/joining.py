@@ -39,10 +39,10 @@ from palyra.errors import Denied, PalyraError, RemoteError, Unavailable
 from palyra.identity.device import DeviceKind
 from palyra.secret import Secret
 
-# A device's side of pairing: proves a code, then waits for the person's decision. Used by every kind of device.
+# A device's side of pairing: prove a code, then wait for the person's decision. Every kind of device uses it.
 #
-# Until the proof is concluded nothing the server says is believed: TLS is not verified, but the certificate it showed
-# goes into the proof, and only the daemon that made the code can confirm that. From then on its authority is pinned.
+# Before the proof ends, the server is not trusted: TLS is not verified, but the certificate it showed goes into the
+# proof, and only the daemon that made the code can confirm that. From then on its authority is pinned.
 
 # The name that every server certificate has, whatever address was dialled.
 SERVER_NAME: Final = "palyra"
@@ -68,8 +68,10 @@ class WrongKind(Denied):
 
 
 class ProvedPairing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a device keeps until it has its certificate, so that it can go on after being killed. ``collect`` is secret:
-    whoever has it may fetch the answer. Write it to a file of mode 0600 and nowhere else."""
+    """The state that a device keeps until it has its certificate, so that it can go on after it was killed.
+
+    ``collect`` is secret, because it fetches the answer. Write it to a file of mode 0600 and nowhere else.
+    """
 
     pairing_id: str
     device_id: str
@@ -103,8 +105,10 @@ async def prove(
     servers: Sequence[ServerAddress] = (),
     now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
 ) -> ProvedPairing:
-    """Proves the code to the first server that answers. The same CSR again finds the same request: a lost reply is no
-    harm. Raises WrongProof, WrongServer, or what the daemon refused as RemoteError."""
+    """Prove the code to the first server that answers. The same CSR finds the same request after a lost reply.
+
+    Raise WrongProof, WrongServer, or the daemon's refusal as RemoteError.
+    """
     if code.kind is not None and code.kind is not kind:
         raise WrongKind(f"this code is for a {code.kind.value}, not for a {kind.value}")
     addresses = tuple(servers) or code.addresses
@@ -121,7 +125,7 @@ async def prove(
 
 
 async def wait_for_decision(proved: ProvedPairing, *, wait_ms: int) -> PairingAnswer:
-    """The decision, or ``pending_approval`` when the time is up: then ask again. The server must be the pinned one."""
+    """Return the decision, or ``pending_approval`` when the time is up. The server must be the pinned one."""
     address = ServerAddress.parse(proved.server)
     message = wire.Wait(pairing_id=proved.pairing_id, collect=proved.collect, wait_ms=wait_ms)
     patience = PAIRING_ANSWER_SECONDS + wait_ms / MS_PER_SECOND
@@ -195,7 +199,7 @@ def _answer(secret: Secret, hello: wire.Hello, bound: Bound) -> tuple[DeviceProo
 
 
 class _Connection:
-    """Speaks to one server. ``leaf_der`` is the certificate that it showed, the same with every response."""
+    """A connection to one server. ``leaf_der`` is its certificate, the same with every response."""
 
     def __init__(self, address: ServerAddress, pool: httpcore2.AsyncConnectionPool) -> None:
         self._address = address
@@ -242,7 +246,7 @@ async def _connected(address: ServerAddress, context: ssl.SSLContext) -> AsyncIt
 
 
 def _unverified() -> ssl.SSLContext:
-    """The proof verifies what this does not."""
+    """Make a context that verifies nothing; the proof verifies the certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -258,7 +262,7 @@ def _pinned(ca_pem: bytes) -> ssl.SSLContext:
 
 
 def _refusal(response: Response) -> PalyraError:
-    """The server's error. Before the proof it may be anybody's: its text is shown as text and nothing more."""
+    """Read the server's error. Before the proof any server may have sent it, so its text is only shown."""
     try:
         error = msgspec.json.decode(response.body)["error"]
         code, message, hint = str(error["code"]), str(error["message"]), str(error.get("hint", ""))
@@ -299,7 +303,7 @@ class Joining:
         show_comparison: Callable[[str, str], None],
         draw: Callable[[], float],
     ) -> None:
-        """``show_comparison`` is given the code that the person compares, and this device's id."""
+        """``show_comparison`` gets the code that the person compares, and this device's id."""
         self._folder = folder
         self._kind = kind
         self._facts = facts
@@ -307,7 +311,7 @@ class Joining:
         self._draw = draw
 
     async def join(self, code: PairingCode | None, servers: Sequence[ServerAddress]) -> DeviceRecord:
-        """The record of a paired device. Without a code, a pairing that was begun is gone on with."""
+        """Pair the device and return its record. Without a code, resume an interrupted pairing."""
         record = await asyncio.to_thread(self._folder.load)
         if record is not None and record.paired:
             if code is not None:
@@ -376,11 +380,11 @@ def _read(record: DeviceRecord) -> ProvedPairing:
     try:
         return msgspec.json.decode(record.pairing[_PROVED], type=ProvedPairing)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        # The decoder's words may quote what only this device may know.
-        raise DeviceFileBad("what was kept of the pairing cannot be read") from None
+        # The decoder's message may quote a secret.
+        raise DeviceFileBad("the stored state of the pairing cannot be read") from None
 
 
 def _node_addresses(server: str, others: str, port: int) -> tuple[str, ...]:
-    """Where the daemon is found from now on: the hosts that pairing knew, the one that answered first."""
+    """List the daemon's addresses: the hosts known from pairing, first the one that answered."""
     hosts = [ServerAddress.parse(each).host for each in (server, *others.split())]
     return tuple(str(ServerAddress(host, port)) for host in dict.fromkeys(hosts))[:MAX_SERVERS]

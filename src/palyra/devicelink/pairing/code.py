@@ -1,4 +1,4 @@
-"""QR codes by the ``segno`` package, imported on first use."""
+"""Pairing codes: making, parsing and stretching them, and their QR codes by ``segno``, imported on first use."""
 
 import base64
 import binascii
@@ -17,14 +17,14 @@ from palyra.errors import InvalidInput
 from palyra.identity.device import DeviceKind
 from palyra.secret import Secret
 
-# Survives a smudge, and still fits a terminal of 80 columns.
+# It tolerates a smudge, and still fits a terminal of 80 columns.
 _ERROR_CORRECTION: Final = "m"
 _BORDER: Final = 2
 _SVG_SCALE: Final = 4
 
 
 def qr_terminal(text: Secret) -> str:
-    """Two rows of modules a line, in half blocks: for a terminal whose background is dark or light."""
+    """Draw the code in half blocks, two rows of modules a line, for dark and light terminals."""
     import segno
 
     out = io.StringIO()
@@ -33,7 +33,7 @@ def qr_terminal(text: Secret) -> str:
 
 
 def qr_svg(text: Secret) -> str:
-    """An SVG element without a document around it, dark on white whatever the page looks like."""
+    """Draw the code as an SVG element, dark on white on any page."""
     import segno
 
     out = io.BytesIO()
@@ -43,19 +43,13 @@ def qr_svg(text: Secret) -> str:
     return out.getvalue().decode()
 
 
-# What is kept about devices: codes, requests to pair, paired nodes, and what they were asked to do.
-#
-# Every record is a frozen value with its id in ``id``; ids are ULIDs, so sorted by id is sorted by age. Unknown
-# fields are refused when a record is read: a newer program's state is not half understood.
-
-
 class PairingMethod(StrEnum):
     PIN = "pin"
     QR = "qr"
 
 
 class StretchedCode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A code's secret after scrypt: all that the daemon keeps of it. It proves the code, but does not show it."""
+    """A code's secret after scrypt, which is all that the daemon keeps. It proves the code, but does not reveal it."""
 
     salt: bytes
     n: int
@@ -68,26 +62,23 @@ class StretchedCode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a device says about itself. Nothing is decided by it; people read it."""
+    """A device's report about itself, for people. No decision depends on it."""
 
     name: str
     platform: str = ""
     software_version: str = ""
 
 
-# Pairing codes: what a person types or scans, and what the daemon keeps of it.
-#
-# A PIN code reads ``123-4567-8901``: the nameplate, which finds the record and is no secret, and eight digits that
-# are. A QR payload is a ``palyra://pair`` address with the server's addresses, the hash of its authority, the
-# nameplate and a token of 128 bits. The daemon keeps the secret stretched by scrypt, under a salt of its own, and
-# never the code.
+# A PIN code reads ``123-4567-8901``: the public nameplate, which finds the record, and eight secret digits. A QR code
+# is a ``palyra://pair`` address with the server's addresses, the hash of its authority, the nameplate and a token of
+# 128 bits. The daemon keeps the secret stretched by scrypt, with a salt of its own, and never the code.
 
 NAMEPLATE_DIGITS: Final = 3
 PIN_DIGITS: Final = 8
 TOKEN_BYTES: Final = 16
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
-# Some 50 ms and 16 MiB: a thief of the state file tries all PINs in weeks, and the code lives for minutes.
+# Some 50 ms and 16 MiB: a thief of the state file needs weeks to try all PINs, and a code lives for minutes.
 SCRYPT_N: Final = 2**14
 SCRYPT_R: Final = 8
 SCRYPT_P: Final = 1
@@ -104,7 +95,7 @@ _HOST: Final = re.compile(
 
 
 class MalformedCode(InvalidInput):
-    """Its message never repeats the code."""
+    """The error of a malformed code. Its message never repeats the code."""
 
     code = "pairing.malformed_code"
     hint = "a code reads 123-4567-8901, or is the whole palyra://pair address out of a QR code"
@@ -141,7 +132,7 @@ class ServerAddress(msgspec.Struct, frozen=True, order=True):
 
 
 class PairingCode(msgspec.Struct, frozen=True, kw_only=True):
-    """A code as a device has it. ``ca_hash``, ``addresses`` and ``kind`` come with a QR payload only."""
+    """A code as a device reads it. ``ca_hash``, ``addresses`` and ``kind`` come with a QR payload only."""
 
     method: PairingMethod
     nameplate: str
@@ -151,7 +142,7 @@ class PairingCode(msgspec.Struct, frozen=True, kw_only=True):
     kind: DeviceKind | None = None
 
     def text(self) -> Secret:
-        """What a person is shown, once."""
+        """Return the code's text, which a person sees once."""
         secret = self.secret.reveal()
         if self.method is PairingMethod.PIN:
             return Secret(f"{self.nameplate}-{secret[:4]}-{secret[4:]}")
@@ -183,7 +174,7 @@ def new_code(
 
 
 def free_nameplate(taken: frozenset[str], random: Callable[[int], bytes]) -> str:
-    """One that no code in force has. There are far fewer codes than nameplates."""
+    """Choose a nameplate that no code in force has. There are far fewer codes than nameplates."""
     start = int(_digits(random, NAMEPLATE_DIGITS))
     for step in range(10**NAMEPLATE_DIGITS):
         nameplate = f"{(start + step) % 10**NAMEPLATE_DIGITS:0{NAMEPLATE_DIGITS}d}"
@@ -230,7 +221,7 @@ def _parse_qr(text: str) -> PairingCode:
     token = _bytes64(fields["t"])
     known = fields["k"] in set(DeviceKind) and is_nameplate(fields["n"]) and _HEX_HASH.fullmatch(fields["h"])
     if not known or token is None or len(token) != TOKEN_BYTES or len(addresses) > MAX_ADDRESSES:
-        raise MalformedCode("the pairing address holds something that belongs in none")
+        raise MalformedCode("the pairing address has a field with an impossible value")
     return PairingCode(
         method=PairingMethod.QR,
         nameplate=fields["n"],
@@ -242,7 +233,7 @@ def _parse_qr(text: str) -> PairingCode:
 
 
 def _digits(random: Callable[[int], bytes], count: int) -> str:
-    """Each number equally likely: 128 random bits leave no bias that anybody could use."""
+    """Draw a number. 128 random bits leave no exploitable bias."""
     return f"{int.from_bytes(random(16)) % 10**count:0{count}d}"
 
 

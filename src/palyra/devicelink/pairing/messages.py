@@ -1,4 +1,4 @@
-"""The messages of pairing as they travel: JSON with a version, bytes in base 64. Unknown fields are refused."""
+"""The messages of pairing on the wire: JSON with a version, bytes in base 64. Unknown fields are refused."""
 
 from typing import Annotated, Final, TypeVar
 
@@ -82,9 +82,9 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def decode(raw: bytes, type_: type[M]) -> M:
-    """Strict: one reading only, nothing unknown, everything within its bounds."""
+    """Decode strictly: no duplicate keys, no unknown fields, all values within their bounds."""
     try:
         return msgspec.convert(parse_strict(raw), type_)
     except (NotStrictJson, msgspec.ValidationError) as error:
-        # What is quoted may be the other side's text: its kind is enough.
+        # The message may quote the other side's text: the error's type is enough.
         raise MalformedProof(f"not a message of pairing: {type(error).__name__}") from error

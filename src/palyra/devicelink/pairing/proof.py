@@ -1,11 +1,11 @@
-"""Proving a pairing code without sending it. Both sides as machines: messages in, messages out, no I/O.
+"""The proof of a pairing code without sending it. Both sides are machines: messages in, messages out, no I/O.
 
-A password-authenticated exchange (SPAKE2) over the stretched code gives both sides a key. What each then confirms is
-bound to everything that was said: the hash of the authority, of the TLS certificate that the device saw, the
-certificate request, the device's name and kind, the nameplate, and both messages. Somebody in the middle has another
-certificate; somebody without the code has another key. Either way nothing confirms, and one guess is spent.
+A password-authenticated exchange (SPAKE2) over the stretched code gives both sides a key. Their confirmations are
+bound to the whole conversation: the hash of the authority, the TLS certificate that the device saw, the certificate
+request, the device's name and kind, the nameplate, and both messages. A man in the middle has another certificate, and
+an attacker without the code has another key. In both cases the confirmation fails, and one guess is spent.
 
-    daemon  -> hello    its message, salt, its authority          (says nothing about the code)
+    daemon  -> hello    its message, salt, its authority          (reveals nothing about the code)
     device  -> answer   its message, its confirmation, its CSR    (the device confirms first: a false daemon learns only
     daemon  -> its confirmation                                    whether its one guess was right)
 """
@@ -44,7 +44,7 @@ class ProofEvent(StrEnum):
     RECEIVE = "receive"
 
 
-# Both sides speak once and hear once. A machine that heard something is over, whatever it heard.
+# Each side sends once and receives once. A machine ends with the first message it receives.
 TRANSITIONS: Final[dict[tuple[ProofState, ProofEvent], ProofState]] = {
     (ProofState.FRESH, ProofEvent.SEND): ProofState.SENT,
     (ProofState.SENT, ProofEvent.RECEIVE): ProofState.ENDED,
@@ -52,11 +52,11 @@ TRANSITIONS: Final[dict[tuple[ProofState, ProofEvent], ProofState]] = {
 
 
 class ProofOutOfOrder(Exception):
-    """A programming error: a machine was used in another order than its table's, or twice."""
+    """A programming error: a machine was used twice, or against its table."""
 
 
 class WrongProof(Denied):
-    """Wrong code, or somebody in between. The two cannot be told apart, which is the point."""
+    """A wrong code, or a man in the middle. By design the two look the same."""
 
     code = "pairing.wrong_code"
     hint = "check the code; after five wrong ones it is void. If it was right, somebody is between you and the daemon"
@@ -73,11 +73,11 @@ class Exchange(Protocol):
     def start(self) -> bytes: ...
 
     def finish(self, message: bytes) -> bytes:
-        """The key. Raises MalformedProof for what is no message of the other side."""
+        """Return the key. Raise MalformedProof for a malformed message."""
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a proof is about. The two sides must have the same picture of all of it."""
+    """The values that a proof is bound to. Both sides must have the same ones."""
 
     method: PairingMethod
     kind: DeviceKind
@@ -91,7 +91,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proved(msgspec.Struct, frozen=True, kw_only=True):
-    """What both sides have and nobody else: ``collect`` lets the device fetch the answer later."""
+    """The secrets that both sides share after a proof. With ``collect`` the device fetches the answer later."""
 
     comparison_code: str
     collect: bytes
@@ -118,7 +118,7 @@ class _Machine:
 
 
 class DaemonProof(_Machine):
-    """The daemon's side of one attempt. One attempt is one guess."""
+    """The daemon's side of one attempt, which is one guess."""
 
     def hello(self) -> bytes:
         self._step(ProofEvent.SEND)
@@ -126,7 +126,7 @@ class DaemonProof(_Machine):
         return self._message
 
     def conclude(self, answer: DeviceAnswer, bound: Bound) -> tuple[bytes, Proved]:
-        """The daemon's confirmation. Raises WrongProof, also for what is malformed: that was a guess as well."""
+        """Return the daemon's confirmation. Raise WrongProof, also for a malformed answer, which is a guess too."""
         self._step(ProofEvent.RECEIVE)
         try:
             key = self._exchange.finish(require_message(answer.message))
@@ -149,7 +149,7 @@ class DeviceProof(_Machine):
         return DeviceAnswer(message=message, confirmation=self._keys.device_confirmation)
 
     def conclude(self, confirmation: bytes) -> Proved:
-        """Raises WrongProof: whoever answered does not know the code, and nothing it said counts."""
+        """Check the daemon's confirmation. Raise WrongProof if the server does not know the code."""
         self._step(ProofEvent.RECEIVE)
         if not hmac.compare_digest(self._keys.daemon_confirmation, confirmation):
             raise WrongProof("the daemon did not prove that it knows the code")
@@ -172,7 +172,7 @@ class _Keys:
 
 
 def transcript_of(bound: Bound, daemon_message: bytes, device_message: bytes) -> bytes:
-    """Each field with its length before it: no two different conversations have one transcript."""
+    """Encode each field after its length, so that two different conversations never have the same transcript."""
     fields = (
         PROTOCOL,
         bound.method.value.encode(),
@@ -198,14 +198,14 @@ def require_message(message: bytes) -> bytes:
 
 
 def collect_digest(collect: bytes) -> bytes:
-    """What the daemon keeps of it."""
+    """Return the digest that the daemon stores."""
     return hashlib.sha256(collect).digest()
 
 
-# What a device checks of a server that it does not trust yet: that its certificate is of the authority it names.
+# A device checks that a server's certificate is issued by the authority that the server names.
 #
-# That alone proves nothing, since anybody has an authority. The authority's hash is checked against the code, or
-# confirmed by the proof, and then it is trusted.
+# That alone proves nothing, since anybody can make an authority. Its hash is also compared with the one in the code, or
+# confirmed by the proof; only then is it trusted.
 
 _END: Final = "-----END CERTIFICATE-----"
 
@@ -220,7 +220,7 @@ def certificate_hash(der: bytes) -> str:
 
 
 def certificates_in(bundle_pem: bytes) -> list[bytes]:
-    """Each certificate of a bundle, in DER."""
+    """List the certificates of a bundle, in DER."""
     parts = bundle_pem.decode("ascii", "replace").split(_END)[:-1]
     return [ssl.PEM_cert_to_DER_cert(part.strip() + "\n" + _END + "\n") for part in parts]
 
@@ -230,7 +230,7 @@ def pem_of(der: bytes) -> bytes:
 
 
 def require_issued_by(leaf_der: bytes, ca_der: bytes, *, now: datetime.datetime) -> None:
-    """Raises WrongServer unless the leaf is valid now and directly issued by the authority, which is one."""
+    """Raise WrongServer unless the leaf is valid now and directly issued by a certificate authority."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
@@ -243,7 +243,7 @@ def require_issued_by(leaf_der: bytes, ca_der: bytes, *, now: datetime.datetime)
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound, x509.DuplicateExtension):
         raise WrongServer("the server's certificate is not one of the authority it names") from None
     if not is_authority or x509.oid.ExtendedKeyUsageOID.SERVER_AUTH not in uses:
-        raise WrongServer("the server's certificate is not for a server, or its authority is none")
+        raise WrongServer("the server's certificate is not for a server, or its issuer is not an authority")
     if not leaf.not_valid_before_utc <= now <= leaf.not_valid_after_utc:
         raise WrongServer(
             "the server's certificate is not valid at this time", hint="check the clocks of both machines"
@@ -252,45 +252,38 @@ def require_issued_by(leaf_der: bytes, ca_der: bytes, *, now: datetime.datetime)
 
 # The password-authenticated exchange by the ``spake2`` package, imported on first use.
 #
-# The package turns whatever bytes it is given into a scalar by HKDF, so it is given the stretched code: the daemon
-# needs nothing else, and never has the code again after it was shown. It is not written to take constant time; the
-# five guesses that a code lives for are too few to measure anything by.
+# The package derives a scalar from its password by HKDF. The password is the stretched code, so the daemon keeps no
+# code. The package does not take constant time, but a code allows five guesses: too few to measure.
 
 
-class DeviceExchange:
+class _Spake2Exchange:
+    def __init__(self, side: Any) -> None:
+        self._side = side
+
+    def start(self) -> bytes:
+        message: bytes = self._side.start()
+        return message
+
+    def finish(self, message: bytes) -> bytes:
+        from spake2.ed25519_basic import NotOnCurve
+        from spake2.spake2 import SPAKEError
+
+        try:
+            key: bytes = self._side.finish(message)
+        except (SPAKEError, NotOnCurve, ValueError, AssertionError) as error:
+            raise MalformedProof("a message of the exchange is not valid") from error
+        return key
+
+
+class DeviceExchange(_Spake2Exchange):
     def __init__(self, stretched: StretchedCode) -> None:
         from spake2 import SPAKE2_A
 
-        self._side = SPAKE2_A(stretched.hash, idA=DEVICE_ID, idB=DAEMON_ID)
-
-    def start(self) -> bytes:
-        message: bytes = self._side.start()
-        return message
-
-    def finish(self, message: bytes) -> bytes:
-        return _finish(self._side, message)
+        super().__init__(SPAKE2_A(stretched.hash, idA=DEVICE_ID, idB=DAEMON_ID))
 
 
-class DaemonExchange:
+class DaemonExchange(_Spake2Exchange):
     def __init__(self, stretched: StretchedCode) -> None:
         from spake2 import SPAKE2_B
 
-        self._side = SPAKE2_B(stretched.hash, idA=DEVICE_ID, idB=DAEMON_ID)
-
-    def start(self) -> bytes:
-        message: bytes = self._side.start()
-        return message
-
-    def finish(self, message: bytes) -> bytes:
-        return _finish(self._side, message)
-
-
-def _finish(side: Any, message: bytes) -> bytes:
-    from spake2.ed25519_basic import NotOnCurve
-    from spake2.spake2 import SPAKEError
-
-    try:
-        key: bytes = side.finish(message)
-    except (SPAKEError, NotOnCurve, ValueError, AssertionError) as error:
-        raise MalformedProof("a message of the exchange is none of the other side's") from error
-    return key
+        super().__init__(SPAKE2_B(stretched.hash, idA=DEVICE_ID, idB=DAEMON_ID))

@@ -1,7 +1,7 @@
-"""Who is connected, since when, and who has fallen silent. In memory only: nothing here outlives the process.
+"""The connected devices, in memory only.
 
-A device has one connection that counts. A second one takes its place at once, so that a device with a new certificate
-is never gone in between; the first then gets its goodbye. Times are monotonic seconds where they measure silence.
+A device has one current connection. A second one takes its place at once, so that a device with a new certificate is
+never offline in between. The first then gets a goodbye. Times that measure silence are monotonic seconds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,16 +12,16 @@ import msgspec
 from palyra.errors import Denied
 from palyra.identity.device import DeviceId
 
-# Why a connection ended, as the record and the goodbye say it.
+# Why a connection ended, for the journal and the goodbye.
 REPLACED: Final = "nodes.replaced"
 SILENT: Final = "nodes.silent"
 CLOSED: Final = "nodes.closed"
 LEFT: Final = "nodes.left"
 STOPPING: Final = "daemon.stopping"
 
-# A connection that lasted this long was not one of two that fight for the place.
+# A connection that lasted this long was not one of two that replace each other.
 TAKEOVER_MS: Final = 600_000
-# From so many takeovers on, two parties use one certificate, and an operator is told.
+# After this many takeovers two parties use one certificate, and the journal says so.
 CONTESTED: Final = 3
 
 
@@ -38,10 +38,10 @@ class Connected(msgspec.Struct, kw_only=True, eq=False):
     generation: int
     since_ms: int
     received_at: float
-    # How many requests the device said it works on, in its newest heartbeat.
+    # How many requests the device works on, by its newest heartbeat.
     running: int = 0
-    # How many connections with this same certificate took the place of one another, this one last, each soon after
-    # the one before. A device alone does that once, when its network broke; two that share a certificate go on.
+    # How many connections with this certificate replaced each other in quick succession. One device does that once,
+    # when its network broke; two that share a certificate go on.
     takeovers: int = 0
 
 
@@ -50,7 +50,7 @@ class NodeRegistry:
         self._by_device: dict[DeviceId, Connected] = {}
 
     def attach(self, connected: Connected) -> Connected | None:
-        """Makes this the connection that counts and returns the one it replaces. The device stays online meanwhile."""
+        """Make this the current connection, and return the one it replaces. The device stays online meanwhile."""
         before = self._by_device.get(connected.device_id)
         if before is not None and connected.generation < before.generation:
             raise StaleConnection("a connection with a newer certificate is there", device=connected.device_id)
@@ -61,7 +61,7 @@ class NodeRegistry:
         return before
 
     def detach(self, connected: Connected) -> bool:
-        """Whether the device is offline by this: a connection that was replaced takes nothing with it."""
+        """Remove the connection. Return whether the device is now offline: not if another one replaced it."""
         if self._by_device.get(connected.device_id) is not connected:
             return False
         del self._by_device[connected.device_id]

@@ -1,4 +1,4 @@
-"""The keys that workers and their proxies sign with: those of the certificates that identity issued to them."""
+"""The checks on every peer, at the gRPC services of the device listener, and the keys of workers' certificates."""
 
 import hashlib
 from collections.abc import Callable, Collection
@@ -25,18 +25,17 @@ from palyra.signing.p256 import P256Verifier
 if TYPE_CHECKING:
     from palyra.identity.identity_manager import IdentityManager
 
-# Certificates whose keys are remembered: a worker that comes back shows the one it had.
+# Certificates whose keys are cached: a worker that reconnects shows the same one.
 MAX_REMEMBERED: Final = 4_096
 
 
 class WorkerKeys:
     def __init__(self, identity: "Callable[[], IdentityManager]") -> None:
         self._identity = identity
-        # By the digest of the certificate, which is a twentieth of it.
+        # By the certificate's digest, which has a twentieth of its size.
         self._known: dict[bytes, P256Verifier] = {}
 
     def of_certificate(self, pem: bytes) -> P256Verifier:
-        """Of a certificate that the connection was made with."""
         digest = hashlib.sha256(pem).digest()
         known = self._known.get(digest)
         if known is None:
@@ -50,12 +49,11 @@ class WorkerKeys:
         return None if pem is None else self.of_certificate(pem)
 
 
-# The checks on every peer, where gRPC meets them: one gate for every service on the listener for devices.
-#
-# A service asks it for the peer of each call, and a stream for each of its messages. Who is refused gets one of two
-# status codes and no word more; what it was is counted and, at most once a minute for each kind, recorded.
+# One gate serves all services of the device listener. A service checks the peer of each call, and a stream that of each
+# message. A refused peer gets one of two status codes and nothing else. The refusal is counted and, at most once a
+# minute for each kind, recorded.
 
-# Certificates whose fingerprint is remembered: a connection shows the same one with every call.
+# Certificates whose fingerprint is cached: a connection shows the same one with every call.
 MAX_REMEMBERED_CERTIFICATES: Final = 4096
 _STATUS: Final = {
     Outward.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
@@ -78,7 +76,7 @@ class PeerGate:
         clock: Clock,
         on_refused: Callable[[str], None] = lambda _code: None,
     ) -> None:
-        """``on_refused`` is told the code of every refusal, for a counter."""
+        """``on_refused`` gets the code of every refusal, for a counter."""
         self.identities = identities
         self._fingerprint_of = fingerprint_of
         self._is_paired = is_paired
@@ -86,17 +84,17 @@ class PeerGate:
         self._clock = clock
         self._on_refused = on_refused
         self._counts = RefusalCounts()
-        # By the digest of the certificate in PEM, which is a twentieth of it.
+        # By the digest of the certificate in PEM, which has a twentieth of its size.
         self._known: dict[bytes, str] = {}
 
     async def admit(self, context: Any, kinds: Collection[DeviceKind], claimed: str, method: str) -> PeerIdentity:
-        """The peer of a call, or the end of that call."""
+        """Return the peer of a call, or end the call."""
         return await self.admit_message(context, await self.fingerprint(context, method), kinds, claimed, method)
 
     async def admit_renewal(
         self, context: Any, kinds: Collection[DeviceKind], claimed: str, method: str
     ) -> PeerIdentity:
-        """As ``admit``, but a superseded certificate gets as far as the renewal, which locks its device for it."""
+        """Admit a peer, also with a superseded certificate: the renewal then locks its device."""
         fingerprint = await self.fingerprint(context, method)
         try:
             return self.check(fingerprint, kinds, claimed, identify=self.identities.identify_for_renewal)
@@ -104,7 +102,7 @@ class PeerGate:
             await self.refuse(context, refusal, method, fingerprint)
 
     async def fingerprint(self, context: Any, method: str) -> str:
-        """Of the connection's certificate: for a stream, once. Its messages then go through ``admit_message``."""
+        """Return the fingerprint. A stream does this once, then calls ``admit_message`` for each message."""
         found = context.auth_context().get("x509_pem_cert")
         certificate = found[0] if found else None
         digest = b"" if certificate is None else hashlib.sha256(certificate).digest()
@@ -146,7 +144,7 @@ class PeerGate:
         )
 
     async def refuse(self, context: Any, refusal: PalyraError, method: str, fingerprint: str = "") -> NoReturn:
-        """Counts, records now and then, and ends the call with nothing but its status."""
+        """Count the refusal, record it if due, and end the call with only a status."""
         await self.note(refusal, method, fingerprint)
         answer = outward(refusal)
         await context.abort(_STATUS[answer], answer.value)
@@ -165,7 +163,7 @@ class PeerGate:
 
 
 async def turn_away(context: Any) -> NoReturn:
-    """For a stream that was ended from here and not by anything it said."""
+    """End a stream that the daemon cut, and not because of one of its messages."""
     await context.abort(grpc.StatusCode.PERMISSION_DENIED, Outward.PERMISSION_DENIED.value)
     raise AssertionError("abort does not return")
 

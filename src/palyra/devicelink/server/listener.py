@@ -1,4 +1,4 @@
-"""Ports that were free once are tried first the next time: devices know them."""
+"""The listener for paired devices, and its ports: the last used ones are tried first, because devices know them."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ class PortMemory:
         self._state = state
 
     def candidates(self, name: str, configured: int) -> tuple[int, ...]:
-        """A configured port is the only one; otherwise the one of the last time, then any."""
+        """List the ports to try: a configured one only, otherwise the last used one, then any."""
         if configured:
             return (configured,)
         kept = self._read().get(name)
@@ -38,7 +38,7 @@ class PortMemory:
             self._state.write_atomic(PORTS_FILE, json.dumps({**known, name: port}).encode())
 
     def _read(self) -> dict[str, int]:
-        """Whatever else is there is as good as nothing: the ports are a convenience."""
+        """Read the file. A damaged one counts as empty, because ports are a convenience."""
         try:
             kept = json.loads(self._state.path(PORTS_FILE).read_bytes())
         except (OSError, ValueError):
@@ -49,7 +49,7 @@ class PortMemory:
 
 
 def bind_first(host: str, ports: Sequence[int]) -> socket.socket:
-    """A listener on the first of the ports that is free."""
+    """Listen on the first free port."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -68,16 +68,16 @@ def bind_first(host: str, ports: Sequence[int]) -> socket.socket:
     raise ListenerPortTaken(f"cannot listen on {host} port {', '.join(map(str, ports))}: {trouble}")
 
 
-# The listener for paired devices: mutual TLS with certificates that change while it runs, and any number of services.
+# The listener for paired devices has mutual TLS, with certificates that change while it runs.
 #
-# A client without a certificate of one of our authorities does not get past the handshake. Who it is, and whether
-# that certificate is still good, is the gate's to say, call by call.
+# A client without a certificate of one of our authorities fails the handshake. The gate checks for each call whose
+# certificate it is, and whether it is still good.
 
 log = logging.getLogger("palyra.nodes")
 # Calls at once on the whole listener; each device has one stream and a few calls besides.
 MAX_CONCURRENT_CALLS: Final = 16_384
 _OPTIONS: Final = (
-    # Two daemons must not share a port without knowing.
+    # Two daemons must not share a port by accident.
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", limits.MAX_MESSAGE_BYTES),
@@ -88,8 +88,8 @@ _OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_TIMEOUT_MS),
     ("grpc.http2.min_ping_interval_without_data_ms", limits.SHORTEST_PING_MS),
     ("grpc.server_handshake_timeout_ms", limits.HANDSHAKE_TIMEOUT_MS),
-    # What is kept for each connection whether it is used or not: the buffer for a record of TLS on its way out, and the
-    # diary that gRPC keeps of every connection for a tool which nothing here serves.
+    # The memory of an idle connection: the buffer for an outgoing TLS record, and the trace that gRPC keeps of every
+    # connection for channelz, which nobody uses here.
     ("grpc.tsi.max_frame_size", limits.TLS_RECORD_BYTES),
     ("grpc.enable_channelz", 0),
     ("grpc.max_channel_trace_event_memory_per_node", 0),
@@ -105,7 +105,7 @@ AddService = Callable[[Any], None]
 
 
 def connections_within(descriptors: int | None) -> int:
-    """How many connections devices and strangers may hold, of a process that may have so many descriptors, or any."""
+    """Compute how many connections to accept, of a process with this many descriptors (None: unlimited)."""
     if descriptors is None:
         return limits.MAX_CONNECTIONS
     return max(1, min(limits.MAX_CONNECTIONS, descriptors // limits.DESCRIPTOR_SHARE))
@@ -121,23 +121,22 @@ class DeviceListener:
         self._identities = identities
         self._host = host
         self._server: Any = None
-        # What was shown last: a handshake with the same certificate needs no new configuration.
+        # The certificate shown last: a handshake with the same one needs no new configuration.
         self._shown: tuple[str, bytes] | None = None
         self.port = 0
 
     async def start(self, services: Sequence[AddService], ports: Sequence[int]) -> int:
-        """Listens on the first of the ports that is free; returns it. ``add_..._to_server`` bound to a servicer is a
-        service."""
+        """Listen on the first free port, and return it. A service is ``add_..._to_server`` bound to a servicer."""
         import grpc
 
-        # Beyond these gRPC closes what it accepts: without a handshake, and without a descriptor held.
+        # gRPC closes further connections without a handshake, so they hold no descriptor.
         options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_within(_descriptors())))
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS)
         for add in services:
             add(server)
         host = f"[{self._host}]" if ":" in self._host else self._host
         for port in ports:
-            # Anew for each try: gRPC takes the first configuration out of them once.
+            # New credentials for each try: gRPC takes the first configuration out of them once.
             credentials = grpc.dynamic_ssl_server_credentials(
                 self._configuration(), self._fetch, require_client_authentication=True
             )
@@ -160,7 +159,7 @@ class DeviceListener:
             await server.stop(grace)
 
     def _fetch(self) -> Any:
-        """For each handshake, in a thread of gRPC's: None goes on with what there is."""
+        """Return a new configuration, or None to keep the present one. A gRPC thread calls this at each handshake."""
         try:
             certificate = self._identities.server_certificate()
             bundle = self._identities.ca_bundle_pem()

@@ -1,9 +1,9 @@
-"""Who is at the other end: the checks on every call and on every message of a stream, in their one order.
+"""The checks of a peer, on every call and on every message of a stream, in their fixed order.
 
-A client certificate is there; it can be read, which gives its fingerprint; it is a certificate of ours that is neither
-revoked, locked, expired nor superseded; its device is of a kind this service is for and is paired; and that device is
-the one the message speaks for. The first that fails is the refusal. Inside it has its own code, for the record; outside
-it is one of two words, so that whoever is refused learns nothing about anybody.
+A client certificate is present; it can be read, which gives its fingerprint; it is one of ours, and neither revoked,
+locked, expired nor superseded; its device has a kind that the service accepts, and is paired; the message names that
+device. The first failed check is the refusal. The journal gets its code. The peer gets one of two words, so that it
+learns nothing about other devices.
 """
 
 from collections.abc import Callable, Collection
@@ -17,7 +17,7 @@ from palyra.identity.records import IssuedCertificate, PeerIdentity, ServerCerti
 
 
 class Outward(StrEnum):
-    """All that a refused peer is told."""
+    """The two answers that a refused peer may get."""
 
     UNAUTHENTICATED = "unauthenticated"
     PERMISSION_DENIED = "permission_denied"
@@ -45,15 +45,15 @@ class UnpairedDevice(Denied):
 
 class OtherDevice(Denied):
     code = "nodes.other_device"
-    hint = "a device speaks for itself only: device_id is that of its own certificate"
+    hint = "a device acts on its own behalf only: device_id is that of its own certificate"
 
 
-# Who they are could not be established; everybody else is known and may not.
+# Refusals of unidentified peers. All others are identified, but not permitted.
 _UNESTABLISHED: Final = "identity."
 
 
 def fingerprint_of_peer(certificate: bytes | None, digest: Callable[[bytes], str]) -> str:
-    """The first two checks. A connection has one certificate for as long as it lives, so they hold for all of it."""
+    """Run the first two checks, which hold for the whole connection, since its certificate never changes."""
     if not certificate:
         raise NoCertificate("the connection has no client certificate")
     try:
@@ -72,7 +72,7 @@ def check_peer(
     is_paired: Callable[[DeviceId], bool],
     claimed: str,
 ) -> PeerIdentity:
-    """The checks that can come out differently from one message to the next."""
+    """Run the checks whose result can change from one message to the next."""
     peer = identify(fingerprint)
     if peer.kind not in kinds:
         raise WrongKind(f"a certificate of a {peer.kind.value} came where it is not for", device=peer.device_id)
@@ -89,18 +89,15 @@ def outward(refusal: PalyraError) -> Outward:
     return Outward.PERMISSION_DENIED
 
 
-# What the RPC side needs of identity and of the pipeline, declared here by the consumer.
-
-
 class Identities(Protocol):
     def identify(self, fingerprint: str) -> PeerIdentity:
-        """Raises an ``identity.*`` error for a certificate that is not good now. It reads memory only."""
+        """Return the peer, from memory. Raise an ``identity.*`` error for a certificate that is not good now."""
 
     def identify_for_renewal(self, fingerprint: str) -> PeerIdentity:
-        """The same, but lets a superseded certificate pass."""
+        """Return the peer, also for a superseded certificate."""
 
     async def used(self, peer: PeerIdentity) -> None:
-        """Tells that a certificate is in use: the first use of a newer one retires the older one."""
+        """Note that a certificate is in use. The first use of a newer one retires the older one."""
 
     async def renew(self, peer: PeerIdentity, csr_der: bytes, generation: int) -> IssuedCertificate: ...
 
@@ -112,15 +109,15 @@ class Identities(Protocol):
 
 
 class CapabilityCalls(Protocol):
-    """The pipeline, for a device that asks for a capability of another."""
+    """The pipeline, for a device that uses a capability of another device."""
 
     async def __call__(
         self, device_id: DeviceId, target: str, capability: str, input_json: bytes, timeout_ms: int
     ) -> tuple[str, bytes]:
-        """The call's id and its output as JSON. Raises the call's error."""
+        """Return the call's id and its output as JSON. Raise the call's error."""
 
 
-# Refusals counted always and recorded now and then: who is refused again and again does not fill the journal.
+# Refusals are always counted and recorded now and then, so that repeated ones do not fill the journal.
 
 
 class RefusalKind(NamedTuple):
@@ -144,10 +141,10 @@ class RefusalCounts:
         self.total = 0
 
     def note(self, kind: RefusalKind, now: float) -> int:
-        """How many refusals of this kind to record now; 0 where one was recorded only just."""
+        """Count a refusal. Return how many of its kind to record now, or 0 if one was recorded recently."""
         self.total += 1
         count = self._counts.pop(kind, None) or _Count()
-        # The kind seen last is at the end; the one that nobody was refused for the longest time goes.
+        # The last seen kind is at the end. The oldest one is dropped.
         self._counts[kind] = count
         if len(self._counts) > MAX_REFUSAL_KINDS:
             del self._counts[next(iter(self._counts))]
