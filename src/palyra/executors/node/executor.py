@@ -1,4 +1,4 @@
-"""``node.invoke``: a capability of a paired device as a tool call, and the same for a device that asks."""
+"""``node.invoke``: a capability of a paired device as a tool call, also on behalf of a device."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -30,7 +30,7 @@ class DevicesOff(Unavailable):
 
 
 class NodeTool:
-    """The executor: the device is the one that was decided on, or nothing happens."""
+    """The executor. It uses the device that was decided on, and no other."""
 
     name = NODE_EXECUTOR
     keeps_deadline = True
@@ -72,8 +72,10 @@ class NodeTool:
 
 
 class DeviceCalls:
-    """The pipeline for a device that asks: the same decisions and the same record as for any agent. A call ends when
-    its device leaves or is no longer let in."""
+    """The pipeline on behalf of a device, with the same decisions and records as for an agent.
+
+    A call ends when its device disconnects or is revoked.
+    """
 
     def __init__(self, broker: Callable[[], Pipeline]) -> None:
         self._broker = broker

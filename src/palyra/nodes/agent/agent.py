@@ -1,5 +1,4 @@
-"""Drives the host's machine: tells it what happens on the network, at the device and on the clock, and does what it
-says, in order."""
+"""Drives the host's machine: passes it events of network, device and clock, and runs its commands in order."""
 
 import asyncio
 import contextlib
@@ -62,7 +61,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostDriver:
-    """One life of a node host, on a folder that it holds the lock of."""
+    """A running node host. The caller holds the folder's lock."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class HostDriver:
         self._facts = facts
         self._clock = clock
         self._machine = HostMachine(self._identity.held, self._offers, folder.notes(), draw=draw)
-        # Our own tasks put in at most one each. What the daemon says waits for room: then it is not read from the line.
+        # Each of our own tasks puts at most one event. A message of the daemon waits for a place, so reading stops.
         self._happened: asyncio.Queue[Happened] = asyncio.Queue()
         self._room = asyncio.Semaphore(limits.MAX_UNHEARD)
         self._links: dict[int, GrpcLink] = {}
@@ -93,7 +92,7 @@ class HostDriver:
         self._ended: End | None = None
 
     async def run(self) -> End:
-        """Until the host is told to stop, or cannot go on."""
+        """Run until the host is stopped, or cannot go on."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -106,7 +105,7 @@ class HostDriver:
         return self._ended
 
     async def _finish(self) -> None:
-        """A farewell that was just said may still be heard; everything else is over."""
+        """Cancel the tasks, but give the links time to send their farewell."""
         for name, task in self._tasks.items():
             if not name.startswith("link "):
                 task.cancel()
@@ -221,7 +220,7 @@ class HostDriver:
                 await link.close()
 
     async def _on_message(self, number: int, incoming: Incoming) -> None:
-        """A daemon that talks faster than this device acts fills its own line, and no memory here."""
+        """Queue a message. If the queue is full, wait: a fast daemon must not fill this device's memory."""
         if isinstance(incoming, AuthoritiesChanged):
             await self._identity.trust(incoming.ca_bundle_pem)
         meaning = _meaning(number, incoming)
@@ -234,7 +233,7 @@ class HostDriver:
         self._tell(happened)
 
     async def _retire(self, number: int) -> None:
-        """What the daemon sent before it knew of the new link still arrives on the old one."""
+        """Close an old link later: messages that the daemon sent before the new link opened still arrive on it."""
         if (link := self._links.get(number)) is not None:
             link.say_no_more()
         task = self._tasks.get(f"link {number}")

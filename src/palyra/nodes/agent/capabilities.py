@@ -1,4 +1,4 @@
-"""Does what the device offers, and turns every ending into an outcome."""
+"""Performs the capabilities of a device, and turns every end into an outcome."""
 
 import asyncio
 import contextlib
@@ -26,11 +26,9 @@ from palyra.nodes.agent.messages import (
 )
 from palyra.nodes.agent.settings import PREFIX, CommandPlan
 
-# Programs of the person's desktop: what opens a web address, what shows a notification.
-
 
 def opener(configured: tuple[str, ...]) -> tuple[str, ...]:
-    """The command that a web address is handed to."""
+    """Return the command that opens a web address."""
     if configured:
         return configured
     name = "open" if sys.platform == "darwin" else "xdg-open"
@@ -48,7 +46,7 @@ def notifier(configured: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 async def run_desktop(argv: tuple[str, ...], *words: str) -> None:
-    """The words are arguments of their own, and no shell reads them."""
+    """Run a desktop program, with each word as one argument and without a shell."""
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
@@ -64,7 +62,7 @@ async def run_desktop(argv: tuple[str, ...], *words: str) -> None:
         async with asyncio.timeout(limits.DESKTOP_SECONDS):
             status = await process.wait()
     except TimeoutError:
-        # Some openers stay as long as what they opened: it was handed over.
+        # Some openers run as long as the program they opened. The address was delivered.
         return
     except asyncio.CancelledError:
         with contextlib.suppress(ProcessLookupError):
@@ -75,20 +73,17 @@ async def run_desktop(argv: tuple[str, ...], *words: str) -> None:
         raise CapabilityFailed(f"{argv[0]} ended with status {status}")
 
 
-# What the host needs of the machine it runs on, declared by who uses it.
-
-
 class Person(Protocol):
-    """Whoever is at the device."""
+    """The person at the device."""
 
     async def allows(self, capability: str, shown_input: str) -> bool:
-        """What they say; no where nobody is there. Being cancelled takes the question back."""
+        """Ask the person. The answer is no if nobody is there. Cancelling withdraws the question."""
 
     def notify(self, title: str, text: str) -> bool:
-        """Whether it could be shown on a terminal."""
+        """Show a notification on the terminal. Return whether that was possible."""
 
     def tell(self, text: str) -> None:
-        """A line of the host's own log."""
+        """Write a line to the host's log."""
 
 
 class CommandRunner(Protocol):
@@ -103,11 +98,8 @@ class Performer(Protocol):
     async def perform(self, dispatch: Dispatch, *, timeout_ms: int, max_result_bytes: int) -> Outcome: ...
 
 
-# How this device is, in a few numbers.
-
-
 def system_health(folder: Path, software_version: str) -> dict[str, Any]:
-    """What a system does not tell is left out."""
+    """Measure the device. Values that the system does not provide are absent."""
     health: dict[str, Any] = {
         "platform": platform_name(),
         "software_version": software_version,
@@ -142,7 +134,7 @@ _log = logging.getLogger(__name__)
 
 
 class Capabilities:
-    """``open_url_command`` and ``notify_command`` are argv that the text is appended to; empty means the desktop's."""
+    """``open_url_command`` and ``notify_command`` are argv that the text is appended to. Empty means the default."""
 
     def __init__(
         self,
@@ -206,7 +198,7 @@ class Capabilities:
                 await run_desktop(argv, title, text)
                 return {"shown": "desktop"}
             except (CapabilityFailed, UnsupportedHere):
-                # No desktop session: the terminal is the next best place.
+                # Without a desktop session the terminal shows it.
                 if self._notify_command:
                     raise
         if self._person.notify(title, text):

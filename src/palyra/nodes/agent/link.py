@@ -33,7 +33,7 @@ from palyra.wire.node.v1 import node_pb2 as wire
 from palyra.wire.node.v1.node_pb2_grpc import NodeServiceStub
 
 _REFUSALS: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-# The daemon was not reached, or does not know this link any more: the same result may go over another.
+# The daemon was not reached, or no longer knows this link. Another link may deliver the same result.
 _UNSENT: Final = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.UNAUTHENTICATED,
@@ -46,20 +46,20 @@ _UNSENT: Final = (
 
 
 class LinkLost(Exception):
-    """The connection is not there, or no longer, or the other side said no."""
+    """The connection failed, was lost, or was refused."""
 
     def __init__(self, kind: LossKind, why: str, *, final: bool = False, too_large: bool = False) -> None:
         super().__init__(why)
         self.kind = kind
         self.why = why
-        # The daemon heard and said no: asking again would change nothing.
+        # The daemon refused the message for good. A retry would change nothing.
         self.final = final
-        # The line itself did not take the message: the daemon never saw it, and would not see it the next time.
+        # The message is larger than gRPC accepts, so the daemon never sees it.
         self.too_large = too_large
 
 
 class GrpcLink:
-    """Made for one address and one certificate; used once."""
+    """A connection to one address with one certificate, used once."""
 
     def __init__(self, address: str, credentials: Credentials) -> None:
         self._channel = open_channel(address, credentials)
@@ -69,7 +69,7 @@ class GrpcLink:
         self._waiting: asyncio.Queue[wire.NodeEvent | None] = asyncio.Queue()
 
     async def register(self, registration: Registration) -> tuple[Welcome, str]:
-        """What the daemon answered, and the authorities to trust from now on."""
+        """Register the device. Return the daemon's answer, and the authorities to trust from now on."""
         self._device_id = registration.device_id
         request = wire.RegisterNodeRequest(
             device_id=registration.device_id,
@@ -90,8 +90,10 @@ class GrpcLink:
         return welcome, answer.ca_bundle_pem.decode("ascii", "replace")
 
     async def stream(self, on_open: Callable[[], None], on_message: Callable[[Incoming], Awaitable[None]]) -> None:
-        """Until the stream ends, which raises ``LinkLost``. ``on_open`` is called when the daemon first answered. The
-        next message is read once ``on_message`` has taken this one."""
+        """Read the stream until it ends, which raises ``LinkLost``. ``on_open`` runs at the daemon's first answer.
+
+        The next message is read once ``on_message`` has returned.
+        """
         self.heartbeat(0)
         call = self._stub.StreamNodeEvents(_Outgoing(self._waiting))
         is_open = False
@@ -126,7 +128,7 @@ class GrpcLink:
         self._send(leaving=wire.Leaving(reason=reason))
 
     def say_no_more(self) -> None:
-        """Ends our half of the stream."""
+        """End our half of the stream."""
         self._waiting.put_nowait(None)
 
     async def report(self, request_id: str, outcome: Outcome) -> None:
@@ -142,7 +144,7 @@ class GrpcLink:
         except LinkLost as lost:
             if not lost.too_large:
                 raise
-            # Told in its place, so that whoever waits hears why and does not wait for the deadline.
+            # Report the error in its place, so that the caller does not wait for the deadline.
             error = OutputTooLarge("the result is larger than a message to the daemon may be")
             await self.report(request_id, Outcome.failed(error.code, error.message))
 
@@ -176,8 +178,10 @@ class GrpcLink:
 
 
 class _Outgoing:
-    """What is to be said, until there is nothing more. No generator: gRPC may let go of it while it waits, and a
-    generator would then be closed in the middle of its wait."""
+    """The outgoing messages, as an iterator.
+
+    It is not a generator: gRPC may drop it while it waits, and a generator would then be closed in the middle of that.
+    """
 
     def __init__(self, waiting: "asyncio.Queue[wire.NodeEvent | None]") -> None:
         self._waiting = waiting

@@ -1,4 +1,4 @@
-"""What the host's two machines share: states and events that are keys of one table."""
+"""The machine of a device's connection to its daemon, and the base of the host's two machines."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -40,7 +40,7 @@ Event = TypeVar("Event", bound=MachineEvent)
 
 class HostMisused(Failed):
     code = "nodes.host_misused"
-    hint = "this is a fault in Palyra: the node host was told something that its state does not allow"
+    hint = "this is a fault in Palyra: the node host got an event that its state does not allow"
 
 
 def step(table: Mapping[tuple[State, Event], State], state: State, event: Event) -> State:
@@ -50,10 +50,10 @@ def step(table: Mapping[tuple[State, Event], State], state: State, event: Event)
         raise HostMisused(f"a host that is {state.value} cannot take {event.value}") from None
 
 
-# The device's connection to its daemon: tried again when lost, and replaced before its certificate ends.
+# The device reconnects when its connection is lost, and replaces it before its certificate ends.
 #
-# Values in, commands out. A new certificate gets a link of its own, and the old link is let go when the new one
-# stands: so the device is never offline for a renewal.
+# Values in, commands out. A new certificate gets a link of its own, and the old link is closed once the new one is
+# open, so the device is never offline for a renewal.
 
 
 class LinkState(MachineState):
@@ -86,7 +86,7 @@ TRANSITIONS: Final[dict[tuple[LinkState, LinkEvent], LinkState]] = {
     (_S.OFFLINE, _E.STOPPED): _S.ENDED,
     (_S.CONNECTING, _E.OPENED): _S.ONLINE,
     (_S.CONNECTING, _E.LOST): _S.OFFLINE,
-    # The answer to a renewal outran the news that its link is gone.
+    # The answer to a renewal arrived before the loss of its link.
     (_S.CONNECTING, _E.RENEWED): _S.CONNECTING,
     (_S.CONNECTING, _E.RENEWAL_FAILED): _S.CONNECTING,
     (_S.CONNECTING, _E.STOPPED): _S.ENDED,
@@ -102,7 +102,7 @@ TRANSITIONS: Final[dict[tuple[LinkState, LinkEvent], LinkState]] = {
     (_S.RENEWING, _E.STOPPED): _S.ENDED,
     (_S.SWITCHING, _E.OPENED): _S.ONLINE,
     (_S.SWITCHING, _E.SPARE_LOST): _S.ONLINE,
-    # The old link went first: the new one, which is being opened, is the only one.
+    # The old link was lost first: the new one, which is opening, is the only one.
     (_S.SWITCHING, _E.LOST): _S.CONNECTING,
     (_S.SWITCHING, _E.RENEWED): _S.SWITCHING,
     (_S.SWITCHING, _E.RENEWAL_FAILED): _S.SWITCHING,
@@ -111,7 +111,7 @@ TRANSITIONS: Final[dict[tuple[LinkState, LinkEvent], LinkState]] = {
 
 
 class LinkMachine:
-    """``current`` is the link that everything is sent on; ``draw`` gives chance from 0 to 1."""
+    """``current`` is the link that sends messages. ``draw`` returns a random number from 0 to 1."""
 
     def __init__(self, certificate: HeldCertificate, draw: Callable[[], float]) -> None:
         self.state = LinkState.OFFLINE
@@ -127,7 +127,7 @@ class LinkMachine:
         # When a renewal that failed may be tried again, and whether the daemon asked for one.
         self._renew_not_before_ms = 0
         self._renew_now = False
-        # When the certificate of a generation is due on the clock that nobody sets, as it was when first looked at.
+        # A generation, and when its renewal is due on the monotonic clock, as first computed.
         self._due: tuple[int, int] = (0, 0)
         # The generations that the newest link was opened with, and the link in use.
         self._opened_with = 0
@@ -141,7 +141,7 @@ class LinkMachine:
         return self.current is not None
 
     def next_wake_ms(self, now: Now) -> int | None:
-        """On the monotonic clock."""
+        """Return when ``tick`` is due, on the monotonic clock."""
         match self.state:
             case LinkState.OFFLINE:
                 return self._try_at_ms
@@ -186,14 +186,14 @@ class LinkMachine:
         return [ShowState("online"), Say("connected")]
 
     def note_message(self, link: int, now: Now) -> None:
-        """Anything that comes down the stream shows that it lives."""
+        """Note any message of the daemon: it shows that the link is alive."""
         if link == self.current:
             self._received_at_ms = now.mono_ms
 
     def lost(self, link: int, kind: LossKind, why: str, now: Now) -> list[Command]:
         if link == self.current:
             self.current = None
-            # With a spare on its way the new link goes on alone.
+            # If a new link is opening, it becomes the only one.
             self._step(_E.LOST)
             if self.state is LinkState.CONNECTING:
                 return [ShowState("offline")]
@@ -210,7 +210,7 @@ class LinkMachine:
         return [Say(f"no connection: {why}"), *self._retry(kind, why, now)]
 
     def renewed(self, certificate: HeldCertificate, open_ids: tuple[str, ...]) -> list[Command]:
-        """The new certificate is on disk."""
+        """Use the new certificate, which is on disk."""
         if self.state is LinkState.ENDED:
             return []
         if certificate.generation <= self._certificate.generation:
@@ -232,11 +232,11 @@ class LinkMachine:
         return [Say(f"the certificate could not be renewed: {why}")]
 
     def renew_now(self) -> None:
-        """The daemon's authorities changed."""
+        """Renew the certificate soon, because the daemon's authorities changed."""
         self._renew_now = True
 
     def stop(self) -> list[Command]:
-        """No further try; open links are closed."""
+        """Close all links and stop reconnecting."""
         if self.state is LinkState.ENDED:
             return []
         links = [link for link in (self.current, self._spare) if link is not None]
@@ -278,7 +278,7 @@ class LinkMachine:
 
     @property
     def _unused(self) -> bool:
-        """A certificate is there that no link uses yet."""
+        """Whether a certificate exists that no link uses yet."""
         return self._certificate.generation > self._used
 
     @property
@@ -287,13 +287,16 @@ class LinkMachine:
 
     def _renewal_at_ms(self, now: Now) -> int:
         if self.state is not LinkState.ONLINE:
-            # Under way already: looked at again with the next heartbeat.
+            # A renewal is running. The next heartbeat checks again.
             return self._beat_at_ms
         due_at = now.mono_ms if self._renew_now or self._unused else self._due_at_ms(now)
         return max(due_at, self._renew_not_before_ms)
 
     def _due_at_ms(self, now: Now) -> int:
-        """By the clock on the wall, and not later than it was: one that is set back must not let a certificate end."""
+        """Compute when renewal is due, by wall time, but never later than first computed.
+
+        Otherwise a wall clock that is set back would let the certificate expire.
+        """
         by_wall = now.mono_ms + max(0, self._certificate.renew_at_ms - now.wall_ms)
         if self._due[0] != self._certificate.generation:
             self._due = (self._certificate.generation, by_wall)

@@ -1,4 +1,4 @@
-"""The values of the node host: what it offers, what it is asked, what it notes, and the commands its machine gives."""
+"""The values of the node host: offers, requests, notes, errors, and the commands of its machine."""
 
 import re
 from enum import StrEnum
@@ -9,7 +9,7 @@ import msgspec
 from palyra.devicelink.limits import MAX_CAPABILITY_NAME_CHARS, MAX_INPUT_BYTES
 from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, Unavailable
 
-# What can go wrong on the device. The codes of failures also travel to the daemon and stand in its journal.
+# Errors on the device. Their codes also go to the daemon and into its journal.
 
 
 class CertificateExpired(Denied):
@@ -19,7 +19,7 @@ class CertificateExpired(Denied):
 
 class HostRefused(Denied):
     code = "nodes.host_refused"
-    hint = "ask the operator: the daemon no longer takes this device (revoked, locked, or paired anew elsewhere)"
+    hint = "ask the operator: the daemon no longer accepts this device (revoked, locked, or paired again elsewhere)"
 
 
 class HostInterrupted(Failed):
@@ -73,7 +73,7 @@ class BadCommandPlan(InvalidInput):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """A capability of this device, as the daemon is told of it."""
+    """A capability of this device, in the form that the daemon receives."""
 
     name: str
     description: str
@@ -100,7 +100,7 @@ class OutcomeKind(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request ended; ``output_json`` where it succeeded, code and message where not."""
+    """How a request ended: with ``output_json`` if it succeeded, otherwise with code and message."""
 
     kind: OutcomeKind
     output_json: bytes = b""
@@ -127,7 +127,7 @@ class NoteState(StrEnum):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What must outlive the process: that a request was begun, how it ended, that it is settled."""
+    """The durable state of a request: begun, finished with an outcome, or settled."""
 
     request_id: str
     capability: str
@@ -136,7 +136,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon answered to the registration."""
+    """The daemon's answer to the registration."""
 
     heartbeat_interval_ms: int
     max_result_bytes: int
@@ -145,21 +145,21 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LossKind(StrEnum):
-    # Nobody answered, or the line broke: to be tried again.
+    # The daemon did not answer, or the connection broke: try again.
     UNREACHABLE = "unreachable"
-    # The daemon said that this device is not welcome.
+    # The daemon refuses this device.
     REFUSED = "refused"
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
-    """Wall time for certificates, a clock that never goes back for everything else."""
+    """Wall time for certificates, monotonic time for everything else."""
 
     wall_ms: int
     mono_ms: int
 
 
 class OpenLink(msgspec.Struct, frozen=True):
-    """Connect with the certificate in force, register, open the stream."""
+    """Connect with the present certificate, register, open the stream."""
 
     link: int
     open_request_ids: tuple[str, ...] = ()
@@ -170,7 +170,7 @@ class CloseLink(msgspec.Struct, frozen=True):
 
 
 class RetireLink(msgspec.Struct, frozen=True):
-    """Another link has taken over: say nothing more on this one, hear what is still on its way, then close it."""
+    """Another link has taken over: send nothing more on this one, receive the last messages, then close it."""
 
     link: int
 
@@ -198,7 +198,7 @@ class RequestRenewal(msgspec.Struct, frozen=True):
 
 
 class WriteNote(msgspec.Struct, frozen=True):
-    """To be on disk before any later command is carried out."""
+    """The note must be on disk before any later command runs."""
 
     note: Note
 
@@ -231,19 +231,19 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Say(msgspec.Struct, frozen=True):
-    """For the person who reads the host's log."""
+    """A line for the host's log."""
 
     text: str
 
 
 class ShowState(msgspec.Struct, frozen=True):
-    """For `palyra node status`."""
+    """The state that `palyra node status` shows."""
 
     state: str
 
 
 class End(msgspec.Struct, frozen=True):
-    """The host cannot go on. ``code`` names the error, or is empty where it was asked to stop."""
+    """The host ends. ``code`` names the error, and is empty after a normal stop."""
 
     code: str
     message: str
@@ -270,8 +270,6 @@ Command = (
     | End
 )
 
-
-# What a link tells and is told, as values: the messages of the wire, read and bounded once.
 
 # A request's id names a file of this device.
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -315,7 +313,7 @@ def is_request_id(text: str) -> bool:
 
 
 def is_sound(dispatch: Dispatch) -> bool:
-    """Whether a dispatch could be an honest daemon's. One that is not has no id that could be answered to."""
+    """Return whether a dispatch is valid. An invalid one has no usable id, so it gets no answer."""
     return (
         is_request_id(dispatch.request_id)
         and 0 < len(dispatch.capability) <= MAX_CAPABILITY_NAME_CHARS

@@ -1,6 +1,6 @@
-"""The folder of a node host: its pairing, and a note of each request that it works on.
+"""The folder of a node host: its pairing, and a note of each request.
 
-A note is a file of its own, so that noting one request does not rewrite the others.
+Each note is a file, so that a write for one request does not rewrite the others.
 """
 
 import contextlib
@@ -25,7 +25,10 @@ class DeviceFolder(PairingFolder):
         self._settled: dict[str, None] = {}
 
     def notes(self, *, sweep: bool = True) -> list[Note]:
-        """Sweeping is for who begins: it removes what a power cut left, and also what is being written just now."""
+        """Read all notes.
+
+        ``sweep`` also deletes incomplete files, so only a starting host may use it.
+        """
         found: list[Note] = []
         for name in self._note_names(sweep=sweep):
             path = f"{REQUEST_NOTES}/{name}"
@@ -35,7 +38,7 @@ class DeviceFolder(PairingFolder):
                 if name != f"{note.request_id}.json":
                     raise ValueError("a note under another name")
             except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
-                # A note that cannot be read may be of work that had an effect: it is kept from being done again.
+                # The work of an unreadable note may have had an effect, so it is not done again.
                 request_id = name.removesuffix(".json")
                 self.warnings.append(f"the note of request {request_id} cannot be read: it will not be done again")
                 note = Note(request_id=request_id, capability="", state=NoteState.SETTLED)
@@ -67,7 +70,7 @@ class DeviceFolder(PairingFolder):
             return []
         for name in names if sweep else ():
             if not _REQUEST_NOTE.fullmatch(name):
-                # What a power cut left of a note that was being written.
+                # A power cut interrupted the write of this note.
                 with contextlib.suppress(OSError):
                     os.unlink(self.folder.root / REQUEST_NOTES / name)
         return sorted(name for name in names if _REQUEST_NOTE.fullmatch(name))

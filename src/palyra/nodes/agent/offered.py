@@ -1,4 +1,4 @@
-"""What every node host offers, and what its inputs mean."""
+"""The built-in capabilities of every node host, and the checks of inputs and outputs."""
 
 import json
 import re
@@ -22,9 +22,9 @@ NOTIFY: Final = "notify"
 
 MAX_ECHO_CHARS: Final = 4_096
 MAX_TITLE_CHARS: Final = 64
-# What a command's result takes beside its output.
+# The size of a command's result without its output.
 _AROUND_OUTPUT: Final = 512
-# A command's output is written so that it at most doubles.
+# The encoding at most doubles a command's output.
 _MOST_SWELL: Final = 2
 
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
@@ -65,7 +65,7 @@ BUILT_IN: Final = (
 
 
 def offers(commands: Mapping[str, CommandPlan], ask: tuple[str, ...]) -> dict[str, Offer]:
-    """All that this device offers, by name. ``ask`` are globs of capabilities that the person is asked about."""
+    """List the offers of this device, by name. ``ask`` are globs of capabilities that need the person's consent."""
     found = [*BUILT_IN, *(plan.offer(name) for name, plan in commands.items())]
     return {
         offer.name: msgspec.structs.replace(
@@ -76,7 +76,7 @@ def offers(commands: Mapping[str, CommandPlan], ask: tuple[str, ...]) -> dict[st
 
 
 def read_input(dispatch: Dispatch) -> dict[str, Any]:
-    """The object a request brings. The daemon has checked it, and this device does not rely on that."""
+    """Read the input of a request. The daemon has checked it, but this device does not rely on that."""
     if len(dispatch.input_json) > MAX_INPUT_BYTES:
         raise BadCapabilityInput(f"the input is larger than {MAX_INPUT_BYTES} bytes")
     try:
@@ -89,7 +89,7 @@ def read_input(dispatch: Dispatch) -> dict[str, Any]:
 
 
 def text_of(given: Mapping[str, Any], name: str, most: int, *, optional: str = "") -> str:
-    """The one text that a capability takes, and nothing else besides ``optional``."""
+    """Return the text argument. Refuse any other argument besides ``optional``."""
     if set(given) - {name, optional}:
         raise BadCapabilityInput(f"this takes {name} and nothing else")
     value = given.get(name)
@@ -99,7 +99,7 @@ def text_of(given: Mapping[str, Any], name: str, most: int, *, optional: str = "
 
 
 def web_address(given: Mapping[str, Any]) -> str:
-    """An http or https address without user or password; anything else could start another program than a browser."""
+    """Check for an http or https address without user or password. Other ones could start another program."""
     url = text_of(given, "url", limits.MAX_URL_CHARS)
     try:
         parts = urlsplit(url)
@@ -119,12 +119,12 @@ def web_address(given: Mapping[str, Any]) -> str:
 
 
 def most_of(dispatch: Dispatch, welcome_bytes: int) -> int:
-    """How large a result may be: by what the request says, the daemon takes, and this device keeps."""
+    """Compute the largest result that the request, the daemon and this device accept."""
     return min(each for each in (dispatch.max_result_bytes, welcome_bytes, limits.MAX_RESULT_BYTES) if each > 0)
 
 
 def room_for_output(most: int) -> int:
-    """What a command may print so that its result fits whatever it prints."""
+    """Compute how much output always fits into a result of ``most`` bytes."""
     return max(0, most - _AROUND_OUTPUT) // _MOST_SWELL
 
 
@@ -136,7 +136,7 @@ def encode_output(value: Any, most: int) -> bytes:
 
 
 def question(dispatch: Dispatch) -> tuple[str, str]:
-    """What a person is asked: the capability, and its input as far as one reads it."""
+    """Return the question for the person: the capability, and the beginning of its input."""
     given = dispatch.input_json.decode("utf-8", "replace")
     shown = given[: limits.MAX_SHOWN_INPUT_CHARS]
     return dispatch.capability, shown + ("… (more)" if len(shown) < len(given) else "")

@@ -1,7 +1,7 @@
-"""What this device was asked to do, from the dispatch to the moment its result is settled.
+"""The machine of the requests to this device, from the dispatch until the result is settled.
 
-Values in, commands out. Nothing is begun that was not noted first, nothing is reported that was not noted first, and a
-request that comes again is never done again: so a device that is killed at any moment does no work twice.
+Values in, commands out. The device writes a note before it begins a request and before it reports a result, and never
+does a request twice. So a device that is killed at any moment does no work twice.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -80,7 +80,7 @@ TRANSITIONS: Final[dict[tuple[WorkState, WorkEvent], WorkState]] = {
     (_S.SETTLING, _E.UNSENT): _S.FINISHED,
     (_S.SETTLING, _E.CANCELLED): _S.SETTLED,
 }
-# What may come too late: the person, the work or the daemon's answer was overtaken by another ending.
+# Late events: the request ended before the answer of the person, the work or the daemon arrived.
 LATE: Final = frozenset(
     {
         *((state, _E.ALLOWED) for state in (_S.FINISHED, _S.SETTLING, _S.SETTLED)),
@@ -96,14 +96,14 @@ class _Request(msgspec.Struct, kw_only=True):
     request_id: str
     capability: str
     state: WorkState
-    # When the work must have ended; for a finished one, when its result is no longer of use.
+    # When the work must have ended, or when the result of a finished request becomes useless.
     deadline_ms: int
     dispatch: Dispatch | None = None
     outcome: Outcome | None = None
 
 
 class RequestMachine:
-    """``offered`` by name; ``notes`` are what an earlier life of this device left behind."""
+    """``offered`` are the offers by name; ``notes`` are those of an earlier process."""
 
     def __init__(self, offered: Mapping[str, Offer], notes: Iterable[Note] = ()) -> None:
         self._offered = dict(offered)
@@ -112,7 +112,7 @@ class RequestMachine:
         self._left = tuple(notes)
 
     def begin(self, now_ms: int) -> list[Command]:
-        """What was begun and not finished in an earlier life has failed, and is said so once there is a link."""
+        """Restore the requests of an earlier process. An unfinished one has failed, which the next link reports."""
         said: list[Command] = []
         for note in self._left:
             if note.state is NoteState.SETTLED:
@@ -121,7 +121,7 @@ class RequestMachine:
             outcome = note.outcome
             offer = self._offered.get(note.capability)
             if outcome is None and offer is not None and offer.idempotent:
-                # The daemon may send it again, and then it is done again.
+                # The daemon may send it again, and then the device does it again.
                 said.append(ForgetNote(note.request_id))
                 continue
             if outcome is None:
@@ -198,7 +198,7 @@ class RequestMachine:
         return self._finish(request, outcome, now_ms)
 
     def cancelled(self, request_id: str) -> list[Command]:
-        """The daemon no longer waits for it: what runs is stopped, and nothing is reported."""
+        """Stop a request that the daemon cancelled, and report nothing."""
         if (request := self._requests.get(request_id)) is None:
             return []
         before = request.state
@@ -213,7 +213,7 @@ class RequestMachine:
         for request in [each for each in self._requests.values() if each.deadline_ms <= now_ms]:
             before = request.state
             if before is WorkState.SETTLING:
-                # Its report is under way, and how that ends is awaited.
+                # Its report is on the way. Wait for the answer.
                 request.deadline_ms = now_ms + limits.RESULT_KEPT_MS
                 continue
             self._step(request, _E.EXPIRED)
@@ -227,7 +227,7 @@ class RequestMachine:
         return said
 
     def reports(self) -> list[Command]:
-        """Hand in everything that is finished: to be called whenever there is a link."""
+        """Report all finished requests. Call this whenever a link is open."""
         said: list[Command] = []
         for request in self._requests.values():
             if request.state is WorkState.FINISHED and request.outcome is not None:
@@ -240,7 +240,7 @@ class RequestMachine:
             self._step(request, _E.UNSENT)
 
     def settled(self, request_id: str) -> list[Command]:
-        """The daemon has the result, or said for good that it does not want it."""
+        """Settle a request whose result the daemon took, or refused for good."""
         request = self._requests.get(request_id)
         if request is None or not self._step(request, _E.SETTLED):
             return []
@@ -275,7 +275,7 @@ class RequestMachine:
             self._remembered.pop(next(iter(self._remembered)))
 
     def _step(self, request: _Request, event: WorkEvent) -> bool:
-        """Whether it made a difference; what comes too late makes none."""
+        """Apply an event. Return False for one that comes too late."""
         if (request.state, event) in LATE:
             return False
         request.state = step(TRANSITIONS, request.state, event)
@@ -292,10 +292,10 @@ def _stopping(state: WorkState, request_id: str) -> list[Command]:
     return [Stop(request_id)] if state is WorkState.RUNNING else []
 
 
-# The node host as one machine: the connection and the work, and what each means for the other.
+# The node host as one machine, which joins the connection and the requests.
 #
-# It is told what happened and answers with commands, in the order in which they are to be carried out. It knows no
-# network, no disk, no clock and no chance of its own: whole lives of a device are tested as transcripts.
+# It gets events and returns commands, in the order in which they must run. It uses no network, disk, clock or
+# randomness of its own, so tests run whole lives of a device as transcripts.
 
 
 class HostMachine:
@@ -316,11 +316,11 @@ class HostMachine:
 
     @property
     def link(self) -> int | None:
-        """The link that everything is sent on."""
+        """The link that sends messages."""
         return self._links.current
 
     def next_wake_ms(self, now: Now) -> int | None:
-        """When ``tick`` is due, on the monotonic clock."""
+        """Return when ``tick`` is due, on the monotonic clock."""
         if self.ended:
             return None
         wakes = (self._links.next_wake_ms(now), self._work.next_wake_ms)
@@ -352,7 +352,7 @@ class HostMachine:
         return []
 
     def dispatched(self, link: int, dispatch: Dispatch, now: Now) -> list[Command]:
-        """On whichever link it came: one that is being replaced may still bring some."""
+        """Take a request from any link: an old link may still deliver some."""
         if self.ended:
             return []
         self._links.note_message(link, now)
@@ -369,7 +369,7 @@ class HostMachine:
         return self.tick(now)
 
     def dismissed(self, code: str, now: Now) -> list[Command]:
-        """A goodbye of the daemon; the stream ends by itself afterwards. Whether it is for good, the next try shows."""
+        """Log the daemon's goodbye. The stream ends by itself, and the next connection shows whether it is final."""
         return [Say(f"the daemon says goodbye: {code}")]
 
     def answered(self, request_id: str, allowed: bool, now: Now) -> list[Command]:
@@ -385,7 +385,7 @@ class HostMachine:
         return [Say(f"the daemon did not take the result of {request_id}: {code}"), *self._work.settled(request_id)]
 
     def report_unsent(self, request_id: str, now: Now) -> list[Command]:
-        """It is handed in again with the next link, or with the next heartbeat of this one."""
+        """Keep the result: the next link, or the next heartbeat of this one, reports it again."""
         self._work.unsent(request_id)
         return []
 
@@ -396,11 +396,11 @@ class HostMachine:
         return self._links.renewal_failed(why, now)
 
     def stop(self, reason: str) -> list[Command]:
-        """The person at the device wants it to stop. What runs is stopped and fails when the host comes back."""
+        """Stop the host. Requests that run are stopped, and fail when the host starts again."""
         if self.ended:
             return []
         link = self.link
-        # The link that is told of it closes by itself.
+        # The link that sends the farewell closes by itself.
         closing = [each for each in self._stop() if not isinstance(each, CloseLink) or each.link != link]
         leaving: list[Command] = [] if link is None else [SendLeaving(link, reason)]
         return [*leaving, *closing, ShowState("stopped"), End("", reason)]
@@ -409,7 +409,7 @@ class HostMachine:
         return self._links.stop()
 
     def _sendable(self, said: list[Command]) -> list[Command]:
-        """Without a link nothing is sent: what was accepted is named in the next registration, results are kept."""
+        """Drop the messages if no link is open. The next registration names the open requests, and results are kept."""
         if not self._links.online:
             return [each for each in said if not isinstance(each, SendAccepted | SendMediation | Report)]
         return [*said, *self._work.reports()]

@@ -1,7 +1,7 @@
-"""Commands that the device's owner names, and how a request's input becomes their words.
+"""The settings of a node host, and the commands that its owner configures.
 
-A parameter is always one whole word of argv, never a part of one and never read by a shell. Values that begin with a
-dash could be taken for options: only a pattern of the owner's own lets them through.
+A parameter is always one whole word of argv, and no shell reads it. A value that begins with a dash could be an option,
+so it needs a pattern that the owner wrote.
 """
 
 import re
@@ -18,7 +18,7 @@ from palyra.nodes.agent.messages import BadCapabilityInput, BadCommandPlan, Offe
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 _PLACE: Final = re.compile(r"\{([a-z][a-z0-9_]{0,30})\}")
 _PARAMETER: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
-# One line of text; what a shell or a terminal could make of it does not matter, as neither sees it.
+# One line of text. Neither a shell nor a terminal reads it.
 _PLAIN: Final = re.compile(r"(?!-)[^\x00-\x1f\x7f]+")
 PREFIX: Final = "command."
 
@@ -37,25 +37,25 @@ class CommandPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     argv: Annotated[tuple[str, ...], Meta(min_length=1, max_length=limits.MAX_ARGV)]
     description: Annotated[str, Meta(max_length=MAX_DESCRIPTION_CHARS)] = ""
     parameters: Annotated[dict[str, ParameterPlan], Meta(max_length=limits.MAX_PARAMETERS)] = {}
-    # Whether the person at this machine is asked before each use.
+    # Whether the person at this machine must consent to each use.
     ask: bool = True
-    # Whether doing it twice is the same as doing it once.
+    # Whether two runs have the same effect as one.
     idempotent: bool = False
-    # Where it works, as an absolute path; empty means a folder of its own in the state directory.
+    # The absolute path of its working directory. Empty means a folder of its own in the state directory.
     workspace: str = ""
     read_only: bool = False
     # Whether it may be a script or an interpreter.
     interpreter: bool = False
 
     def check(self, name: str) -> None:
-        """Raises ``BadCommandPlan`` for what could never work or would not mean what it says."""
+        """Raise ``BadCommandPlan`` for a plan that can never work, or that is ambiguous."""
         if not _NAME.fullmatch(name):
-            raise BadCommandPlan(f"{name[:64]!r} is no name for a command: lower-case letters, digits, - and _")
+            raise BadCommandPlan(f"{name[:64]!r} is not a name for a command: lower-case letters, digits, - and _")
         if self.workspace and not self.workspace.startswith("/"):
             raise BadCommandPlan(f"the workspace of {name} is not an absolute path")
         used = [match[1] for word in self.argv for match in [_PLACE.fullmatch(word)] if match]
         if _PLACE.fullmatch(self.argv[0]) or not self.argv[0]:
-            raise BadCommandPlan(f"the program of {name} is not for a request to choose")
+            raise BadCommandPlan(f"the program of {name} must not depend on a parameter")
         for word in self.argv:
             if "\0" in word:
                 raise BadCommandPlan(f"a word of {name} holds a NUL")
@@ -68,11 +68,13 @@ class CommandPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise BadCommandPlan(f"the parameter {odd[:64]} of {name} is not both described and used")
         for parameter, plan in self.parameters.items():
             if not _PARAMETER.fullmatch(parameter):
-                raise BadCommandPlan(f"{parameter[:64]!r} is no name for a parameter")
+                raise BadCommandPlan(f"{parameter[:64]!r} is not a name for a parameter")
             try:
                 re.compile(plan.pattern)
             except re.error as error:
-                raise BadCommandPlan(f"the pattern of {name}.{parameter} is no regular expression: {error}") from None
+                raise BadCommandPlan(
+                    f"the pattern of {name}.{parameter} is not a regular expression: {error}"
+                ) from None
 
     def offer(self, name: str) -> Offer:
         described = {
@@ -98,7 +100,7 @@ class CommandPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         )
 
     def words(self, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """The argv of one request. Raises ``BadCapabilityInput`` unless exactly the parameters are given and fit."""
+        """Build the argv of one request. Raise ``BadCapabilityInput`` unless the input is exactly the parameters."""
         if set(given) != set(self.parameters):
             raise BadCapabilityInput(f"this command takes exactly: {', '.join(sorted(self.parameters)) or 'nothing'}")
         values = {name: _value(name, plan, given[name]) for name, plan in self.parameters.items()}
@@ -121,9 +123,6 @@ def _value(name: str, plan: ParameterPlan, value: object) -> str:
     if "\0" in value or not pattern.fullmatch(value):
         raise BadCapabilityInput(f"{name} is not what this device takes for it")
     return value
-
-
-# The settings of a node host: the section `node` of the device's own settings file.
 
 
 def _says(description: str) -> Meta:

@@ -1,4 +1,4 @@
-"""What devices can do: the inventory a device reports, made safe to keep; who of them may be asked for what."""
+"""Capabilities: the checked inventory of a device, and the choice of a device for a call."""
 
 import re
 import unicodedata
@@ -14,12 +14,12 @@ from palyra.json_schema import InvalidSchema, SchemaCheck, SchemaMismatch
 from palyra.nodes.domain.records import DeviceCapabilityView, NodeRecord
 from palyra.strict_json import parse_strict
 
-# The JSON Schemas that a device may report: a plain subset, checked in about the time it takes to read the input.
+# A device may report a plain subset of JSON Schema, which takes about as long to check as the input to read.
 #
-# A device is not trusted with the daemon's time. References that name each other twice, alternatives within
-# alternatives and costly patterns make a schema of a kilobyte take hours; so none of them is taken.
+# A device must not waste the daemon's time. With nested references, nested alternatives or costly patterns a schema of
+# one kilobyte can take hours, so all of them are refused.
 
-# Every value of an input is compared with each of them.
+# Each value of an input is compared with every choice.
 MAX_CHOICES: Final = 256
 _PROPERTIES: Final = "properties"
 _ITEMS: Final = "items"
@@ -40,10 +40,10 @@ class CostlySchema(InvalidInput):
 
 
 def require_plain(schema: Mapping[str, Any]) -> None:
-    """Raises CostlySchema. What is plain may still be no valid schema: that is for the compiler to say."""
+    """Raise CostlySchema for a keyword outside the subset. The compiler finds other faults of a schema."""
     for keyword, value in schema.items():
         if keyword not in KEYWORDS:
-            raise CostlySchema(f"{keyword[:32]!r} is not taken from a device")
+            raise CostlySchema(f"{keyword[:32]!r} is not accepted from a device")
         if keyword == _PROPERTIES and isinstance(value, dict):
             for inner in value.values():
                 _require_inner(inner)
@@ -61,8 +61,8 @@ def _require_inner(value: Any) -> None:
 
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*")
-# Text that devices wrote is shown to people: what could steer a terminal, reverse the reading order or hide between
-# letters stays out. Controls, formats, surrogates, private and unassigned ones, line and paragraph separators.
+# People see text of devices, so characters that control a terminal, reverse the reading order or stay invisible are
+# removed: controls, formats, surrogates, private and unassigned ones, line and paragraph separators.
 _HIDDEN: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
@@ -107,15 +107,17 @@ def is_name(text: str) -> bool:
 
 
 def readable(text: str, most: int) -> str:
-    """A device's words as they may be kept and shown: one line, bounded."""
+    """Make a device's text safe to store and show: one line, bounded."""
     return "".join(" " if unicodedata.category(char) in _HIDDEN else char for char in text[:most]).strip()
 
 
 def accept_inventory(
     reported: Iterable[DeviceCapabilityView], withheld: Sequence[str], known: Iterable[DeviceCapabilityView] = ()
 ) -> tuple[DeviceCapabilityView, ...]:
-    """The inventory in the order of its names, each with the operator's word on it. Raises where anything is wrong.
-    Schemas of ``known`` capabilities were accepted before and are not compiled again."""
+    """Check an inventory. Return it sorted by name, with the operator's restrictions.
+
+    Schemas of ``known`` capabilities were accepted before and are not compiled again.
+    """
     compiled = {one.input_schema_json for one in known}
     accepted: dict[str, DeviceCapabilityView] = {}
     size = 0
@@ -157,7 +159,7 @@ def _check_schema(one: DeviceCapabilityView) -> None:
 
 
 def withhold(node: NodeRecord, name: str, *, withheld: bool) -> NodeRecord:
-    """The node with the operator's word on one capability, which need not be offered at the moment."""
+    """Withhold or allow one capability, which the device need not offer at present."""
     if not is_name(name):
         raise BadInventory(f"{name[:64]!r} is not a capability's name")
     names = {*node.withheld, name} if withheld else set(node.withheld) - {name}
@@ -169,7 +171,7 @@ def withhold(node: NodeRecord, name: str, *, withheld: bool) -> NodeRecord:
 
 
 def find_device(nodes: Sequence[NodeRecord], asked: str) -> NodeRecord:
-    """By id, or by the name it was paired under: the one an operator saw, which no device can change."""
+    """Find a device by id, or by its name at pairing, which an operator saw and the device cannot change."""
     paired = [node for node in nodes if node.revoked_ms is None]
     exact = [node for node in paired if node.id == asked]
     found = exact or [node for node in paired if node.name == asked]
@@ -183,8 +185,10 @@ def find_device(nodes: Sequence[NodeRecord], asked: str) -> NodeRecord:
 
 
 def choose_device(nodes: Sequence[NodeRecord], connected: Iterable[str], capability: str) -> NodeRecord:
-    """The first paired of the connected devices that offer it. Always the same one while they are, so that an approval
-    of a call that leaves the device open stands for the next one."""
+    """Choose the connected device that offers the capability and was paired first.
+
+    The choice is stable, so that an approval of a call without a device also covers the next call.
+    """
     online = set(connected)
     able = [
         node
@@ -208,7 +212,7 @@ def require_capability(node: NodeRecord, capability: str) -> DeviceCapabilityVie
 
 
 def require_input(capability: DeviceCapabilityView, value: Any) -> None:
-    """Checked here before anybody is asked, and by the device again: neither trusts the other."""
+    """Check the input here, before a person or the device is involved. The device checks it again."""
     if not capability.input_schema_json:
         return
     try:

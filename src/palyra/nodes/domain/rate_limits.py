@@ -1,7 +1,7 @@
-"""How often one address, and all of them together, may try to pair. Codes themselves burn after five wrong guesses.
+"""Rate limits: how often an address may try to pair, and how often a device may connect, register or make calls.
 
-Counted in memory: a restart forgives addresses, never codes. Addresses of one IPv6 network of 64 bits count as one,
-since whoever has one of them has them all.
+The counts are in memory: a restart resets addresses, but not codes, which burn after five wrong guesses. Addresses of
+one IPv6 network of 64 bits count as one, since a host can use all of them.
 """
 
 import ipaddress
@@ -11,16 +11,16 @@ from typing import Final, NamedTuple
 from palyra.errors import LimitExceeded
 from palyra.identity.device import DeviceId
 
-# Wrong proofs of one address, and how long one of them counts.
+# Wrong proofs of one address, and how long each of them counts.
 MAX_FAILURES_PER_ADDRESS: Final = 10
 FAILURE_SECONDS: Final = 600.0
 # Attempts begun by one address: a burst, then one every two seconds. An attempt costs some 10 ms of computing.
 ATTEMPT_BURST: Final = 10.0
 ATTEMPTS_PER_SECOND: Final = 0.5
-# Attempts of all addresses together: what one core does in a fifth of its time.
+# Attempts of all addresses together: they take a fifth of one core's time.
 TOTAL_BURST: Final = 40.0
 TOTAL_PER_SECOND: Final = 20.0
-# Told apart at once; the address not heard of for the longest time is forgotten first.
+# Addresses tracked at once. The one that was silent longest is dropped first.
 MAX_ADDRESSES: Final = 4_096
 _IPV6_NETWORK_BITS: Final = 64
 
@@ -31,7 +31,7 @@ class TooManyAttempts(LimitExceeded):
 
 
 class Bucket:
-    """Fills at a rate up to a burst; each use takes one."""
+    """A token bucket: it fills at a rate up to a burst, and each use takes one."""
 
     __slots__ = ("_level", "_seen")
 
@@ -40,7 +40,7 @@ class Bucket:
         self._seen = 0.0
 
     def take(self, now: float, *, burst: float, rate: float) -> float:
-        """How many seconds until there is one; 0.0 if this took one."""
+        """Take one. Return 0.0, or how many seconds until one is available."""
         level = burst if self._level is None else min(burst, self._level + max(0.0, now - self._seen) * rate)
         self._seen = now
         if level < 1.0:
@@ -55,7 +55,7 @@ class _Address:
 
     def __init__(self) -> None:
         self.attempts = Bucket()
-        # The newest; more than these tell nothing more, and who fails without end must not be remembered without end.
+        # The newest failures: more of them would not change the decision.
         self.failures: deque[float] = deque(maxlen=MAX_FAILURES_PER_ADDRESS)
 
 
@@ -67,11 +67,11 @@ class GuessThrottle:
         self._total = Bucket()
 
     def admit(self, address: str, now: float) -> None:
-        """Takes one attempt of this address, or raises TooManyAttempts."""
+        """Take one attempt of this address, or raise TooManyAttempts."""
         known = self._address(address)
         self._require_few_failures(known, now)
         wait = known.attempts.take(now, burst=ATTEMPT_BURST, rate=ATTEMPTS_PER_SECOND)
-        # The total is asked last: one address that is refused anyway takes nothing from the others.
+        # The total comes last: a refused address takes nothing from the others.
         wait = wait or self._total.take(now, burst=TOTAL_BURST, rate=TOTAL_PER_SECOND)
         if wait:
             raise TooManyAttempts("too many attempts to pair", retry_after_ms=int(wait * 1000) + 1)
@@ -80,7 +80,7 @@ class GuessThrottle:
         self._address(address).failures.append(now)
 
     def require_few_failures(self, address: str, now: float) -> None:
-        """Asked again when an attempt ends: many may have been begun before the first of them failed."""
+        """Check again when an attempt ends: many may have begun before the first one failed."""
         self._require_few_failures(self._address(address), now)
 
     def _require_few_failures(self, known: _Address, now: float) -> None:
@@ -109,11 +109,10 @@ def network_of(address: str) -> str:
     return str(literal)
 
 
-# How often one device may do what leaves a trace: connect, tell something new of itself, ask for capabilities.
+# A paired device must not fill the journal's disk, so its connections, changes and calls have rate limits.
 #
-# A device that is paired is not trusted with the journal's disk. Two that share a stolen certificate and take each
-# other's place, one whose inventory changes with every message, one that asks without end: each is slowed down here,
-# and told so; how often is counted with the other refusals.
+# They slow down two devices that share a stolen certificate and replace each other, a device whose inventory changes
+# with every message, and one that makes calls endlessly. The device gets the refusal, which is counted.
 
 
 class Rate(NamedTuple):
@@ -121,13 +120,13 @@ class Rate(NamedTuple):
     per_second: float
 
 
-# A device whose network comes and goes reconnects now and then; thirty times at once it does not.
+# A device with an unstable network reconnects now and then, but not thirty times at once.
 CONNECTIONS: Final = Rate(30.0, 0.1)
-# Inventories change with a device's settings, by hand.
+# An inventory changes when a person changes the device's settings.
 NEWS: Final = Rate(20.0, 0.1)
-# Every one is a call on record, and may be a question to a person.
+# Each one is a recorded call, and may need a person's approval.
 EXECUTIONS: Final = Rate(60.0, 1.0)
-# Told apart at once: all the devices there may be, with room for those that were revoked.
+# Devices tracked at once: all possible ones, with room for revoked ones.
 MAX_TRACKED_DEVICES: Final = 4_096
 
 
@@ -144,7 +143,7 @@ class DeviceRates:
         self._buckets: OrderedDict[DeviceId, Bucket] = OrderedDict()
 
     def take(self, device_id: DeviceId, now: float) -> None:
-        """Takes one, or raises TooOften."""
+        """Take one, or raise TooOften."""
         bucket = self._buckets.setdefault(device_id, Bucket())
         self._buckets.move_to_end(device_id)
         if len(self._buckets) > MAX_TRACKED_DEVICES:

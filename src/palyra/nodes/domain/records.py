@@ -1,7 +1,7 @@
-"""What is kept about devices: codes, requests to pair, paired nodes, and what they were asked to do.
+"""The stored records: pairing codes, requests to pair, paired nodes, and requests to devices.
 
-Every record is a frozen value with its id in ``id``; ids are ULIDs, so sorted by id is sorted by age. Unknown fields
-are refused when a record is read: a newer program's state is not half understood.
+Every record is a frozen value with its id in ``id``. Ids are ULIDs, so their order is that of age. A reader refuses
+unknown fields, because it must not misunderstand a newer program's state.
 """
 
 from enum import StrEnum
@@ -14,9 +14,9 @@ from palyra.errors import InvalidInput
 from palyra.identity.device import DeviceKind
 from palyra.ids import Ulid
 
-# The life of one request to a device. One table holds every transition; what is not in it is refused.
+# The states of a request to a device. Every transition is in the table; others are refused.
 #
-# A request that has ended stays ended: no later word of the device, of the clock or of a person changes it.
+# No later event changes a request that has ended.
 
 
 class RequestState(StrEnum):
@@ -30,7 +30,7 @@ class RequestState(StrEnum):
 
 
 class RequestEvent(StrEnum):
-    """``redeliver`` is a second sending of what the device certainly has not begun, or may begin twice."""
+    """``redeliver`` sends a request again that the device has not begun, or may do twice."""
 
     DISPATCH = "dispatch"
     REDELIVER = "redeliver"
@@ -61,7 +61,7 @@ REQUEST_TRANSITIONS: Final[dict[tuple[RequestState, RequestEvent], RequestState]
     (RequestState.AWAITING_LOCAL_MEDIATION, RequestEvent.TIME_OUT): RequestState.TIMED_OUT,
     (RequestState.AWAITING_LOCAL_MEDIATION, RequestEvent.CANCEL): RequestState.FAILED,
 }
-# The device has it, and nobody else does.
+# The device has the request.
 WITH_DEVICE: Final = frozenset((RequestState.DISPATCHED, RequestState.AWAITING_LOCAL_MEDIATION))
 OPEN_REQUESTS: Final = WITH_DEVICE | {RequestState.QUEUED}
 ENDED_REQUESTS: Final = frozenset(RequestState) - OPEN_REQUESTS
@@ -69,7 +69,7 @@ ENDED_REQUESTS: Final = frozenset(RequestState) - OPEN_REQUESTS
 
 class WrongRequestState(InvalidInput):
     code = "nodes.wrong_request_state"
-    hint = "`palyra node show DEVICE` tells the state of its newest requests"
+    hint = "`palyra node show DEVICE` shows the state of its newest requests"
     http_status = 409
 
 
@@ -80,7 +80,7 @@ def next_request_state(state: RequestState, event: RequestEvent) -> RequestState
         raise WrongRequestState(f"a request that is {state.value} cannot {event.value}", state=state.value) from None
 
 
-# The life of one request to pair. One table holds every transition; what is not in it is refused.
+# The states of a request to pair. Every transition is in the table; others are refused.
 
 
 class PairingState(StrEnum):
@@ -108,7 +108,7 @@ PAIRING_TRANSITIONS: Final[dict[tuple[PairingState, PairingEvent], PairingState]
     (PairingState.APPROVED, PairingEvent.EXPIRE): PairingState.EXPIRED,
 }
 OPEN_PAIRINGS: Final = frozenset((PairingState.PENDING_APPROVAL, PairingState.APPROVED))
-# What the journal calls each event.
+# The journal's kind for each event.
 KIND_OF: Final = {
     PairingEvent.APPROVE: "pairing.approved",
     PairingEvent.REJECT: "pairing.rejected",
@@ -119,7 +119,7 @@ KIND_OF: Final = {
 
 class PairingAlreadyDecided(InvalidInput):
     code = "pairing.already_decided"
-    hint = "a request is decided once; make a new code and let the device ask anew"
+    hint = "a request is decided once; make a new code and pair the device again"
     http_status = 409
 
 
@@ -171,7 +171,7 @@ class DevicePairingCodeRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_
     pairing_id: str = ""
 
     def in_force(self, now_ms: int) -> bool:
-        """It can still be proved: by anybody while live, by its own device once used."""
+        """Return whether a device can still prove it: any device while live, only its own one once used."""
         return self.state in (CodeState.LIVE, CodeState.USED) and now_ms < self.expires_ms
 
     def ended(self, now_ms: int) -> bool:
@@ -187,11 +187,11 @@ class DevicePairingRequestRecord(msgspec.Struct, frozen=True, kw_only=True, forb
     state: PairingState
     facts: DeviceFacts
     csr_der: bytes
-    # SHA-256 of the public key (SubjectPublicKeyInfo) in the CSR, in hex: who may ask again.
+    # SHA-256 of the public key (SubjectPublicKeyInfo) in the CSR, in hex: only this key may claim the code again.
     key_fingerprint: str
     # Six digits that the device shows too.
     comparison_code: str
-    # SHA-256 of what lets the device, and nobody else, fetch the answer.
+    # SHA-256 of the secret with which only this device fetches the answer.
     collect_sha256: bytes
     address: str
     created_ms: int
@@ -199,7 +199,7 @@ class DevicePairingRequestRecord(msgspec.Struct, frozen=True, kw_only=True, forb
     decided_ms: int | None = None
     decided_by: str = ""
     reason: str = ""
-    # How often another key proved the same code after it was used: somebody else knows it.
+    # How often another key proved the used code, so that another party knows it.
     refused_claims: int = 0
 
     def open(self) -> bool:
@@ -207,7 +207,7 @@ class DevicePairingRequestRecord(msgspec.Struct, frozen=True, kw_only=True, forb
 
 
 class DeviceCapabilityView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing a device says it can do. ``withheld`` is the operator's, and outlives what the device reports."""
+    """A capability that a device reports. The operator sets ``withheld``, which later reports do not change."""
 
     name: str
     description: str = ""
@@ -218,7 +218,7 @@ class DeviceCapabilityView(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A paired device. Its id is the device id; whether it is revoked is identity's to say."""
+    """A paired device. Its id is the device id. ``palyra.identity`` decides whether it is revoked."""
 
     id: str
     kind: DeviceKind
@@ -228,7 +228,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     paired_ms: int
     pairing_id: str
     capabilities: tuple[DeviceCapabilityView, ...] = ()
-    # Names withheld by an operator, whether or not the device offers them at the moment.
+    # Names that an operator withheld, even if the device does not offer them at present.
     withheld: tuple[str, ...] = ()
     registered_ms: int | None = None
     revoked_ms: int | None = None
@@ -236,7 +236,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class CapabilityRequestRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One request to one device. The input is here for as long as it may have to be sent, also by another process."""
+    """One request to one device. It keeps the input until it ends, so that any process can send it."""
 
     id: str
     device_id: str
@@ -256,7 +256,7 @@ class CapabilityRequestRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_
     instance_id: str = ""
     # Canonical JSON; empty once the request has ended.
     input_json: str = ""
-    # When the device said that it has begun: from then on only it knows how far it got.
+    # When the device reported that it has begun.
     accepted_ms: int | None = None
 
     def open(self) -> bool:

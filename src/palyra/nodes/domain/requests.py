@@ -1,6 +1,6 @@
-"""The rules of one request to a device: when it may be sent, whose result counts, and how it ends.
+"""The rules of a request to a device: when it may be sent, which result counts, and how it ends.
 
-A result counts from the device the request was sent to, once, in time and in size. Everything else has its own refusal.
+A result counts if it is the first one, from the right device, in time, and small enough. Others are refused by codes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ from palyra.strict_json import parse_strict
 
 class ResultUnknown(InvalidInput):
     code = "nodes.result_unknown"
-    hint = "no such request was made, or it is so long ago that its record is gone"
+    hint = "no such request was made, or it is so old that its record is gone"
     http_status = 404
 
 
@@ -103,7 +103,7 @@ class Succeeded(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The device says it could not, or its person would not. ``code`` and ``message`` are its words."""
+    """The device could not, or its person refused. ``code`` and ``message`` are the device's text."""
 
     rejected: bool
     code: str
@@ -111,12 +111,12 @@ class Refused(NamedTuple):
 
 
 Result = Succeeded | Refused
-# How long before its deadline a request is no longer worth sending.
+# A request with less time left than this is not sent.
 _TOO_SHORT_MS: Final = 1
 
 
 def may_send(request: CapabilityRequestRecord, now_ms: int) -> bool:
-    """Whether it is still to be given to its device: what is past its deadline never is."""
+    """Return whether to send the request. One past its deadline is never sent."""
     return request.state is RequestState.QUEUED and now_ms + _TOO_SHORT_MS <= request.deadline_ms
 
 
@@ -127,7 +127,7 @@ def sent(request: CapabilityRequestRecord, now_ms: int, event: RequestEvent) -> 
 def ended(
     request: CapabilityRequestRecord, event: RequestEvent, now_ms: int, *, code: str = "", output_digest: str = ""
 ) -> CapabilityRequestRecord:
-    """An ended request keeps no input: there is nothing left to send it for."""
+    """End the request, and delete its input, which is no longer needed."""
     return msgspec.structs.replace(
         request,
         state=next_request_state(request.state, event),
@@ -141,7 +141,7 @@ def ended(
 def require_result_counts(
     request: CapabilityRequestRecord | None, request_id: str, device_id: str, now_ms: int
 ) -> CapabilityRequestRecord:
-    """Raises what makes the result not count, in this order: unknown, somebody else's, a second one, too late."""
+    """Return the request if a result counts. Otherwise raise: unknown, wrong device, duplicate or late."""
     if request is None:
         raise ResultUnknown("there is no such request", request=request_id)
     if request.device_id != device_id:
@@ -158,12 +158,12 @@ def require_result_counts(
 
 
 def _was_ended_here(request: CapabilityRequestRecord) -> bool:
-    """By us, and not by a word of the device."""
+    """Return whether the daemon ended it, and not the device."""
     return request.error_code in {RequestCancelled.code, RequestLost.code, DeviceGone.code, CapabilityWithheld.code}
 
 
 def unfit_of(result: Result, most: int) -> PalyraError | None:
-    """What is wrong with a result itself, whoever sent it: it is too large, or it is not JSON."""
+    """Return the fault of a result: it is too large, or it is not JSON."""
     if isinstance(result, Refused):
         return None
     size = len(result.output_json)
@@ -177,26 +177,28 @@ def unfit_of(result: Result, most: int) -> PalyraError | None:
 
 
 def error_of(refused: Refused) -> PalyraError:
-    """A device's failure with its words, as they may be kept and shown."""
+    """Make an error of a device's failure, with its text made safe to store and show."""
     kind: type[PalyraError] = DeviceRejected if refused.rejected else DeviceFailed
     message = readable(refused.message, limits.MAX_FAILURE_MESSAGE_CHARS) or "the device gave no reason"
     return kind(message, device_code=readable(refused.code, limits.MAX_FAILURE_CODE_CHARS))
 
 
 class Reunion(NamedTuple):
-    """What becomes of a device's open requests when it is back."""
+    """The open requests of a device that is back: which to send again, which are lost."""
 
     redeliver: tuple[CapabilityRequestRecord, ...]
     lost: tuple[CapabilityRequestRecord, ...]
-    # Of those the device still has, the ones that no longer count.
+    # Requests that the device still has, but that no longer count.
     abandoned: tuple[str, ...]
 
 
 def reunite(
     requests: Iterable[CapabilityRequestRecord], device_id: str, still_open: Sequence[str], now_ms: int
 ) -> Reunion:
-    """A device that is back names the requests it has. One that it was sent and does not name never reached it, or was
-    begun and forgotten: the first is sent again, and the second only where that can do no harm."""
+    """Compare the requests that a returning device names with those that were sent to it.
+
+    An unnamed one never arrived, or was begun and forgotten. It is sent again if it was not begun, or is idempotent.
+    """
     known = {request.id: request for request in requests if request.device_id == device_id}
     named = set(still_open)
     redeliver, lost = [], []
@@ -220,7 +222,7 @@ def overdue(requests: Iterable[CapabilityRequestRecord], now_ms: int) -> list[Ca
 
 
 def timeout_of(request: CapabilityRequestRecord) -> PalyraError:
-    """Why the time ran out: the device was not there, or it was and did not answer."""
+    """Return the error for a deadline: the device was offline, or it did not answer."""
     if request.dispatched_ms is None:
         return DeviceOffline("the device was not connected before the deadline", request=request.id)
     return RequestTimedOut("the device did not answer in time", request=request.id)

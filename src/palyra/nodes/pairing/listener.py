@@ -1,7 +1,7 @@
-"""The bootstrap listener's application: three calls of pairing, and nothing else of the daemon.
+"""The bootstrap listener: HTTPS for devices without a certificate, with the three calls of pairing and nothing else.
 
-Requests and answers are JSON; an error has the same shape as everywhere. What anybody may send is bounded before it is
-read: the body's size, its time, and what it may contain.
+Requests and answers are JSON, and errors have the same form as in the API. Unknown clients reach this listener, so it
+bounds connections, heads, bodies and times.
 """
 
 import asyncio
@@ -122,7 +122,7 @@ def _address(request: Request) -> str:
 
 def _refusal(error: PalyraError) -> Response:
     shown: dict[str, Any] = {"ok": False, "error": error.as_dict()}
-    # Whoever was refused for its size or slowness is still sending.
+    # A client that was refused for size or slowness is still sending.
     headers = {"connection": "close"} if isinstance(error, PairingBodyTooLarge | PairingTooSlow) else {}
     return _json(msgspec.json.encode(shown), error.http_status, headers)
 
@@ -131,11 +131,8 @@ def _json(body: bytes, status: int, headers: Mapping[str, str] = MappingProxyTyp
     return Response(body, status, headers={"cache-control": "no-store", **headers}, media_type="application/json")
 
 
-# Uvicorn's HTTP parser with the bounds of a listener that anybody may reach: places, heads, time.
-
-
 class Place:
-    """One connection's place, given back once."""
+    """One connection's place, which ``leave`` returns once."""
 
     def __init__(self, places: "Places", network: str) -> None:
         self._places: Places | None = places
@@ -148,7 +145,7 @@ class Place:
 
 
 class Places:
-    """Open connections of one listener, those in their handshake included: so many in all, so many from one network."""
+    """The open connections of a listener, with those in their handshake, bounded in all and per network."""
 
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
@@ -172,7 +169,7 @@ class Places:
 
 
 class BootstrapHttpProtocol(HttpToolsProtocol):
-    """Closes a connection that brings too large a head, or does not bring a whole request in time."""
+    """Uvicorn's HTTP parser. It closes a connection with too large a head, or without a whole request in time."""
 
     def __init__(self, place: Place, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -194,7 +191,7 @@ class BootstrapHttpProtocol(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += len(data)
         super().data_received(data)
-        # What came with the end of a head is body; then the count began anew.
+        # Bytes after the end of a head are body. The count is then reset.
         if self._in_head and self._head_bytes > MAX_PAIRING_HEAD_BYTES:
             self._close()
 
@@ -229,13 +226,11 @@ class BootstrapHttpProtocol(HttpToolsProtocol):
             self.transport.abort()
 
 
-# The bootstrap listener: HTTPS with the server's certificate, for devices that have none yet.
-#
-# It accepts connections itself: a place is taken before the TLS handshake, so that silent clients cannot take them
-# all. The certificate may change while it listens; each handshake uses the newest. What it served lately is
-# remembered, because a device's proof names the certificate it saw.
+# The listener accepts connections itself: it takes a place before the TLS handshake, so that silent clients cannot take
+# all. The certificate may change while it listens; each handshake uses the newest. Recent ones are kept, because a
+# device's proof names the certificate it saw.
 
-# Certificates served lately: a device may have shaken hands a moment before the newest came.
+# Recent certificates: a device may have made its handshake just before the newest one came.
 _REMEMBERED: Final = 4
 # After a failure of accept itself, such as too many open files.
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
@@ -253,7 +248,7 @@ class ServerCertificate(Protocol):
 
     @property
     def authority_id(self) -> str:
-        """SHA-256 of the authority that issued it, in hex."""
+        """Return the SHA-256 of the authority that issued it, in hex."""
 
 
 class ServerIdentity(Protocol):
@@ -263,7 +258,7 @@ class ServerIdentity(Protocol):
 
 
 class ServedIdentity:
-    """The TLS context of the newest certificate, and what pairing says about it."""
+    """The TLS context of the newest certificate, and the hashes of recent ones for the proof."""
 
     def __init__(self, identity: ServerIdentity) -> None:
         self._identity = identity
@@ -289,7 +284,7 @@ class ServedIdentity:
 
 
 class BootstrapListener:
-    """Serves an application on a listening socket until cancelled; then every connection is cut."""
+    """Serves an application on a listening socket until cancelled. Then it cuts every connection."""
 
     def __init__(self, listener: socket.socket, app: ASGIApp, identity: ServedIdentity) -> None:
         listener.setblocking(False)
@@ -333,13 +328,13 @@ class BootstrapListener:
             for task in tuple(self._state.tasks):
                 task.cancel()
             for connection in tuple(self._state.connections):
-                # Every protocol here is one of ours.
+                # Each is a BootstrapHttpProtocol, which has a transport.
                 connection.transport.abort()
 
     async def _greet(self, accepted: socket.socket, place: Place) -> None:
-        """Only the handshake: from there on the connection lives by its protocol."""
+        """Make the handshake. After that the protocol object handles the connection."""
         try:
-            # Asyncio does this only for sockets that name their protocol, and the listener need not.
+            # Asyncio sets this only for sockets that were made with a protocol number.
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             context = self._identity.context()
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -358,7 +353,7 @@ class BootstrapListener:
             accepted.close()
             raise
         except Exception:
-            # The vault's key may be locked: then there is no certificate to show.
+            # The vault's key may be locked, so that no certificate is available.
             _LOG.exception("a pairing connection could not be greeted")
             place.leave()
             accepted.close()
@@ -376,7 +371,7 @@ def _context_of(certificate: ServerCertificate) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def _nameless_file(content: bytes) -> Iterator[str]:
-    """``ssl`` reads keys from files only: one in memory, without a name, where the system has such."""
+    """Write the content to a nameless file in memory, if possible: ``ssl`` reads keys from files only."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("palyra-key", os.MFD_CLOEXEC)
         with open(descriptor, "wb") as file:

@@ -1,4 +1,6 @@
-"""What pairing refuses, each with its code. What a device is told says nothing that helps guessing."""
+"""The rules of pairing: the changes of codes and of requests to pair, and their errors.
+
+The errors contain nothing that helps an attacker to guess a code."""
 
 import unicodedata
 from collections.abc import Callable
@@ -61,7 +63,7 @@ class CodeUsed(Denied):
 
 class TooManyCodes(LimitExceeded):
     code = "pairing.too_many_codes"
-    hint = "wait until some have expired, or take some back with `palyra pair reject`"
+    hint = "wait until some have expired, or withdraw some with `palyra pair reject`"
 
 
 class TooManyPairings(LimitExceeded):
@@ -107,21 +109,21 @@ class NotListening(Unavailable):
     hint = "pairing needs a running daemon with nodes.enabled: `palyra up`"
 
 
-# What may happen to codes and requests to pair, inside one unit of work: each change with its entry in the journal.
+# Each change runs inside one unit of work, with its journal entry.
 
-# Controls, formats (which turn text around), surrogates, unassigned, line and paragraph separators.
+# Controls, formats (which can reverse text), surrogates, unassigned, line and paragraph separators.
 _HIDDEN: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
 def checked_facts(facts: DeviceFacts) -> DeviceFacts:
-    """A name that a person can read as it is. Whose it is nobody checks: that is what the comparison code is for."""
+    """Check that the device's texts are printable. They are not proof of identity: the comparison code is."""
     for text, most in (
         (facts.name, MAX_DEVICE_NAME_CHARS),
         (facts.platform, MAX_PLATFORM_CHARS),
         (facts.software_version, MAX_VERSION_CHARS),
     ):
         if len(text) > most or any(unicodedata.category(char) in _HIDDEN for char in text):
-            raise BadDeviceFacts("what the device says about itself is too long or not printable")
+            raise BadDeviceFacts("the device's name, platform or version is too long or not printable")
     if not facts.name.strip():
         raise BadDeviceFacts("the device has no name")
     return facts
@@ -147,7 +149,7 @@ def add_code(
     live = sum(code.state is CodeState.LIVE and code.in_force(unit.now_ms) for code in known)
     if live >= MAX_LIVE_CODES:
         raise TooManyCodes(f"{live} codes are live already", limit=MAX_LIVE_CODES)
-    # Also those of codes that ended early, until they would have: a device that has one is told what became of it.
+    # Codes that ended early keep their nameplate until they expire, so that a device with one gets the right error.
     taken = frozenset(code.nameplate for code in known if unit.now_ms < code.expires_ms)
     record = DevicePairingCodeRecord(
         id=str(CodeId.new()),
@@ -165,7 +167,7 @@ def add_code(
 
 
 def find_code(unit: NodeUnit, nameplate: str, kind: DeviceKind) -> DevicePairingCodeRecord:
-    """The code in force with this nameplate."""
+    """Find the code in force with this nameplate."""
     for code in unit.codes.list():
         if code.nameplate == nameplate and code.kind is kind and unit.now_ms < code.expires_ms:
             if code.state is CodeState.BURNED:
@@ -176,7 +178,7 @@ def find_code(unit: NodeUnit, nameplate: str, kind: DeviceKind) -> DevicePairing
 
 
 def note_wrong_guess(unit: NodeUnit, code_id: str, address: str) -> None:
-    """Counts it, and burns the code with the last one it had. Nothing is counted on a code that is over anyway."""
+    """Count a wrong guess, and burn the code after the last one. An ended code does not count."""
     code = unit.codes.get(code_id)
     if code is None or not code.in_force(unit.now_ms):
         return
@@ -209,9 +211,9 @@ def claim(
     proved: Proved,
     address: str,
 ) -> DevicePairingRequestRecord | None:
-    """The request of a device that proved the code; None (and a record of it) if the code is another device's already.
+    """Make the request of a device that proved the code. The result is None if another device has used it.
 
-    The same key gets its own request again: its reply was lost. Only how it fetches the answer is new.
+    The same key gets its own request again, because its reply was lost, with a new secret for fetching the answer.
     """
     code = unit.codes.get(code_id)
     if code is not None and code.state is CodeState.BURNED:
@@ -260,7 +262,7 @@ def _claim_again(
     pairing = msgspec.structs.replace(
         pairing,
         collect_sha256=collect_digest(proved.collect),
-        # Once decided, the code that the person compared stays on record.
+        # After the decision, the code that the person compared stays.
         comparison_code=proved.comparison_code if pending else pairing.comparison_code,
     )
     unit.pairings.put(pairing)
@@ -277,7 +279,7 @@ def decide_pairing(
     reason: str = "",
     comparison_code: str | None = None,
 ) -> DevicePairingRequestRecord:
-    """``comparison_code`` is the one the person saw at the device; one that differs decides nothing."""
+    """Decide a request. Refuse if ``comparison_code``, which the person saw at the device, differs."""
     expire_due(unit)
     pairing = known_pairing(unit, pairing_id)
     state = next_pairing_state(pairing.state, event)
@@ -300,7 +302,7 @@ def decide_pairing(
 
 
 def complete_pairing(unit: NodeUnit, pairing_id: str) -> DevicePairingRequestRecord:
-    """The device has its certificate: from here on it is a paired device. Harmless when done before."""
+    """Make a device that fetches its certificate a paired device. A second call changes nothing."""
     pairing = known_pairing(unit, pairing_id)
     if pairing.state is PairingState.COMPLETED:
         return pairing

@@ -1,8 +1,7 @@
-"""What devices do at the bootstrap listener: begin, finish, wait. No device is trusted before it proved a code.
+"""The two services of pairing: ``BootstrapService`` for devices, and ``PairingService`` for people.
 
-An attempt lives in memory, for a minute; everything that matters is in the state before the device hears of it. A
-daemon that is killed at any point leaves a device that begins again with the same code and key and finds its own
-request.
+A device is not trusted before it proved a code. An attempt is in memory for a minute. The state is on disk before the
+device gets an answer, so after a crash the device begins again with the same code and key, and finds its own request.
 """
 
 import asyncio
@@ -49,7 +48,7 @@ class Issuer(Protocol):
 
 
 class Served(NamedTuple):
-    """What the listener shows of itself: its authority, and the hashes of the certificates it served lately."""
+    """The listener's authority, and the hashes of its recent certificates."""
 
     ca_der: bytes
     ca_hash: str
@@ -64,7 +63,7 @@ class _Session(NamedTuple):
 
 
 class DecisionSignal:
-    """Wakes whoever waits for a decision. A hint: the state is the truth."""
+    """Wakes the calls that wait for a decision. It is only a hint: they read the state."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -94,8 +93,10 @@ class BootstrapService:
         decided: DecisionSignal,
         refused: Callable[[str, str], None] = lambda code, address: None,
     ) -> None:
-        """``read_key`` is the fingerprint of the key in a CSR; it refuses a CSR that asks for more than a certificate.
-        ``refused`` is told of every refusal, by its code and the address it went to."""
+        """``read_key`` returns the fingerprint of a CSR's key, and refuses a CSR for more than a certificate.
+
+        ``refused`` gets the code and the address of every refusal.
+        """
         self._state = state
         self._issuer = issuer
         self._read_key = read_key
@@ -119,7 +120,7 @@ class BootstrapService:
             raise
         served = self._served()
         proof = DaemonProof(DaemonExchange(code.stretched))
-        # Some milliseconds of computing: not on the event loop.
+        # It computes for some milliseconds, so it does not run on the event loop.
         message = await asyncio.to_thread(proof.hello)
         session = secrets.token_urlsafe(_SESSION_BYTES)
         self._drop_old(now)
@@ -136,7 +137,7 @@ class BootstrapService:
     async def finish(self, finish: Finish, address: str) -> Finished:
         now = self._clock.monotonic()
         self._throttle.require_few_failures(address, now)
-        # Taken out before anything is awaited: an attempt is concluded once, however often and fast it is asked.
+        # Removed before the first await, so that concurrent requests end an attempt only once.
         session = self._sessions.pop(finish.session, None)
         if session is None or now >= session.ends:
             raise SessionGone("this attempt is over, or never began")
@@ -149,7 +150,7 @@ class BootstrapService:
             nameplate=code.nameplate,
             salt=code.stretched.salt,
             ca_hash=served.ca_hash,
-            # A certificate that this daemon never served was somebody else's: then nothing can confirm.
+            # With a certificate that this daemon never served, the proof must fail.
             leaf_hash=finish.leaf_hash if finish.leaf_hash in served.leaf_hashes else "",
             csr_der=finish.csr_der,
             facts=facts,
@@ -179,11 +180,11 @@ class BootstrapService:
         return Finished(confirmation=confirmation, pairing_id=pairing.id, device_id=pairing.device_id)
 
     async def wait(self, wait: Wait, address: str) -> Answer:
-        """The decision, once there is one or the time is up. What ended stays answered while it is on record."""
+        """Wait for the decision until the time is up. An ended request is answered while its record exists."""
         deadline = self._clock.monotonic() + wait.wait_ms / MS_PER_SECOND
         while True:
             pairing = await self._look(wait, address)
-            # An approval is no use before there is somewhere to go with the certificate.
+            # The device can use a certificate only once the listener for paired devices has a port.
             approved = pairing.state in (PairingState.APPROVED, PairingState.COMPLETED)
             if pairing.state is not PairingState.PENDING_APPROVAL and (self._node_port() or not approved):
                 return await self._answer(pairing)
@@ -196,7 +197,7 @@ class BootstrapService:
         if self._state.read(rules.any_due):
             await self._state.transact(rules.expire_due)
         pairing = self._state.read(lambda unit: unit.pairings.get(wait.pairing_id))
-        # One answer for a request that is not there and for one that is somebody else's.
+        # The same answer for an unknown request and for another device's.
         expected = pairing.collect_sha256 if pairing is not None else b""
         if not hmac.compare_digest(expected, collect_digest(wait.collect)) or pairing is None:
             self._throttle.failed(address, self._clock.monotonic())
@@ -228,12 +229,8 @@ class BootstrapService:
                 break
 
 
-# What a person does about pairing: makes codes, sees what waits, says yes or no. The command line, the API and the
-# console all come here.
-
-
 class PairingEndpoint(NamedTuple):
-    """Where devices come to pair, the best address first, and the hash of the authority they will see there."""
+    """The addresses of the bootstrap listener, the best first, and the hash of its authority."""
 
     addresses: tuple[ServerAddress, ...]
     ca_hash: str
@@ -241,11 +238,11 @@ class PairingEndpoint(NamedTuple):
 
 class EndpointOpener(Protocol):
     async def open(self) -> PairingEndpoint:
-        """Listens for devices from now on, if it did not. Raises NotListening where that cannot be."""
+        """Open the bootstrap listener if it is closed. Raise NotListening if that fails."""
 
 
 class NewCode(NamedTuple):
-    """A code as it is shown, once."""
+    """A new code, whose text is shown once."""
 
     record: DevicePairingCodeRecord
     text: Secret
@@ -264,7 +261,7 @@ class PairingService:
         learn: Callable[[Secret], None],
         ttl_seconds: int,
     ) -> None:
-        """``learn`` makes a code known to the redactor before anything could write it down."""
+        """``learn`` registers a code with the redactor, before anything could log it."""
         self._state = state
         self._opener = opener
         self._random = random
@@ -296,14 +293,14 @@ class PairingService:
         return NewCode(record, text, endpoint.addresses, endpoint.ca_hash)
 
     async def codes(self) -> Sequence[DevicePairingCodeRecord]:
-        """Those in force."""
+        """List the codes in force."""
         return self._state.read(lambda unit: [code for code in unit.codes.list() if code.in_force(unit.now_ms)])
 
     async def withdraw_code(self, code_id: str, *, actor: str) -> DevicePairingCodeRecord:
         return await self._state.transact(lambda unit: rules.withdraw_code(unit, code_id, actor=actor))
 
     async def pairings(self, state: PairingState | None = None) -> Sequence[DevicePairingRequestRecord]:
-        """The newest first."""
+        """List the requests, newest first."""
         if self._state.read(rules.any_due):
             await self._state.transact(rules.expire_due)
         found = self._state.read(lambda unit: unit.pairings.list())
@@ -317,7 +314,7 @@ class PairingService:
     async def approve(
         self, pairing_id: str, *, actor: str, comparison_code: str | None = None, reason: str = ""
     ) -> DevicePairingRequestRecord:
-        """The device gets its certificate when it next asks."""
+        """Approve a request. The device then fetches its certificate."""
         return await self._decide(
             pairing_id, PairingEvent.APPROVE, actor=actor, comparison_code=comparison_code, reason=reason
         )

@@ -1,7 +1,7 @@
-"""Requests on their way to devices and back: first on disk, then on the line; first on disk, then to who waits.
+"""Sends requests to devices, and results to their callers. Each step is on disk first.
 
-A request is given to a device at least once and its result taken at most once. What was sent and may not have arrived
-is sent again when the device is back and does not name it; devices do nothing twice that has the same id.
+A request is sent at least once, and its result counts at most once. A request that may not have arrived is sent again
+when the device is back and does not name it. Devices never do a request twice.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from palyra.nodes.server import request_changes
 from palyra.nodes.server.request_changes import Settled
 from palyra.nodes.store.port import NodeState
 
-# What the daemon says to a device, as values: the adapters give them the form they travel in.
+# The commands to a device, as values. ``stream`` encodes them.
 
 
 class Dispatch(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Cancel(msgspec.Struct, frozen=True):
 
 
 class CertificateNews(msgspec.Struct, frozen=True):
-    """The authorities changed; a renewal brings a certificate of the new one."""
+    """The authorities changed. A renewal gets a certificate by the new one."""
 
     ca_bundle_pem: bytes
     renew_now: bool
@@ -58,26 +58,26 @@ Command = Dispatch | Cancel | CertificateNews | Goodbye
 
 
 log = logging.getLogger("palyra.nodes")
-# How often deadlines that nobody here waits for, and silence, are looked at.
+# How often to check for silent devices, and for deadlines of requests that have no waiting caller.
 TEND_SECONDS = 1.0
-# How long an end that is already on disk may take to be told to who waits for it.
+# How long the result of a request that has ended on disk may take to reach its caller.
 ENDING_SECONDS = 5.0
 
 
 class Line(Protocol):
-    """One stream's way down to its device. Neither call waits."""
+    """One stream to a device. No method waits."""
 
     def send(self, command: Command) -> None: ...
 
     def end(self, code: str, message: str) -> None:
-        """Says goodbye and closes."""
+        """Send a goodbye and close."""
 
     def cut(self, code: str) -> None:
-        """Closes at once, for a device that may not be here."""
+        """Close at once, for a device that may not connect."""
 
 
 class CapabilityCall(msgspec.Struct, frozen=True, kw_only=True):
-    """``input_json`` is canonical; its digest is what was decided on."""
+    """A request to make. ``input_json`` is canonical; the decision was made on its digest."""
 
     device_id: DeviceId
     capability: DeviceCapabilityView
@@ -91,7 +91,7 @@ class CapabilityCall(msgspec.Struct, frozen=True, kw_only=True):
 class _Open(msgspec.Struct, eq=False):
     connected: Connected
     line: Line
-    # What was given to the device on this line: never the same twice.
+    # The requests that were sent on this stream. None is sent twice.
     given: set[str]
 
 
@@ -107,7 +107,7 @@ class Dispatcher:
         heartbeat_timeout: float,
         on_ended: Callable[[str], None] = lambda _state: None,
     ) -> None:
-        """``on_ended`` is told the state that each request ended in, for a counter."""
+        """``on_ended`` gets the final state of each request, for a counter."""
         self._state = state
         self._on_ended = on_ended
         self._registry = registry
@@ -117,17 +117,17 @@ class Dispatcher:
         self._heartbeat_timeout = heartbeat_timeout
         self._lines: dict[DeviceId, _Open] = {}
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
-        # Requests that a device is to be given again with its next line.
+        # Requests to send again on the device's next stream.
         self._returning: dict[DeviceId, tuple[str, ...]] = {}
         self._gone: set[DeviceId] = set()
-        # Devices that may have open requests; None before the state was first read. Devices whose request is on its
-        # way to the disk, one entry for each.
+        # Devices that may have open requests; None before the first read of the state. ``_entering`` has an entry for
+        # each request that is being written.
         self._devices_with_requests: set[DeviceId] | None = None
         self._entering: list[DeviceId] = []
         self._wake = asyncio.Event()
 
     async def invoke(self, call: CapabilityCall) -> bytes:
-        """The output of the device, as JSON. Raises how else the request ended; cancelling it cancels the request."""
+        """Make a request and return its output as JSON. Raise any other end. Cancelling cancels the request."""
         now = self._clock.now_ms()
         request = CapabilityRequestRecord(
             id=str(RequestId.new()),
@@ -151,12 +151,12 @@ class Dispatcher:
             if connected:
                 self._give(entered)
             elif call.device_id in self._lines:
-                # It came while the request was being written.
+                # The device connected while the request was being written.
                 await self._give_waiting(call.device_id)
             left = (request.deadline_ms - self._clock.now_ms()) / MS_PER_SECOND
             try:
                 async with asyncio.timeout(left):
-                    # Shielded: a time that is up must not cancel what the end, if it still comes, is told to.
+                    # Shielded: a timeout must not cancel the future, because the result may still arrive.
                     return await asyncio.shield(outcome)
             except TimeoutError:
                 settled = await self._state.transact(lambda unit: request_changes.time_out(unit, request.id))
@@ -184,7 +184,7 @@ class Dispatcher:
             self._count(settled)
             self._tell_cancelled(settled, "the deadline passed")
             raise settled.error
-        # Its end was on its way to the disk when the time was up: that end counts.
+        # The result was being written when the time was up, so it counts.
         try:
             async with asyncio.timeout(ENDING_SECONDS):
                 return await asyncio.shield(outcome)
@@ -207,8 +207,8 @@ class Dispatcher:
             opened.line.send(Cancel(request.id, reason))
 
     async def result(self, device_id: DeviceId, request_id: str, result: Result) -> None:
-        """Raises the refusal of a result that does not count; then nobody here hears of it."""
-        # Shielded: a device whose connection breaks now has still handed it in, and the caller must hear of it.
+        """Take a result. Raise a refusal if it does not count."""
+        # Shielded: even if the device's connection breaks now, the caller must get the result.
         await asyncio.shield(self._settle(device_id, request_id, result))
 
     async def _settle(self, device_id: DeviceId, request_id: str, result: Result) -> None:
@@ -227,7 +227,7 @@ class Dispatcher:
         await self._state.transact(lambda unit: request_changes.ask_person(unit, device_id, request_id))
 
     async def reunite(self, device_id: DeviceId, still_open: tuple[str, ...]) -> tuple[str, ...]:
-        """For a device that registers: of the requests it names, those that no longer count."""
+        """Compare a registering device's requests. Return those it names that no longer count."""
         if not self._may_have_open(device_id):
             self._returning.pop(device_id, None)
             return still_open
@@ -238,15 +238,18 @@ class Dispatcher:
         return reunion.abandoned
 
     def _may_have_open(self, device_id: DeviceId) -> bool:
-        """Whether there may be requests of the device to look for. Requests are made in this process, or were left by
-        one before it; so what was true once is remembered until it is found to be over."""
+        """Return whether the device may have open requests, without reading the state if possible.
+
+        Only this process makes requests, or an earlier one left them. So a known device stays known until a read shows
+        that it has none.
+        """
         if self._devices_with_requests is None or device_id in self._devices_with_requests:
             found = self._state.read(lambda unit: {one.device_id for one in unit.requests.list() if one.open()})
             self._devices_with_requests = {DeviceId(one) for one in found} | {DeviceId(one) for one in self._entering}
         return device_id in self._devices_with_requests
 
     def attach(self, connected: Connected, line: Line) -> bool:
-        """Whether the device was online already, with a line that this one replaces."""
+        """Attach a stream. Return whether it replaces one of the same device."""
         before = self._registry.attach(connected)
         old = self._lines.get(connected.device_id)
         self._lines[connected.device_id] = _Open(connected, line, set())
@@ -256,18 +259,18 @@ class Dispatcher:
         return before is not None
 
     async def resume(self, device_id: DeviceId) -> None:
-        """Gives a device that is back what waits for it."""
+        """Send a device that is back its waiting requests."""
         await self._give_waiting(device_id, self._returning.pop(device_id, ()))
 
     def detach(self, connected: Connected) -> bool:
-        """Whether the device is offline by this."""
+        """Detach a stream. Return whether the device is now offline."""
         opened = self._lines.get(connected.device_id)
         if opened is not None and opened.connected is connected:
             del self._lines[connected.device_id]
         return self._registry.detach(connected)
 
     def end_device(self, device_id: str, code: str) -> None:
-        """A device that may not be here any more: its line is cut at once, its requests fail soon after."""
+        """Cut the stream of a device that may no longer connect. Its requests fail soon after."""
         opened = self._lines.get(DeviceId(device_id))
         if opened is not None:
             opened.line.cut(code)
@@ -284,7 +287,7 @@ class Dispatcher:
             opened.line.end(connections.STOPPING, "the daemon is stopping")
 
     async def withheld(self, device_id: str, capability: str) -> None:
-        """What waits or runs of a capability that was just taken away is ended."""
+        """End the requests for a capability that an operator withheld."""
         error = CapabilityWithheld(f"{capability} was withheld", device=device_id, capability=capability)
         for settled in await self._state.transact(
             lambda unit: request_changes.fail_capability(unit, device_id, capability, error)
@@ -293,7 +296,7 @@ class Dispatcher:
             self._answer(settled)
 
     async def tend(self) -> None:
-        """Looks after silence, deadlines of nobody's and devices that are gone, until it is cancelled."""
+        """End silent streams, overdue requests and those of ended devices, until cancelled."""
         while True:
             try:
                 await self.tend_once()
@@ -305,14 +308,14 @@ class Dispatcher:
                     await self._wake.wait()
             except TimeoutError:
                 continue
-            # Not more often than a state with something wrong in it can bear.
+            # Cleared before the next turn, so that a failing state is not read in a tight loop.
             self._wake.clear()
 
     async def tend_once(self) -> None:
         for connected in self._registry.silent(self._clock.monotonic(), self._heartbeat_timeout):
             opened = self._lines.get(connected.device_id)
             if opened is not None:
-                opened.line.end(connections.SILENT, "nothing was heard for too long")
+                opened.line.end(connections.SILENT, "no message arrived for too long")
         for device_id in tuple(self._gone):
             for settled in await self._state.transact(partial(request_changes.fail_all_of, device_id=device_id)):
                 self._answer(settled)
@@ -338,8 +341,7 @@ class Dispatcher:
                 self._give(request)
 
     def _give(self, request: CapabilityRequestRecord) -> None:
-        """Puts a request that is on disk as dispatched on its device's line, if there is one: otherwise it is given
-        again when the device is back."""
+        """Send a request that is on disk as dispatched. An offline device gets it when it is back."""
         opened = self._lines.get(DeviceId(request.device_id))
         left = request.deadline_ms - self._clock.now_ms()
         if opened is None or left <= 0 or request.id in opened.given:

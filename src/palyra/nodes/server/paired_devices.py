@@ -1,4 +1,4 @@
-"""What operators and devices do to the record of a device: register, withhold, revoke; and what is shown of it."""
+"""The records of paired devices: registration, withheld capabilities, revocation, and views."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,9 +18,9 @@ from palyra.nodes.server.dispatcher import Dispatcher
 from palyra.nodes.store.port import NodeState, NodeUnit
 from palyra.store.event import NewEvent
 
-# Requests shown with one device, the newest.
+# The newest requests, shown with one device.
 MAX_SHOWN_REQUESTS = 20
-# How old what was read of the state may be when a message is judged: other processes may end a pairing too.
+# How old the cached records may be when a message is checked: another process may have revoked a device.
 RECHECK_SECONDS = 0.25
 
 
@@ -56,12 +56,14 @@ class PairedDevices:
         return list(self._registry.online())
 
     def is_paired(self, device_id: str) -> bool:
-        """For every message of every stream: what was read a moment ago will do, but not for longer."""
+        """Return whether a device is paired, by records read at most ``RECHECK_SECONDS`` ago."""
         return self._recent(device_id) is not None
 
     def _recent(self, device_id: str) -> NodeRecord | None:
-        """The record of a paired device, read a moment ago at most. One that is not known is looked up at once: it may
-        have been paired since."""
+        """Return the record of a paired device, from the cache if it is recent.
+
+        For an unknown device the state is read at once, because it may have been paired since.
+        """
         now = self._clock.monotonic()
         if device_id not in self._paired or now - self._read_at > RECHECK_SECONDS:
             self._paired = {node.id: node for node in self.nodes() if node.revoked_ms is None}
@@ -69,10 +71,10 @@ class PairedDevices:
         return self._paired.get(device_id)
 
     async def register(self, device_id: DeviceId, registration: Registration) -> NodeRecord:
-        """Writes only what is new: a device that reconnects and says the same changes nothing."""
+        """Register a device. An unchanged registration writes nothing."""
         before = self._recent(device_id)
         if before is None or before.registered_ms is None or not _says_the_same(before, registration):
-            # Taken before the news is looked at: to judge it costs more than to send it.
+            # The rate limit comes first: a check of an inventory costs more than sending one.
             self._news.take(device_id, self._clock.monotonic())
         if before is not None and before.registered_ms is not None and _registered(before, registration, 0) == before:
             return before
@@ -135,7 +137,7 @@ class PairedDevices:
         return node
 
     async def revoke(self, asked: str, *, reason: str, actor: str) -> NodeRecord:
-        """Ends a device's access. Its certificates first: what is left to do after a crash is only the record."""
+        """End a device's access. Its certificates come first, so that a crash leaves only the record to change."""
         node = find_device(self.nodes(), asked)
         await self._identities().revoke(DeviceId(node.id), reason=readable(reason, MAX_REASON_CHARS), actor=actor)
         return await self.note_revoked(node.id, reason=reason, actor=actor)
@@ -162,7 +164,7 @@ class PairedDevices:
         self._read_at = float("-inf")
 
     def view(self, node: NodeRecord, *, requests: bool = False) -> dict[str, Any]:
-        """A device as every door shows it."""
+        """Make the view of a device for the API, the console and the command line."""
         connected = self._registry.get(node.id)
         shown: dict[str, Any] = {
             "device_id": str(node.id),
@@ -173,7 +175,7 @@ class PairedDevices:
             "paired_at": rfc3339(node.paired_ms),
             "connected_since": None if connected is None else rfc3339(connected.since_ms),
             "certificate_generation": None if connected is None else connected.generation,
-            # Two parties take each other's place with one certificate: it was copied, and is to be revoked.
+            # Two parties replace each other with one certificate: it was copied, and should be revoked.
             "contested": connected is not None and connected.takeovers >= CONTESTED,
             "capabilities": [_capability_view(one) for one in node.capabilities],
             "withheld": list(node.withheld),
@@ -186,13 +188,13 @@ class PairedDevices:
         return shown
 
     def find(self, asked: str) -> NodeRecord:
-        """Also a revoked one, by its id."""
+        """Find a device, also a revoked one by its id."""
         nodes = self.nodes()
         return next((node for node in nodes if node.id == asked), None) or find_device(nodes, asked)
 
 
 def _registered(node: NodeRecord, registration: Registration, now_ms: int) -> NodeRecord:
-    """The record after a registration. The name is the one that was approved: a device cannot take another's."""
+    """Make the record after a registration. The device keeps its approved name."""
     return msgspec.structs.replace(
         node,
         platform=readable(registration.platform, MAX_PLATFORM_CHARS) or node.platform,
@@ -203,7 +205,7 @@ def _registered(node: NodeRecord, registration: Registration, now_ms: int) -> No
 
 
 def _says_the_same(node: NodeRecord, registration: Registration) -> bool:
-    """Word for word, and so at no cost."""
+    """Compare a registration with the record, without checking it."""
     known = {one.name: msgspec.structs.replace(one, withheld=False) for one in node.capabilities}
     return (
         registration.platform in ("", node.platform)

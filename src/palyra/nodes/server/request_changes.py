@@ -1,6 +1,6 @@
-"""What happens to requests in the state, each change as one unit of work with its journal entries.
+"""The changes of requests in the state, each with its journal entries.
 
-Plain functions over a unit: whoever runs them has to commit first and send, answer or raise afterwards.
+These are plain functions over a unit of work. The caller commits first, and sends, answers or raises afterwards.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ DAEMON = "palyrad"
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request ended: its output, or its error. ``refusal`` is for the device whose result did not count."""
+    """The end of a request: its output, or its error. ``refusal`` is for a device whose result does not count."""
 
     request: CapabilityRequestRecord | None = None
     output_json: bytes = b""
@@ -31,7 +31,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def enter(unit: NodeUnit, request: CapabilityRequestRecord, *, connected: bool) -> CapabilityRequestRecord:
-    """A new request: queued, and on its way at once where its device is there."""
+    """Enter a request: queue it, and mark it as sent if its device is connected."""
     waiting = [one for one in unit.requests.list() if one.open()]
     if sum(one.device_id == request.device_id for one in waiting) >= MAX_OPEN_REQUESTS_PER_DEVICE:
         raise requests.TooManyRequests(f"{MAX_OPEN_REQUESTS_PER_DEVICE} requests to this device are open")
@@ -61,7 +61,7 @@ def send(unit: NodeUnit, request: CapabilityRequestRecord) -> CapabilityRequestR
 
 
 def send_waiting(unit: NodeUnit, device_id: str, again: Iterable[str]) -> list[CapabilityRequestRecord]:
-    """Everything that this device is still to be given, in the order it was asked for."""
+    """Mark all requests that wait for this device as sent, oldest first."""
     repeated = set(again)
     given = []
     for request in unit.requests.list():
@@ -74,7 +74,7 @@ def send_waiting(unit: NodeUnit, device_id: str, again: Iterable[str]) -> list[C
 
 
 def accept(unit: NodeUnit, device_id: str, request_id: str) -> None:
-    """The device has begun: kept for what must not be done twice. A word on somebody else's request is no word."""
+    """Note that the device has begun, for a request that must not be done twice. Ignore other devices' requests."""
     request = unit.requests.get(request_id)
     if request is None or request.device_id != device_id or request.state not in WITH_DEVICE:
         return
@@ -93,7 +93,7 @@ def ask_person(unit: NodeUnit, device_id: str, request_id: str) -> None:
 
 
 def settle(unit: NodeUnit, device_id: str, request_id: str, result: Result, unfit: PalyraError | None) -> Settled:
-    """The result of a device. One that does not count is a refusal; one that is ``unfit`` ends the request as well."""
+    """Settle a request with a device's result. One with a fault (``unfit``) ends the request as failed."""
     try:
         request = requests.require_result_counts(unit.requests.get(request_id), request_id, device_id, unit.now_ms)
     except PalyraError as refusal:
@@ -126,7 +126,7 @@ def cancel(unit: NodeUnit, request_id: str) -> Settled:
 
 
 def time_out_overdue(unit: NodeUnit, spared: Iterable[str]) -> list[Settled]:
-    """Whatever is past its deadline, of this process or of an earlier one, except what somebody here waits for."""
+    """Time out all overdue requests, except those with a caller in this process (``spared``)."""
     watched = set(spared)
     return [
         time_out(unit, request.id)
@@ -136,7 +136,7 @@ def time_out_overdue(unit: NodeUnit, spared: Iterable[str]) -> list[Settled]:
 
 
 def fail_all_of(unit: NodeUnit, device_id: str) -> list[Settled]:
-    """A device that is gone for good answers nothing any more."""
+    """Fail all requests of a device that can no longer connect."""
     gone = requests.DeviceGone("the device may no longer connect", device=device_id)
     return [
         _finish(unit, request, RequestEvent.FAIL, gone)

@@ -1,4 +1,4 @@
-"""``NodeService`` over gRPC: from messages to values and back, every call and every message through the gate."""
+"""``NodeService`` over gRPC: converts messages to values and back. The gate checks every call and every message."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -88,7 +88,7 @@ class NodeService(NodeServiceServicer):
         self._heartbeat_ms = max(1, round(heartbeat_seconds * 1000))
         self._connections = DeviceRates(CONNECTIONS)
         self._execution_rates = DeviceRates(EXECUTIONS)
-        # What is being done for devices that asked: ends with the device.
+        # The calls that run on behalf of a device. They end when the device is revoked.
         self._executing: dict[DeviceId, set[asyncio.Task[tuple[str, bytes]]]] = {}
         # The certificate that each device registered with last, in this process.
         self._registered: dict[DeviceId, str] = {}
@@ -146,7 +146,7 @@ class NodeService(NodeServiceServicer):
             await self._gate.refuse(context, refusal, _STREAM, fingerprint)
         ending = StreamEnd(connections.CLOSED)
         try:
-            # The newer certificate counts only now, so that the older one's stream was not refused meanwhile.
+            # The newer certificate counts only now, so that the older one's stream was not refused before.
             await self._gate.identities.used(peer)
             await self._paired.connected(
                 peer.device_id,
@@ -239,12 +239,12 @@ class NodeService(NodeServiceServicer):
             )
         except PalyraError as error:
             await self._decline(context, error, _EXECUTE, peer)
-        # Whoever was revoked meanwhile gets nothing of it.
+        # A device that was revoked meanwhile gets no output.
         await self._gate.admit_message(context, peer.fingerprint, NODES, request.device_id, _EXECUTE)
         return node_pb2.ExecuteCapabilityResponse(call_id=call_id, output_json=output)
 
     def ended(self, device_id: DeviceId, code: str) -> None:
-        """A device that is no longer let in: what is being done for it, or waits for a person's word, is stopped."""
+        """Cancel the calls that run, or wait for a person, on behalf of an ended device."""
         for task in tuple(self._executing.get(device_id, ())):
             task.cancel()
 
@@ -270,7 +270,7 @@ class NodeService(NodeServiceServicer):
                 self._executing.pop(peer.device_id, None)
 
     async def _decline(self, context: Any, error: PalyraError, method: str, peer: PeerIdentity) -> NoReturn:
-        """An error that the device is told. One of going too far is counted among the refusals as well."""
+        """Send an error to the device. An exceeded rate or number is also counted as a refusal."""
         if isinstance(error, TooOften | TooManyRequests):
             await self._gate.note(error, method, peer.fingerprint)
         await abort_with(context, error)

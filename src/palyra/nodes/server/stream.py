@@ -1,4 +1,4 @@
-"""One device's stream: its messages up, judged one by one; the daemon's commands down; and the ways it ends."""
+"""One device's stream: its messages, each checked; the daemon's commands; and the ways it ends."""
 
 import asyncio
 from collections import deque
@@ -15,12 +15,12 @@ from palyra.nodes.server.dispatcher import Cancel, CertificateNews, Command, Dis
 from palyra.wire.node.v1 import node_pb2
 
 NODE_TOO_SLOW = "nodes.too_slow"
-# Says what to do with a message, or that the stream is over: then it returns why.
+# It handles a message. If the stream must end, it returns the code why.
 OnMessage = Callable[[Any], Awaitable[str | None]]
 
 
 class StreamEnd(msgspec.Struct, frozen=True):
-    """``message`` is told to the device; a stream that is cut is told nothing."""
+    """The device gets ``message`` in a goodbye. A stream that is cut gets none."""
 
     code: str
     message: str = ""
@@ -29,7 +29,7 @@ class StreamEnd(msgspec.Struct, frozen=True):
 
 
 class DeviceStream:
-    """A ``Line`` to its device. One task reads, one writes, and whichever has a reason to ends both."""
+    """A ``Line`` to its device. One task reads, one writes, and the first one that ends also ends the other."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -61,7 +61,7 @@ class DeviceStream:
         await self._write(node_pb2.NodeCommand(heartbeat_ack=node_pb2.HeartbeatAck(sequence=sequence)))
 
     async def run(self, on_message: OnMessage) -> StreamEnd:
-        """Until the device ends it, a message is refused, or somebody here ends it. Cancelled with its call."""
+        """Run until the device ends the stream, a message is refused, or the daemon ends it."""
         reading = asyncio.create_task(self._read(on_message), name="device stream up")
         writing = asyncio.create_task(self._drain(), name="device stream down")
         try:
@@ -99,7 +99,7 @@ class DeviceStream:
             await self._context.write(message)
 
     async def _say_goodbye(self, ending: StreamEnd) -> None:
-        """As far as a device that reads no more lets us."""
+        """Send a goodbye, if the device still reads."""
         try:
             async with asyncio.timeout(GOODBYE_SECONDS):
                 await self._write(to_wire(Goodbye(ending.code, ending.message)))

@@ -1,4 +1,4 @@
-"""Which records go when there are too many: the oldest of those that have ended. What is open never goes."""
+"""The format of the state file, a unit of work over it in memory, and the retention of records."""
 
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
@@ -42,21 +42,21 @@ def _oldest(ended: Sequence[_R], kept: int) -> list[str]:
     return sorted(record.id for record in ended)[:excess] if excess > 0 else []
 
 
-# The state file's format: one JSON document that says its version, its revision and the digest of its content.
+# The state file is one JSON document with its version, its revision and the digest of its content.
 #
-# A truncated or changed document never reads as a shorter or other one: it is damaged, and says so. A document of a
-# version that this program does not know is not damaged, and is not touched.
+# The digest detects a truncated or changed document. A document of an unknown version is not damaged: it is left
+# unchanged.
 
 FORMAT: Final = "palyra.node-runtime"
 VERSION: Final = 1
 
 
 class DamagedDocument(Exception):
-    """Why a document is none. Whoever reads files decides what to use instead."""
+    """A damaged document. The caller decides what to use instead."""
 
 
 class NodeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything in the file, by id. The dicts are not changed after making: a change is a new document."""
+    """The contents of the file, by id. The dicts never change: a change makes a new document."""
 
     revision: int = 0
     codes: dict[str, DevicePairingCodeRecord] = {}
@@ -86,7 +86,7 @@ class _Opening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_records(records: object) -> bytes:
-    """Typed ids are stored as the text they are."""
+    """Encode records, with typed ids as text."""
     return msgspec.json.encode(records, enc_hook=_as_text)
 
 
@@ -155,7 +155,7 @@ def _by_id(records: list[Any]) -> dict[str, Any]:
     return found
 
 
-# A unit of work over a document in memory: reads see the unit's own writes, and the document itself never changes.
+# A unit of work over a document in memory: reads see the unit's own writes, and the document never changes.
 
 R = TypeVar("R", bound=_Identified)
 Seen = TypeVar("Seen", covariant=True)
@@ -163,11 +163,11 @@ Append = Callable[[NewEvent], object]
 
 
 class ReadOnlyUnit(Exception):
-    """A programming error: something was to be changed in a look."""
+    """A programming error: a change during a read."""
 
 
 class MemoryShelf(Generic[R]):
-    """Copies the records it was given before the first change."""
+    """A shelf over a dict, which it copies before the first change."""
 
     def __init__(self, records: dict[str, R], *, writable: bool) -> None:
         self.records = records
@@ -196,7 +196,7 @@ class MemoryShelf(Generic[R]):
 
 
 class DocumentUnit:
-    """``append`` is None for a look."""
+    """``append`` is None for a read."""
 
     def __init__(self, document: NodeDocument, now_ms: int, append: Append | None) -> None:
         writable = append is not None
@@ -214,7 +214,7 @@ class DocumentUnit:
         self._append(event)
 
     def outcome(self) -> NodeDocument | None:
-        """The next document, within bounds; None if nothing changed."""
+        """Return the next document, within bounds, or None if nothing changed."""
         shelves: tuple[MemoryShelf[Any], ...] = (self.codes, self.pairings, self.nodes, self.requests)
         if not any(shelf.changed for shelf in shelves):
             return None
@@ -255,7 +255,7 @@ class TrackedUnit(Protocol):
 
 
 def keep_within_bounds(unit: TrackedUnit) -> None:
-    """Run at the end of each unit that changed something, by every store: old ended records go."""
+    """Delete the oldest ended records. Every store calls this at the end of a unit of work."""
     if unit.codes.changed:
         for id_ in surplus_codes(unit.codes.list(), unit.now_ms):
             unit.codes.delete(id_)

@@ -1,4 +1,4 @@
-"""Files of one folder: written durably, put in place atomically, the one before kept as a backup."""
+"""``NodeRuntimeState``: the state of devices in ``node-runtime.v1.json``, in step with the journal."""
 
 import contextlib
 import logging
@@ -32,7 +32,7 @@ class StateFileUnusable(Unavailable):
 class DurableFolder:
     def __init__(self, folder: Path) -> None:
         self.path = folder
-        # The file as this process put it: what still is that needs no second look before it becomes the backup.
+        # The signature of the file that this process wrote, which need not be checked before it becomes the backup.
         self._placed: tuple[int, int, int] | None = None
 
     def read(self, name: str) -> bytes | None:
@@ -46,7 +46,7 @@ class DurableFolder:
             return file.read()
 
     def write(self, name: str, content: bytes) -> None:
-        """Durable when it returns, name and all."""
+        """Write a file. Content and name are durable on return."""
         try:
             descriptor = os.open(self.path / name, _CREATE, FILE_MODE)
             with open(descriptor, "wb") as file:
@@ -59,10 +59,10 @@ class DurableFolder:
             raise self._unusable("write", name, error) from error
 
     def replace(self, name: str, staged: str, *, backup: str, is_good: Callable[[bytes], bool]) -> None:
-        """The staged file takes the name; what had it becomes the backup, if it is good. Nothing happens without a
-        staged file. Any number of threads and processes may do this for one staged file: one of them does it.
+        """Give the staged file the name. The old file becomes the backup, if it is good.
 
-        The folder is not synced afterwards: if a power cut loses the step, the staged file is there to take it again.
+        Without a staged file nothing happens. Several threads and processes may do this for one staged file: one of
+        them succeeds. The folder is not synced: after a power cut the staged file exists, and the step is repeated.
         """
         target, held = self.path / name, self.path / f".{name}.{secrets.token_hex(8)}.held"
         try:
@@ -121,7 +121,7 @@ def _signature(path: Path) -> tuple[int, int, int] | None:
 
 
 def _linked(source: Path, target: Path) -> bool:
-    """Whether there was something to link."""
+    """Link the file. Return whether it existed."""
     try:
         os.link(source, target, follow_symlinks=False)
     except FileNotFoundError:
@@ -129,16 +129,14 @@ def _linked(source: Path, target: Path) -> bool:
     return True
 
 
-# ``NodeRuntimeState``: the state of devices in ``node-runtime.v1.json``, in step with the journal.
-#
 # The journal's database holds one row: revision and digest of the document in force. A change writes the next
-# document beside the file, durably, and its row commits with the journal's entries; then the document takes the
-# file's place. A process that is killed in between left a file that is one step behind and the document its row
-# names: whoever comes next takes that step. So file and journal never tell different stories. The database's write
-# lock serialises all processes.
+# document beside the file, durably, and its row commits with the journal's entries; then the document replaces the
+# file. A process that was killed in between leaves a file that is one step behind, and the document that the row
+# names: the next process takes that step. So file and journal always agree. The database's write lock serialises all
+# processes.
 #
-# The file that was replaced stays as ``.bak``. A damaged file is set aside as ``.broken``, the newest good copy is
-# used, and the journal says so. Codes do not survive that: in an older copy a used one would be live again.
+# The replaced file stays as ``.bak``. A damaged file is renamed to ``.broken``, the newest good copy is used, and the
+# journal records it. Codes are dropped then: in an older copy a used code would be live again.
 
 FILE_NAME: Final = "node-runtime.v1.json"
 BACKUP_NAME: Final = f"{FILE_NAME}.bak"
@@ -146,7 +144,7 @@ BROKEN_NAME: Final = f"{FILE_NAME}.broken"
 _MARK: Final = "SELECT revision, sha256 FROM node_state_file"
 # The document in force and those of units that wait in the same commit.
 _REMEMBERED: Final = 4
-# A reader without the lock begins again this often when the state moves on under its eyes.
+# A reader without the lock retries this often if the state changes meanwhile.
 _READ_ATTEMPTS: Final = 8
 
 _LOG = logging.getLogger("palyra.nodes")
@@ -159,7 +157,7 @@ class Mark(NamedTuple):
 
 
 class Recovery(NamedTuple):
-    """What was wrong with the file, and where the state in use came from."""
+    """The fault of the file, and the source of the state in use."""
 
     problem: str
     source: str
@@ -180,13 +178,11 @@ class NodeRuntimeState:
         return state
 
     async def prepare(self) -> None:
-        """Takes the step that a killed process left, puts a damaged file right, removes what nobody will use. The state
-        can be used without it; then the first change does the first two."""
+        """Finish the step of a killed process, repair a damaged file, and delete unused files.
 
-        def load(unit: NodeUnit) -> None:
-            """Loading is the work."""
-
-        await self.transact(load)
+        This is optional: the first change finishes the step and repairs the file too.
+        """
+        await self.transact(lambda unit: None)
         await self._store.transact(self._sweep)
 
     async def transact(self, work: Callable[[NodeUnit], T], *, essential: bool = False) -> T:
@@ -195,7 +191,7 @@ class NodeRuntimeState:
             try:
                 self._settle(mark)
             except StateFileUnusable as error:
-                # It is committed, and its document is on disk beside the file: the next change takes this step.
+                # The change is committed and its document is on disk beside the file. The next change takes this step.
                 _LOG.warning("%s is one step behind: %s", FILE_NAME, error)
         return result
 
@@ -206,16 +202,16 @@ class NodeRuntimeState:
             now = _mark(self._store.read(_MARK)) if recovery is not None else mark
             if now == mark:
                 break
-            # Others went on while the files were read one after the other.
+            # Another process changed the state between the reads of the files.
             mark = now
         return look(DocumentUnit(document, self._clock.now_ms(), None))
 
     def _run(self, tx: Transaction, work: Callable[[NodeUnit], T]) -> tuple[T, Mark | None]:
-        """In the writer's thread, under the database's write lock."""
+        """Run a unit in the writer's thread, under the database's write lock."""
         visible, committed = _mark(tx.execute(_MARK)), _mark(self._store.read(_MARK))
         document, recovery = self._load(visible)
         if visible is not None and visible == committed:
-            # Otherwise it belongs to a unit of this very commit, which may yet fail.
+            # Otherwise the document belongs to a unit of this commit, which may still fail.
             self._settle(visible)
         if recovery is not None:
             document = self._note(tx, document, recovery, visible)
@@ -242,7 +238,7 @@ class NodeRuntimeState:
         return result, mark
 
     def _settle(self, mark: Mark) -> None:
-        """Harmless when done before, or by somebody else meanwhile: a staged document has a name of its own."""
+        """Put the document in place. A repetition is harmless, since each staged document has its own name."""
         self._folder.replace(FILE_NAME, _staged(mark), backup=BACKUP_NAME, is_good=_is_good)
 
     def _load(self, mark: Mark | None) -> tuple[NodeDocument, Recovery | None]:
@@ -251,7 +247,7 @@ class NodeRuntimeState:
                 known = self._documents.get(mark.sha256)
             if known is not None:
                 return known, None
-        # In this order, because a document moves from the first name to the second and then to the third.
+        # A document moves from the first name to the second and then to the third, so they are read in this order.
         names = (*((_staged(mark),) if mark is not None else ()), FILE_NAME, BACKUP_NAME)
         problems: dict[str, str] = {}
         good: list[tuple[str, NodeDocument]] = []
@@ -306,7 +302,7 @@ class NodeRuntimeState:
                 del self._documents[old]
 
     def _sweep(self, tx: Transaction) -> None:
-        """Under the write lock nobody else's document is on its way, except this row's."""
+        """Delete staged documents, except this row's. The write lock excludes other writers."""
         mark = _mark(tx.execute(_MARK))
         kept = _staged(mark) if mark is not None else ""
         self._folder.sweep(lambda name: name.startswith(f".{FILE_NAME}.") and name != kept)

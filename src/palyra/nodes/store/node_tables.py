@@ -1,4 +1,4 @@
-"""The state of devices in SQL: one transaction with the journal's entries."""
+"""The state of devices in SQL, in one transaction with the journal's entries."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar

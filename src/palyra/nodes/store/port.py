@@ -1,8 +1,8 @@
-"""Where the state of devices is kept: the port, which a file and SQL implement alike.
+"""The port of the state of devices, which a file and SQL implement.
 
-A unit of work is all or nothing, together with its journal entries, also when the process is killed at any point. Units
-are serial, also those of other processes on the same state: a unit sees everything that was committed before it, so it
-may read, decide and write. Heartbeats and connections are not state: they are never written.
+A unit of work is atomic together with its journal entries, even if the process is killed. Units are serial, also those
+of other processes, so a unit sees all earlier commits and may read, decide and write. Heartbeats and connections are
+not state and never written.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,21 +30,21 @@ class NodeStateUnreadable(Unavailable):
 
 
 class Shelf(Protocol[R]):
-    """The records of one kind. ``list`` gives them in the order of their ids, which is the order of their making."""
+    """The records of one kind. ``list`` sorts them by id, which is by age."""
 
     def get(self, id_: str) -> R | None: ...
 
     def put(self, record: R) -> None:
-        """Adds it, or replaces the one with its id."""
+        """Add a record, or replace the one with its id."""
 
     def delete(self, id_: str) -> None:
-        """Nothing happens if there is none."""
+        """Delete a record, if it exists."""
 
     def list(self) -> Sequence[R]: ...
 
 
 class NodeUnit(Protocol):
-    """Valid only while the work it was given to runs. ``now_ms`` is one instant for the whole unit."""
+    """A unit is valid only while its work runs. ``now_ms`` is one instant for the whole unit."""
 
     @property
     def now_ms(self) -> int: ...
@@ -66,11 +66,11 @@ class NodeUnit(Protocol):
 
 class NodeState(Protocol):
     async def transact(self, work: Callable[[NodeUnit], T], *, essential: bool = False) -> T:
-        """Runs the work, in another thread, and returns its result once it is on disk. An exception undoes it.
+        """Run the work in another thread, and return its result once it is on disk. An exception rolls it back.
 
-        The work may run a second time if the disk was full, and does nothing but use its unit. ``essential`` is for the
-        end of work that already ran: its record may use the journal's space held back for a full disk.
+        The work may run twice if the disk was full, so it must only use its unit. ``essential`` is for the end of work
+        that already ran: its record may use the journal's reserve for a full disk.
         """
 
     def read(self, look: Callable[[NodeUnit], T]) -> T:
-        """What is committed, at once and without waiting. ``put``, ``delete`` and ``append`` are refused."""
+        """Read the committed state, without waiting. ``put``, ``delete`` and ``append`` are refused."""

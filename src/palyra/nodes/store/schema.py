@@ -1,6 +1,6 @@
-"""The tables of devices, for either place that their state can be in.
+"""The tables of devices, for both stores.
 
-In a module of their own, because every store is opened with them and few use them.
+They are a module of their own, because opening any store loads it, and few processes need the rest.
 """
 
 SCHEMA = (
