@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from palyra.errors import LimitExceeded, PalyraError
+from palyra.fleet.agent.scratch import is_text_name
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.fleet.limits import CHUNK_BYTES, MAX_ARTIFACT_BYTES, MAX_ARTIFACTS, MAX_ARTIFACTS_BYTES
 from palyra.fleet.store.artifacts import ArtifactStore
@@ -110,7 +111,7 @@ def _list_entries(
             enter=lambda names: workspace.protected.match((*path.names, *names)) is None,
         ):
             names = (*path.names, *entry.names)
-            if workspace.protected.match(names) is not None or not _is_text(names):
+            if workspace.protected.match(names) is not None or not is_text_name(names):
                 continue
             if stat.S_ISDIR(entry.status.st_mode):
                 yield names, None
@@ -132,15 +133,6 @@ def _find_folder_above(workspace: Workspace, path: WorkspacePath) -> tuple[str, 
         except PalyraError:
             continue
     return ()
-
-
-def _is_text(names: tuple[str, ...]) -> bool:
-    """Tell whether JSON can carry the name. Names that are not UTF-8 contain lone surrogates and are not sent."""
-    try:
-        names[-1].encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _store_file(name: str, descriptor: int, store: ArtifactStore, cancelled: threading.Event) -> ArtifactRef:

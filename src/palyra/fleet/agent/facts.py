@@ -13,7 +13,7 @@ from palyra.fleet.agent.lease import ImageFileBad
 from palyra.fleet.domain.attestation import WorkerAttestation
 from palyra.fleet.domain.policy import SDK_PROTOCOL_VERSION, WIT_ABI_VERSION
 from palyra.fleet.domain.signed_statement import SignedStatement
-from palyra.fleet.limits import ATTESTATION_LIFE_MS, CHUNK_BYTES, MAX_CAPABILITIES, MAX_IMAGE_FILE_BYTES
+from palyra.fleet.limits import ATTESTATION_LIFE_MS, MAX_CAPABILITIES, MAX_IMAGE_FILE_BYTES
 
 
 class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +94,8 @@ def build_digest(package: Path) -> str:
         if stat.S_ISLNK(status.st_mode):
             _part(digest, b"link " + os.fsencode(os.readlink(path)))
         else:
-            _part(digest, b"file " + _content(path))
+            with open(path, "rb") as file:
+                _part(digest, b"file " + hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
 
@@ -105,14 +106,6 @@ def _files(folder: Path) -> list[Path]:
         folders[:] = [name for name in folders if name not in _NOT_MEASURED and name not in linked]
         found += [Path(place, name) for name in (*files, *linked)]
     return found
-
-
-def _content(path: Path) -> bytes:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while part := file.read(CHUNK_BYTES):
-            digest.update(part)
-    return digest.digest()
 
 
 def _part(digest: "hashlib._Hash", data: bytes) -> None:

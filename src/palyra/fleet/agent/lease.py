@@ -12,7 +12,7 @@ import msgspec
 from palyra.canonical import canonical_json, digest_of
 from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, PalyraError, Tampered, Unavailable
 from palyra.fleet import limits
-from palyra.fleet.domain.lease import LeaseId, LeaseOutcome
+from palyra.fleet.domain.lease import LeaseId, LeaseOutcome, call_fields
 from palyra.fleet.domain.settlement import CleanupProof, LeaseSettlement
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope, require_artifacts
 from palyra.fleet.limits import NONCE_HEX_CHARS
@@ -232,8 +232,9 @@ class LeaseNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @classmethod
     def of(cls, offer: LeaseOffer, begun_ms: int) -> Self:
-        names = ("lease_id", "fence", "nonce", "run_id", "call_id", "principal", "tool", "argument_digest")
-        return cls(begun_ms=begun_ms, **{name: getattr(offer, name) for name in names})
+        return cls(
+            lease_id=offer.lease_id, fence=offer.fence, nonce=offer.nonce, begun_ms=begun_ms, **call_fields(offer)
+        )
 
     def ended(self, end: LeaseEnd) -> Self:
         return msgspec.structs.replace(self, end=end)
@@ -243,11 +244,7 @@ def execution_of(note: LeaseNote, worker_id: str) -> ToolAttestation:
     """Return the worker's own attestation of the call. The daemon adds it to its own."""
     end = _end_of(note)
     return ToolAttestation(
-        call_id=note.call_id,
-        run_id=note.run_id,
-        principal=note.principal,
-        tool=note.tool,
-        argument_digest=note.argument_digest,
+        **call_fields(note),
         decision=LEASED,
         policies=(f"lease/{note.lease_id}",),
         bundle_digest="",

@@ -212,7 +212,7 @@ class Scratch:
         found: list[ArtifactRef] = []
         outside = not_files = protected = 0
         for names, directory, status in self._files():
-            if not stat.S_ISREG(status.st_mode) or not _is_text(names):
+            if not stat.S_ISREG(status.st_mode) or not is_text_name(names):
                 not_files += 1
                 continue
             made = _digested(directory, names, status)
@@ -298,17 +298,13 @@ class ArtifactWriter:
 
 def _digested(directory: int, names: tuple[str, ...], status: os.stat_result) -> ArtifactRef | None:
     """Return the file as an artifact. Return None if the program removed the read permission."""
-    digest, size = hashlib.sha256(), 0
     try:
         descriptor = os.open(names[-1], _FILE, dir_fd=directory)
     except PermissionError:
         return None
-    try:
-        while part := os.read(descriptor, limits.CHUNK_BYTES):
-            digest.update(part)
-            size += len(part)
-    finally:
-        os.close(descriptor)
+    with open(descriptor, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        size = file.tell()
     return ArtifactRef(
         path="/".join(names),
         digest_sha256=digest.hexdigest(),
@@ -317,7 +313,7 @@ def _digested(directory: int, names: tuple[str, ...], status: os.stat_result) ->
     )
 
 
-def _is_text(names: tuple[str, ...]) -> bool:
+def is_text_name(names: tuple[str, ...]) -> bool:
     """Tell whether JSON can carry the name. Names that are not UTF-8 contain lone surrogates."""
     try:
         names[-1].encode()

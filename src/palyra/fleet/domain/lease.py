@@ -15,6 +15,14 @@ from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.ids import Ulid
 
+# The fields that identify a call, wherever it is named.
+CALL_FIELDS: Final = ("run_id", "call_id", "principal", "tool", "argument_digest")
+
+
+def call_fields(source: Any) -> dict[str, Any]:
+    """Return the fields that identify the call of a request, a grant, a lease or a note."""
+    return {name: getattr(source, name) for name in CALL_FIELDS}
+
 
 class GrantId(Ulid):
     __slots__ = ()

@@ -21,6 +21,7 @@ from palyra.fleet.domain.lease import (
     WorkerLease,
     WrongWorker,
     after,
+    call_fields,
     require_retryable,
 )
 from palyra.fleet.domain.settlement import (
@@ -64,7 +65,7 @@ def lease_work(draft: Draft, command: commands.LeaseWork) -> FleetDecision:
         lacking = ", ".join(sorted(command.needs - capabilities))
         raise CapabilityLacking(f"the worker lacks {lacking[:200]}", worker_id=worker.worker_id)
     require_artifacts(command.inputs, command.scope, written=False)
-    bound = {name: getattr(command, name) for name in ("run_id", "call_id", "principal", "tool", "argument_digest")}
+    bound = call_fields(command)
     try:
         if grant is None:
             raise GrantUnknown("there is no such grant", grant_id=command.grant_id)
@@ -228,14 +229,10 @@ def retry(draft: Draft, command: commands.RetryLease) -> FleetDecision:
     require_retryable(lease, draft.policy)
     grant = WorkerApprovalGrant(
         grant_id=command.grant_id,
-        run_id=lease.run_id,
-        call_id=lease.call_id,
-        principal=lease.principal,
-        tool=lease.tool,
-        argument_digest=lease.argument_digest,
         issued_ms=draft.now_ms,
         expires_ms=draft.now_ms + command.valid_ms,
         attempt=lease.attempt + 1,
+        **call_fields(lease),
     )
     draft.put_grant(grant, new=True)
     draft.put_lease(lease.state, msgspec.structs.replace(lease, retried_as=grant.grant_id))
@@ -254,10 +251,7 @@ def _own(draft: Draft, worker_id: str, session: int) -> WorkerLease | FleetDecis
     draft.worker.require_session(session)
     lease = _known(draft)
     if lease.worker_id != worker_id:
-        refusal = WrongWorker("the lease is another worker's", lease_id=lease.lease_id)
-        draft.note_lease("lease.result_refused", lease, sender=worker_id, code=refusal.code)
-        draft.quarantine(refusal.code)
-        return draft.done(refusal)
+        return _distrust(draft, lease, WrongWorker("the lease is another worker's", lease_id=lease.lease_id))
     return lease
 
 
@@ -267,13 +261,13 @@ def _take(draft: Draft, lease: WorkerLease) -> None:
 
 
 def _refuse(draft: Draft, lease: WorkerLease, refusal: PalyraError) -> FleetDecision:
-    draft.note_lease("lease.result_refused", lease, sender=lease.worker_id, code=refusal.code)
+    draft.note_lease("lease.result_refused", lease, sender=draft.worker.worker_id, code=refusal.code)
     return draft.done(refusal)
 
 
 def _distrust(draft: Draft, lease: WorkerLease, refusal: PalyraError) -> FleetDecision:
     """Refuse a statement that no honest worker makes, and quarantine the worker."""
-    draft.note_lease("lease.result_refused", lease, sender=lease.worker_id, code=refusal.code)
+    draft.note_lease("lease.result_refused", lease, sender=draft.worker.worker_id, code=refusal.code)
     draft.quarantine(refusal.code)
     return draft.done(refusal)
 

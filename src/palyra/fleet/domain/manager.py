@@ -282,30 +282,25 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 def due(
     candidates: Candidates, policy: WorkerFleetPolicy, now_ms: int, new_nonce: Callable[[], str]
 ) -> list[FleetCommand]:
-    found: list[FleetCommand] = []
-    for worker in candidates.workers:
-        found += _due_of(worker, policy, now_ms, new_nonce)
-    found += [
-        ExpireLease(actor=ACTOR, lease_id=lease.lease_id)
-        for lease in candidates.leases
-        if lease.is_open and now_ms >= lease.due_ms(policy)
+    late = (lease for lease in candidates.leases if lease.is_open and now_ms >= lease.due_ms(policy))
+    return [
+        *(command for worker in candidates.workers for command in _due_of(worker, policy, now_ms, new_nonce)),
+        *(ExpireLease(actor=ACTOR, lease_id=lease.lease_id) for lease in late),
     ]
-    return found
 
 
 def _due_of(
     worker: WorkerRecord, policy: WorkerFleetPolicy, now_ms: int, new_nonce: Callable[[], str]
 ) -> Iterable[FleetCommand]:
     if worker.silent_at(policy, now_ms):
-        return [DeclareLost(actor=ACTOR, worker_id=worker.worker_id)]
-    found: list[FleetCommand] = []
+        yield DeclareLost(actor=ACTOR, worker_id=worker.worker_id)
+        return
     if now_ms >= _lapses_ms(worker, policy):
-        found.append(LapseAttestation(actor=ACTOR, worker_id=worker.worker_id))
+        yield LapseAttestation(actor=ACTOR, worker_id=worker.worker_id)
     if now_ms >= _challenge_ms(worker, policy):
-        found.append(Challenge(actor=ACTOR, worker_id=worker.worker_id, nonce=new_nonce()))
+        yield Challenge(actor=ACTOR, worker_id=worker.worker_id, nonce=new_nonce())
     if now_ms >= _cleanup_ms(worker, policy):
-        found.append(ClaimCleanup(actor=ACTOR, worker_id=worker.worker_id))
-    return found
+        yield ClaimCleanup(actor=ACTOR, worker_id=worker.worker_id)
 
 
 def look_again_ms(worker: WorkerRecord, policy: WorkerFleetPolicy) -> int:

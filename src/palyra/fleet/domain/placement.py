@@ -6,6 +6,7 @@ choice again. A choice looks at a few workers only, unless capabilities are rare
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from palyra.errors import LimitExceeded, Unavailable
@@ -22,19 +23,17 @@ class NoWorker(Unavailable):
     hint = "`palyra worker list` shows the workers' capabilities and load"
 
 
+@dataclass(slots=True, eq=False)
 class _Candidate:
-    __slots__ = ("capabilities", "free", "load", "open", "pending", "room", "until_ms", "worker_id")
-
-    def __init__(self, worker_id: str) -> None:
-        self.worker_id = worker_id
-        self.capabilities: frozenset[str] = frozenset()
-        self.room = 0
-        self.open = 0
-        # Chosen, and not yet decided by the ledger.
-        self.pending = 0
-        self.until_ms = 0
-        self.load = -1
-        self.free = 0
+    worker_id: str
+    capabilities: frozenset[str] = frozenset()
+    room: int = 0
+    open: int = 0
+    # Chosen, and not yet decided by the ledger.
+    pending: int = 0
+    until_ms: int = 0
+    load: int = -1
+    free: int = 0
 
 
 class PlacementIndex:

@@ -11,7 +11,7 @@ import msgspec
 
 from palyra.canonical import NotCanonical, canonical_json
 from palyra.errors import Denied, Failed, LimitExceeded, PalyraError
-from palyra.fleet.domain.lease import LeaseOutcome, WorkerLease
+from palyra.fleet.domain.lease import CALL_FIELDS, LeaseOutcome, WorkerLease
 from palyra.fleet.domain.signed_statement import SignedStatement, Statement, open_statement
 from palyra.fleet.domain.worker import WorkerRecord
 from palyra.fleet.domain.workspace_scope import ArtifactRef
@@ -178,7 +178,7 @@ def read_settlement(
 
 def require_of_lease(settled: SettledResult, lease: WorkerLease) -> None:
     """Raise unless the attestation names the call that was leased."""
-    for name in ("call_id", "run_id", "principal", "tool", "argument_digest"):
+    for name in CALL_FIELDS:
         if getattr(settled.attestation, name) != getattr(lease, name):
             raise SettlementDisagrees(f"the worker's attestation names another {name}", lease_id=lease.lease_id)
 

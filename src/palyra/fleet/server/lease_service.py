@@ -8,7 +8,15 @@ from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import Denied, LimitExceeded, Unavailable
 from palyra.fleet.domain import commands
 from palyra.fleet.domain.commands import FleetDecision
-from palyra.fleet.domain.lease import LOST_STATES, GrantId, LeaseId, LeaseState, WorkerApprovalGrant, WorkerLease
+from palyra.fleet.domain.lease import (
+    LOST_STATES,
+    GrantId,
+    LeaseId,
+    LeaseState,
+    WorkerApprovalGrant,
+    WorkerLease,
+    call_fields,
+)
 from palyra.fleet.domain.lease_request import LeaseLost, LeaseNotTaken, LeaseReport, LeaseRequest
 from palyra.fleet.domain.leasing import CapabilityLacking
 from palyra.fleet.domain.manager import ACTOR
@@ -156,14 +164,10 @@ class LeaseService:
         grant_id = str(GrantId.new())
         grant: WorkerApprovalGrant | None = WorkerApprovalGrant(
             grant_id=grant_id,
-            run_id=request.run_id,
-            call_id=request.call_id,
-            principal=request.principal,
-            tool=request.tool,
-            argument_digest=request.argument_digest,
             issued_ms=now_ms,
             expires_ms=now_ms + GRANT_VALID_MS,
             approval_id=request.approval_id,
+            **call_fields(request),
         )
         while True:
             pending = await self._acquire_lease(request, grant_id, grant, deadline)
@@ -193,11 +197,6 @@ class LeaseService:
                     worker_id=worker_id,
                     lease_id=lease_id,
                     grant_id=grant_id,
-                    run_id=request.run_id,
-                    call_id=request.call_id,
-                    principal=request.principal,
-                    tool=request.tool,
-                    argument_digest=request.argument_digest,
                     needs=request.needs,
                     scope=request.scope,
                     inputs=request.inputs,
@@ -206,6 +205,7 @@ class LeaseService:
                     timeout_ms=left_ms,
                     max_output_bytes=request.max_output_bytes,
                     grant=grant,
+                    **call_fields(request),
                 )
             )
             deciding.add_done_callback(partial(self._release_place, worker_id, lease_id))

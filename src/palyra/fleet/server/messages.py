@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import msgspec
 
 from palyra.errors import PalyraError, RemoteError
-from palyra.fleet.domain.lease import WorkerLease
+from palyra.fleet.domain.lease import WorkerLease, call_fields
 from palyra.fleet.domain.lease_request import LeaseRequest
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.worker import WorkerRecord
@@ -55,14 +55,10 @@ def offer(lease: WorkerLease, request: LeaseRequest, now_ms: int) -> Outgoing:
     return Outgoing(
         "lease",
         {
+            **call_fields(lease),
             "lease_id": lease.lease_id,
             "fence": lease.fence,
-            "run_id": lease.run_id,
-            "call_id": lease.call_id,
-            "principal": lease.principal,
-            "tool": lease.tool,
             "arguments_json": request.arguments_json,
-            "argument_digest": lease.argument_digest,
             "tier": request.tier,
             "obligations_json": request.obligations_json,
             "scope": msgspec.structs.asdict(lease.scope),

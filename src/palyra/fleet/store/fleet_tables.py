@@ -81,8 +81,12 @@ class SqliteBatch:
         self._manager = manager
         self._policy: WorkerFleetPolicy = manager.policy
         self._workers = _Rows(tx, "SELECT worker_id, record, heard_ms FROM fleet_workers WHERE worker_id IN", worker_of)
-        self._leases = _Rows(tx, "SELECT lease_id, record FROM fleet_leases WHERE lease_id IN", _lease_of)
-        self._grants = _Rows(tx, "SELECT grant_id, record FROM fleet_grants WHERE grant_id IN", _grant_of)
+        self._leases = _Rows(
+            tx, "SELECT lease_id, record FROM fleet_leases WHERE lease_id IN", lambda row: decode_lease(row[0])
+        )
+        self._grants = _Rows(
+            tx, "SELECT grant_id, record FROM fleet_grants WHERE grant_id IN", lambda row: _grant(row[0])
+        )
 
     def decide(self, commands: Sequence[FleetCommand]) -> list[FleetDecision]:
         """Decide in order. Each command sees the earlier changes."""
@@ -153,7 +157,11 @@ class SqliteBatch:
     def _write(self) -> None:
         self._write_workers()
         self._write_leases()
-        new = [_grant_row(one) for was, one in self._grants.changes() if was is None]
+        new = [
+            (one.grant_id, one.used_by, one.expires_ms, _encode(one))
+            for was, one in self._grants.changes()
+            if was is None
+        ]
         used = [(one.grant_id, "", one.used_by, _encode(one)) for was, one in self._grants.changes() if was is not None]
         self._insert("fleet_grants", new)
         self._update("fleet_grants", "used_by", _USE_GRANT, used)
@@ -215,18 +223,6 @@ def chunks(items: Sequence[T]) -> Iterator[list[T]]:
 def _worker_row(was: WorkerRecord, one: WorkerRecord) -> Row:
     stands = (one.worker_id, was.revision, one.state.value, one.revision, one.live_session)
     return (*stands, one.workspaces_expected, _encode(one))
-
-
-def _grant_row(grant: WorkerApprovalGrant) -> Row:
-    return (grant.grant_id, grant.used_by, grant.expires_ms, _encode(grant))
-
-
-def _lease_of(row: Row) -> WorkerLease:
-    return decode_lease(row[0])
-
-
-def _grant_of(row: Row) -> WorkerApprovalGrant:
-    return _grant(row[0])
 
 
 def _counts(worker: WorkerRecord | None) -> bool:
