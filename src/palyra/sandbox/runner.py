@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from palyra.errors import LimitExceeded, PalyraError
+from palyra.errors import LimitExceeded
 from palyra.sandbox.domain.facts import Facts
 from palyra.sandbox.domain.launch_spec import Exit, LaunchSpec
 from palyra.sandbox.domain.plan import BubblewrapPlan, environment_of, plan_isolated
@@ -38,7 +38,7 @@ from palyra.sandbox.domain.profile import (
 from palyra.sandbox.guards.checks import Checked, GuardHost, build_guard_host, check_before_spawn
 from palyra.sandbox.launch.built_sandbox import PrewarmedSandbox, build
 from palyra.sandbox.launch.gated_sandbox import Gate, GatedReadback, release_checked
-from palyra.sandbox.launch.launcher import Child, Launcher, applied_by
+from palyra.sandbox.launch.launcher import Child, Launcher
 from palyra.sandbox.launch.prewarm import Prewarm
 from palyra.sandbox.layers.bubblewrap import gather_host, to_launch_spec
 from palyra.sandbox.layers.cgroup import CgroupPool, Group
@@ -345,20 +345,12 @@ class ProcessRunner:
             cgroup=group.entry,
             landlock=landlock_abi() > 0,
         )
-        known = (*lines_of_runner(profile.limits), *group.receipt())
+        receipt = receipt_of_tier_b(profile, spec, landlock_abi())
+        receipt = receipt.with_lines((*lines_of_runner(profile.limits), *group.receipt()))
         # Before the launch: a program that must not run does not run for a moment.
-        expected = receipt_of_tier_b(profile, spec, applied_by(spec, landlock_abi()))
-        refuse_unmet(expected.with_lines(known), profile.required_layers, FIXES)
+        refuse_unmet(receipt, profile.required_layers, FIXES)
         since = time.monotonic()
-        child = await self._launch(spec, call.command, capture)
-        receipt = receipt_of_tier_b(profile, spec, child.applied).with_lines(known)
-        running = Running(child, capture, receipt, "limited_process", since)
-        try:
-            refuse_unmet(receipt, profile.required_layers, FIXES)
-        except PalyraError:
-            await running.kill("refused")
-            raise
-        return running
+        return Running(await self._launch(spec, call.command, capture), capture, receipt, "limited_process", since)
 
     async def _start_gated(self, call: PreparedCall, sink: Sink | None) -> Running:
         assert call.facts is not None

@@ -6,7 +6,7 @@ kernel has it; the receipt shows what was enforced.
 
 from typing import Final
 
-from palyra.sandbox.domain.launch_spec import Applied, CgroupEntry, LandlockRules, LaunchSpec, ordinary_rlimits
+from palyra.sandbox.domain.launch_spec import CgroupEntry, LandlockRules, LaunchSpec, ordinary_rlimits
 from palyra.sandbox.domain.plan import SYSTEM_PATH
 from palyra.sandbox.domain.profile import EgressEnforcementMode, Layer, Receipt, ReceiptLine, SandboxProfile
 from palyra.sandbox.layers.landlock import Net, net_handled
@@ -100,41 +100,38 @@ def spec_of_tier_b(
     )
 
 
-def receipt_of_tier_b(profile: SandboxProfile, spec: LaunchSpec, applied: Applied) -> Receipt:
-    """Judge what was applied to the process before exec."""
+def receipt_of_tier_b(profile: SandboxProfile, spec: LaunchSpec, landlock_abi: int) -> Receipt:
+    """Describe the limits of a program that runs: each step of its plan has to succeed, or it never starts."""
 
-    def line(layer: Layer, asked: str, got: str, hold: bool) -> ReceiptLine:
-        return ReceiptLine(layer=layer, asked=asked, got=got, held=hold)
+    def line(layer: Layer, asked: str, got: str, held: bool) -> ReceiptLine:
+        return ReceiptLine(layer=layer, asked=asked, got=got, held=held)
 
     where = "the workspace read-only" if profile.read_only else "the workspace"
+    confined = spec.landlock is not None and landlock_abi > 0
+    rlimits = ", ".join(f"{limit.name} {limit.soft}" for limit in spec.rlimits)
     lines = [
-        line(Layer.NO_NEW_PRIVS, "no new privileges", f"NoNewPrivs {int(applied.no_new_privs)}", applied.no_new_privs),
+        line(Layer.NO_NEW_PRIVS, "no new privileges", f"NoNewPrivs {int(spec.no_new_privs)}", spec.no_new_privs),
         line(
             Layer.CAPABILITIES,
             "none in any set",
-            "all dropped" if applied.capabilities_dropped else "kept",
-            applied.capabilities_dropped,
+            "all dropped" if spec.drop_capabilities else "kept",
+            spec.drop_capabilities,
         ),
-        line(Layer.SECCOMP, "our filter", "filter in force" if applied.seccomp else "no filter", applied.seccomp),
-        line(
-            Layer.RLIMITS,
-            ", ".join(f"{limit.name} {limit.soft}" for limit in spec.rlimits),
-            f"{applied.rlimits} limits set",
-            applied.rlimits == len(spec.rlimits),
-        ),
+        line(Layer.SECCOMP, "our filter", "filter in force" if spec.seccomp else "no filter", bool(spec.seccomp)),
+        line(Layer.RLIMITS, rlimits, f"{len(spec.rlimits)} limits set", True),
         line(
             Layer.LANDLOCK,
             f"files: {where}, a private folder, and the system read-only",
-            f"Landlock ABI {applied.landlock_abi}" if applied.landlock_abi else "the kernel has no Landlock",
-            applied.landlock_abi > 0,
+            f"Landlock ABI {landlock_abi}" if confined else "the kernel has no Landlock",
+            confined,
         ),
         line(
             Layer.WORKSPACE,
             f"writes only in {where} and a private folder",
-            "by Landlock" if applied.landlock_abi else "by file permissions only",
-            applied.landlock_abi > 0,
+            "by Landlock" if confined else "by file permissions only",
+            confined,
         ),
-        _egress(profile, spec, applied),
+        _egress(profile, spec, landlock_abi),
         line(Layer.ENVIRONMENT, f"{len(spec.env)} variables", f"{len(spec.env)} variables, none inherited", True),
         line(Layer.NEW_SESSION, "a session of its own", "setsid before exec", spec.new_session),
     ]
@@ -148,10 +145,10 @@ FIXES: Final = {
 }
 
 
-def _egress(profile: SandboxProfile, spec: LaunchSpec, applied: Applied) -> ReceiptLine:
+def _egress(profile: SandboxProfile, spec: LaunchSpec, landlock_abi: int) -> ReceiptLine:
     """Judge egress: only a network of its own enforces strict egress, so a call that demands it needs Tier C."""
     mode = profile.egress
     got = "the host's network; arguments are judged before the start"
-    if spec.landlock is not None and net_handled(spec.landlock, applied.landlock_abi) & Net.CONNECT_TCP:
+    if spec.landlock is not None and net_handled(spec.landlock, landlock_abi) & Net.CONNECT_TCP:
         got = "the host's network with TCP closed by Landlock; UDP is open"
     return ReceiptLine(layer=Layer.EGRESS, asked=mode.value, got=got, held=mode is not EgressEnforcementMode.STRICT)

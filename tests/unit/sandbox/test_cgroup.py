@@ -225,7 +225,7 @@ async def test_a_program_starts_within_its_version_2_group_and_ends_with_it(
             await eventually(lambda: len(group.processes()) == 4)
             assert f"0::/palyra-{name}\n" in output.read_text()
             assert child.pid in group.processes()
-            child.signal(signal.SIGTERM)
+            os.kill(child.pid, signal.SIGTERM)
             ended = await child.wait()
             assert (ended.signal, ended.orphans_killed, ended.survivors) == (signal.SIGTERM, 3, 0)
             assert group.empty()

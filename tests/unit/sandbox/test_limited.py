@@ -1,8 +1,7 @@
 from typing import Any
 
-from palyra.sandbox.domain.launch_spec import Applied, CgroupEntry, LaunchSpec
+from palyra.sandbox.domain.launch_spec import CgroupEntry, LaunchSpec
 from palyra.sandbox.domain.profile import EgressEnforcementMode, Layer, SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.launch.launcher import applied_by
 from palyra.sandbox.tier_b import DEVICES, SYSTEM_PATHS, environment_of_tier_b, receipt_of_tier_b, spec_of_tier_b
 
 
@@ -66,11 +65,11 @@ def test_the_environment_is_made_and_never_inherited() -> None:
 def test_the_receipt_says_what_was_got() -> None:
     wanted = profile()
     made = spec(wanted)
-    good = receipt_of_tier_b(wanted, made, applied_by(made, 7))
+    good = receipt_of_tier_b(wanted, made, 7)
     # UDP is beyond Landlock: what strict promises, only a network namespace holds.
     assert [line.layer for line in good.lines if not line.held] == [Layer.EGRESS]
-    open_ = receipt_of_tier_b(profile(egress=EgressEnforcementMode.PREFLIGHT), made, applied_by(made, 7))
+    open_ = receipt_of_tier_b(profile(egress=EgressEnforcementMode.PREFLIGHT), made, 7)
     assert [line.layer for line in open_.lines if not line.held] == []
-    poor = Applied(no_new_privs=True, capabilities_dropped=True, seccomp=False, landlock_abi=0, rlimits=2, cgroups=0)
-    missing = {line.layer for line in receipt_of_tier_b(wanted, made, poor).lines if not line.held}
-    assert missing == {Layer.SECCOMP, Layer.RLIMITS, Layer.LANDLOCK, Layer.WORKSPACE, Layer.EGRESS}
+    poor = spec(wanted, seccomp=None, landlock=False)
+    missing = {line.layer for line in receipt_of_tier_b(wanted, poor, 0).lines if not line.held}
+    assert missing == {Layer.SECCOMP, Layer.LANDLOCK, Layer.WORKSPACE, Layer.EGRESS}

@@ -37,7 +37,7 @@ def ended(
         killed_by=killed_by,
         egress=NetworkUsage(connections=1),
     )
-    return outcome_of(profile(tier, cpu_seconds=10_000), running, Exit(exit_code=exit_code, signal=number, rusage={}))
+    return outcome_of(profile(tier, cpu_seconds=10_000), running, Exit(exit_code=exit_code, signal=number))
 
 
 @pytest.mark.parametrize(

@@ -81,13 +81,10 @@ async def test_the_terminals_interrupt_does_not_reach_programs() -> None:
         assert (await child)[0].signal == signal.SIGTERM
 
 
-async def test_a_program_ends_with_its_status_its_usage_and_everything_that_it_left_behind() -> None:
+async def test_a_program_ends_with_its_status_and_everything_that_it_left_behind() -> None:
     async with Launcher() as launcher:
-        # Long enough that the kernel counts some of it: what it counts may come in whole ticks.
-        busy = "import sys; sum(range(3_000_000)); print('here'); sys.exit(7)"
-        ended, output = await run(launcher, python(busy))
+        ended, output = await run(launcher, python("import sys; print('here'); sys.exit(7)"))
         assert (ended.exit_code, ended.signal, output, ended.survivors) == (7, None, "here\n", 0)
-        assert ended.rusage["user_seconds"] > 0 and ended.rusage["maxrss_kib"] > 1000
         ended, _ = await run(launcher, python("import os, signal; os.kill(os.getpid(), signal.SIGUSR1)"))
         assert (ended.exit_code, ended.signal) == (None, signal.SIGUSR1)
         left = "import os, time\nif os.fork() == 0:\n    os.setsid(); time.sleep(60)\nos._exit(0)"

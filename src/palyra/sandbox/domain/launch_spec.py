@@ -215,27 +215,15 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.executable if self.executable is not None else self.argv[0]
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """The restrictions in force at the moment of exec, as the process itself reported them."""
-
-    no_new_privs: bool
-    capabilities_dropped: bool
-    seccomp: bool
-    landlock_abi: int
-    rlimits: int
-    cgroups: int
-
-
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
     """The end of the program. Exactly one of ``exit_code`` and ``signal`` is set.
 
-    ``rusage`` covers the program and the descendants it waited for. ``orphans_killed`` counts the descendants that
-    outlived it and were killed; ``survivors`` those that had changed to another user and could not be.
+    ``orphans_killed`` counts the descendants that outlived it and were killed; ``survivors`` those that had changed to
+    another user and could not be.
     """
 
     exit_code: int | None
     signal: int | None
-    rusage: dict[str, float]
     orphans_killed: int = 0
     survivors: int = 0
 

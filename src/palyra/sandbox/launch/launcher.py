@@ -17,7 +17,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from palyra.sandbox.domain.launch_spec import (
-    Applied,
     BadLaunch,
     Exit,
     LaunchFailed,
@@ -94,8 +93,7 @@ def failed_handover(problem: OSError) -> LaunchFailed:
 class Child:
     """A started program. ``wait`` and ``kill`` return when nothing of its tree is left."""
 
-    def __init__(self, supervisor: SupervisorLink, applied: Applied, end: "asyncio.Future[Exit]") -> None:
-        self.applied = applied
+    def __init__(self, supervisor: SupervisorLink, end: "asyncio.Future[Exit]") -> None:
         self.end = end
         self._supervisor = supervisor
 
@@ -113,16 +111,9 @@ class Child:
 
     async def kill(self) -> Exit:
         """Send SIGKILL to the whole tree, however it hides."""
-        self._send(wire.KILL_TAG)
-        return await self.wait()
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the program itself, not to its descendants. Do nothing once it has ended."""
-        self._send(wire.SIGNAL.pack(wire.SIGNAL_TAG, number))
-
-    def _send(self, message: bytes) -> None:
         if not self.end.done():
-            self._supervisor.send(message)
+            self._supervisor.send(wire.KILL_TAG)
+        return await self.wait()
 
 
 def send_order(
@@ -163,30 +154,12 @@ def _memory_file(content: bytes) -> int:
     return descriptor
 
 
-def applied_by(spec: LaunchSpec, abi: int) -> Applied:
-    """Describe a program that runs: each step of its plan had to succeed."""
-    return Applied(
-        no_new_privs=spec.no_new_privs,
-        capabilities_dropped=spec.drop_capabilities,
-        seccomp=spec.seccomp is not None,
-        landlock_abi=abi,
-        rlimits=len(spec.rlimits),
-        cgroups=len(spec.cgroup.directories),
-    )
-
-
 def exit_of(message: bytes) -> Exit:
-    _, status, *used, orphans, survivors = wire.DONE.unpack(message)
-    usage: dict[str, float] = {
-        "user_seconds": used[0] + used[1] / 1_000_000,
-        "system_seconds": used[2] + used[3] / 1_000_000,
-        **{name: used[place] for name, place in wire.RUSAGE_COUNTERS.items()},
-    }
+    _, status, orphans, survivors = wire.DONE.unpack(message)
     died = os.WIFSIGNALED(status)
     return Exit(
         exit_code=None if died else os.waitstatus_to_exitcode(status),
         signal=os.WTERMSIG(status) if died else None,
-        rusage=usage,
         orphans_killed=orphans,
         survivors=survivors,
     )
@@ -295,7 +268,7 @@ class Launcher:
         if supervisor.failure is not None:
             await self._abandon(supervisor, end)
             raise supervisor.failure
-        return Child(supervisor, applied_by(spec, abi), end)
+        return Child(supervisor, end)
 
     async def _abandon(self, supervisor: SupervisorLink, end: "asyncio.Future[Exit]") -> None:
         supervisor.send(wire.KILL_TAG)

@@ -22,7 +22,6 @@ from palyra.sandbox.layers import linux_calls
 
 _KILL_FILES = ((b"pids.max", b"0"), (b"cgroup.kill", b"1"))
 _SIGNAL_INFO_BYTES = 128
-_MICROSECONDS = 1_000_000
 _NO_CORE_BYTES = 1
 _AFTER_YOU_SECONDS = 0.002
 # How long the processes that a program left may take to end by themselves.
@@ -75,7 +74,6 @@ class Supervisor:
         self._child_died = child_died
         self._groups: list[bytes] = []
         self._status: int | None = None
-        self._usage = (0,) * wire.USAGE_NUMBERS
         self._orphans = 0
         self._childless = False
         self._poll = select.poll()
@@ -138,14 +136,14 @@ class Supervisor:
     def _collect(self) -> None:
         while True:
             try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 self._childless = True
                 return
             if pid == 0:
                 return
             if pid == self._program:
-                self._status, self._usage = status, _as_counted(usage)
+                self._status = status
 
     def _obey(self) -> bool:
         """Handle one message of the daemon. Return False if it wants the end, or has ended."""
@@ -154,12 +152,6 @@ class Supervisor:
         except OSError:
             return False
         tag = message[:1]
-        if tag == wire.SIGNAL_TAG:
-            _, number = wire.SIGNAL.unpack(message)
-            # With 0 it would be a signal to this process itself.
-            if self._program:
-                _signal_if_there(self._program, number)
-            return True
         if tag == wire.GROUPS_TAG:
             self._groups = message[1:].split(b"\0")
             return True
@@ -191,14 +183,13 @@ class Supervisor:
             self._collect()
 
     def _kill_program(self) -> None:
-        """Kill the program first and alone, so that its status and usage are not its descendants'."""
+        """Kill the program first and alone, so that its own status is collected."""
         try:
             os.kill(self._program, signal.SIGKILL)
         except PermissionError:
             return
         while self._status is None:
-            _, self._status, usage = os.wait4(self._program, 0)
-            self._usage = _as_counted(usage)
+            _, self._status = os.waitpid(self._program, 0)
 
     def say_done(self, survivors: int) -> None:
         try:
@@ -208,20 +199,7 @@ class Supervisor:
 
     def _done_message(self, survivors: int) -> bytes:
         status = self._status if self._status is not None else int(signal.SIGKILL)
-        return wire.DONE.pack(wire.DONE_TAG, status, *self._usage, self._orphans, survivors)
-
-
-def _as_counted(usage: resource.struct_rusage) -> tuple[int, ...]:
-    """Return seconds and microseconds, then the counters, as the kernel does."""
-    times = (divmod(round(seconds * _MICROSECONDS), _MICROSECONDS) for seconds in usage[:2])
-    return (*(number for time in times for number in time), *map(int, usage[2:]))
-
-
-def _signal_if_there(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except OSError:
-        return
+        return wire.DONE.pack(wire.DONE_TAG, status, self._orphans, survivors)
 
 
 def _write_if_there(path: bytes, content: bytes) -> None:

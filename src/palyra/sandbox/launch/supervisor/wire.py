@@ -7,7 +7,7 @@ the program than itself. The order itself is the encoded plan of ``start_plan``.
 
 import struct
 
-VERSION = 1
+VERSION = 2
 
 # A packet must fit the smallest usual socket buffer. A longer order travels as a memory file.
 INLINE_ORDER_BYTES = 60_000
@@ -22,27 +22,13 @@ NOT_IN_GROUP = -1
 # greeting follows once the process was created, after START.
 HELLO = struct.Struct("<cBBi")
 HELLO_TAG = b"H"
-DONE = struct.Struct("<8s21q")  # tag, wait status, usage as the kernel counts it, orphans, survivors
-DONE_NUMBERS = 21
+DONE = struct.Struct("<8s3q")  # tag, wait status, orphans, survivors
 DONE_TAG = b"D"
-# struct rusage: seconds and microseconds of the user and of the system, then counters. These are reported.
-USAGE_NUMBERS = 18
-RUSAGE_COUNTERS = {
-    "maxrss_kib": 4,
-    "minor_faults": 8,
-    "major_faults": 9,
-    "blocks_in": 11,
-    "blocks_out": 12,
-    "switches": 16,
-    "preemptions": 17,
-}
 
 # Daemon -> supervisor.
 KILL_TAG = b"K"
-SIGNAL_TAG = b"S"
 GROUPS_TAG = b"G"  # the directories of the groups that end with the program
 START_TAG = b"B"  # the version 2 group to create the process in that becomes the program, or nothing
-SIGNAL = struct.Struct("<cB")
 
 # Daemon <-> zygote.
 WANT = struct.Struct("<cH")  # tag, how many supervisors
