@@ -11,7 +11,7 @@ import pytest
 from palyra.doctor.attacks.attempt import AttackClass, Attempt
 from palyra.doctor.attacks.catalogue import ATTEMPTS, attempts_in
 from palyra.doctor.attacks.probes.program import PROBES
-from palyra.sandbox.domain.process_run import ERROR_OF_KIND
+from palyra.sandbox.domain.process_run import SandboxProcessRunErrorKind
 from palyra.sandbox.domain.profile import TIER_B_LAYERS, TIER_C_LAYERS, Layer, SandboxLimits, SandboxTier
 from palyra.sandbox.layers.syscall_table import SYSCALLS
 
@@ -43,7 +43,7 @@ def test_an_attempt_is_complete(attempt: Attempt) -> None:
     assert attempt.probe in PROBES or attempt.command
     assert attempt.c is not None or attempt.b is not None
     msgspec.convert(attempt.limits, SandboxLimits)
-    codes = {error.code for error in ERROR_OF_KIND.values()}
+    codes = {f"sandbox.{kind}" for kind in SandboxProcessRunErrorKind}
     assert set(attempt.refused_by) <= codes
     if attempt.command:
         assert attempt.refused_by

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from palyra.errors import Denied, ExitCode, Failed, InvalidInput, LimitExceeded, PalyraError, Unavailable
 from palyra.sandbox import limits
 from palyra.sandbox.domain.process_run import (
-    ERROR_OF_KIND,
+    InterpreterDenied,
     InvalidCommand,
     ProcessOutcome,
     QuotaExceeded,
@@ -127,17 +127,16 @@ BRANCHES = {
 
 @pytest.mark.parametrize("kind", SandboxProcessRunErrorKind)
 def test_every_kind_has_one_leaf_on_its_branch(kind: SandboxProcessRunErrorKind) -> None:
-    leaf = ERROR_OF_KIND[kind]
+    leaf = PalyraError.registry[f"sandbox.{kind}"]
     error = leaf("why", argument="args[0]")
     assert issubclass(leaf, BRANCHES[kind.value])
-    assert leaf.code == f"sandbox.{kind.value}" and PalyraError.registry[leaf.code] is leaf
+    assert leaf.code == f"sandbox.{kind.value}"
     assert error.as_dict()["details"] == {"kind": kind.value, "argument": "args[0]"}
     assert error.hint
 
 
 def test_denials_and_limits_have_their_exit_codes() -> None:
-    codes = {kind.value: leaf.exit_code for kind, leaf in ERROR_OF_KIND.items()}
-    assert codes["interpreter_denied"] == ExitCode.DENIED and codes["quota_exceeded"] == ExitCode.LIMIT
+    assert InterpreterDenied.exit_code == ExitCode.DENIED and QuotaExceeded.exit_code == ExitCode.LIMIT
 
 
 def test_a_quota_error_carries_what_was_captured() -> None:

@@ -8,30 +8,17 @@ import base64
 import binascii
 import re
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 
 from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, PalyraError
 from palyra.sandbox import limits
 from palyra.sandbox.domain.network import NetworkUsage
-from palyra.sandbox.domain.profile import Receipt, SandboxTier, UnsupportedPlatform
+from palyra.sandbox.domain.profile import Receipt, SandboxTier
 from palyra.workspace.names import render_name
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FIELDS: Final = frozenset(
-    {
-        "command",
-        "args",
-        "cwd",
-        "env",
-        "requested_egress_hosts",
-        "timeout_ms",
-        "stdin",
-        "stdin_encoding",
-        "background",
-    }
-)
 
 
 class ProcessCommand(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +43,10 @@ class ProcessCommand(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def argv(self) -> tuple[str, ...]:
         return (self.command, *self.args)
+
+
+# The fields of a request: ``live_input`` is ours, and text of the input may be encoded.
+_FIELDS: Final = {*ProcessCommand.__struct_fields__, "stdin_encoding"} - {"live_input"}
 
 
 def encode_word(word: str) -> bytes:
@@ -202,92 +193,60 @@ class ProcessOutcome(msgspec.Struct, frozen=True, kw_only=True):
 class _OfKind(PalyraError):
     """An error with its kind in the details, and with the outcome of the program if it was started at all."""
 
-    kind: ClassVar[SandboxProcessRunErrorKind]
-
     def __init__(
         self, message: str, *, hint: str | None = None, outcome: ProcessOutcome | None = None, **details: Any
     ) -> None:
-        super().__init__(message, hint=hint, **{"kind": self.kind.value, **details})
+        super().__init__(message, hint=hint, **{"kind": self.code.removeprefix("sandbox."), **details})
         self.outcome = outcome
 
 
 class SandboxDisabled(_OfKind, Denied):
     code = "sandbox.disabled"
-    kind = SandboxProcessRunErrorKind.DISABLED
     hint = "an operator switched off running processes"
 
 
 class InvalidCommand(_OfKind, InvalidInput):
     code = "sandbox.invalid_input"
-    kind = SandboxProcessRunErrorKind.INVALID_INPUT
     hint = "see the tool's input schema"
 
 
 class ExecutableDenied(_OfKind, Denied):
     code = "sandbox.executable_denied"
-    kind = SandboxProcessRunErrorKind.EXECUTABLE_DENIED
     hint = "run a program that the profile lists, or ask an operator to list this one in allowed_executables"
 
 
 class InterpreterDenied(_OfKind, Denied):
     code = "sandbox.interpreter_denied"
-    kind = SandboxProcessRunErrorKind.INTERPRETER_DENIED
     hint = "run the program itself, without a shell or another program around it; or ask for allow_interpreters"
 
 
 class WorkspaceScopeDenied(_OfKind, Denied):
     code = "sandbox.workspace_scope_denied"
-    kind = SandboxProcessRunErrorKind.WORKSPACE_SCOPE_DENIED
     hint = "name files beneath the workspace; links that lead out of it are followed before they are judged"
 
 
 class EgressDenied(_OfKind, Denied):
     code = "sandbox.egress_denied"
-    kind = SandboxProcessRunErrorKind.EGRESS_DENIED
     hint = "name only hosts in allowed_egress_hosts, spelled plainly and without user or password"
 
 
 class QuotaExceeded(_OfKind, LimitExceeded):
     code = "sandbox.quota_exceeded"
-    kind = SandboxProcessRunErrorKind.QUOTA_EXCEEDED
     hint = "what was captured up to the limit is in the result; print less, or write to a file"
 
 
 class ProcessTimedOut(_OfKind, LimitExceeded):
     code = "sandbox.timed_out"
-    kind = SandboxProcessRunErrorKind.TIMED_OUT
     hint = "ask for a longer timeout_ms within the maximum, or start it in the background"
     http_status = 504
 
 
 class SpawnFailed(_OfKind, Failed):
     code = "sandbox.spawn_failed"
-    kind = SandboxProcessRunErrorKind.SPAWN_FAILED
     hint = "check that the program exists inside the sandbox and may be executed"
     http_status = 422
 
 
 class RuntimeFailure(_OfKind, Failed):
     code = "sandbox.runtime_failure"
-    kind = SandboxProcessRunErrorKind.RUNTIME_FAILURE
     hint = "the sandbox itself failed; `palyra doctor` checks its parts"
-
-
-ERROR_OF_KIND: dict[SandboxProcessRunErrorKind, type[PalyraError]] = {
-    SandboxProcessRunErrorKind.UNSUPPORTED_PLATFORM: UnsupportedPlatform,
-    **{
-        leaf.kind: leaf
-        for leaf in (
-            SandboxDisabled,
-            InvalidCommand,
-            ExecutableDenied,
-            InterpreterDenied,
-            WorkspaceScopeDenied,
-            EgressDenied,
-            QuotaExceeded,
-            ProcessTimedOut,
-            SpawnFailed,
-            RuntimeFailure,
-        )
-    },
-}

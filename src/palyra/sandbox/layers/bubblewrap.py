@@ -53,7 +53,7 @@ def _administers() -> bool:
 def _content(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            return file.read()
+            return file.read(limits.MAX_COPIED_FILE_BYTES)
     except OSError:
         return b""
 
@@ -136,8 +136,8 @@ def _host(
         etc_paths=tuple(etc_paths),
         etc_files=frozenset(path for path in etc_paths if not os.path.isdir(path)),
         etc_links=tuple(etc_links),
-        resolv_conf=_text("/etc/resolv.conf"),
-        hosts=_text("/etc/hosts"),
+        resolv_conf=_content("/etc/resolv.conf"),
+        hosts=_content("/etc/hosts"),
         hold=find_hold(),
     )
 
@@ -152,14 +152,6 @@ def _resolver_stamp() -> tuple[int, ...]:
             continue
         stamp += [status.st_ino, status.st_mtime_ns, status.st_size]
     return tuple(stamp)
-
-
-def _text(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(limits.MAX_COPIED_FILE_BYTES)
-    except OSError:
-        return b""
 
 
 @lru_cache(maxsize=32)

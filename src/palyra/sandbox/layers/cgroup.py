@@ -32,14 +32,8 @@ def write(directory: str, name: str, content: str) -> None:
 
 
 def read_setting(directory: str, name: str) -> str:
-    descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = []
-        while part := os.read(descriptor, 65_536):
-            parts.append(part)
-        return b"".join(parts).decode().strip()
-    finally:
-        os.close(descriptor)
+    with open(f"{directory}/{name}", "rb", buffering=0) as file:
+        return file.read().decode().strip()
 
 
 # Version 1 has one hierarchy for each controller, version 2 one for all. A machine may have both: then version 2 may
@@ -101,9 +95,7 @@ def _mounts(mountinfo: str) -> tuple[_Mount, ...]:
 
 def _unescaped(path: str) -> str:
     """Decode space, tab, newline and backslash, which mountinfo writes in octal."""
-    for escape, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        path = path.replace(escape, character)
-    return path
+    return re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), path)
 
 
 def _place(mounts: tuple[_Mount, ...], path: str, *, version: int, controller: str | None) -> str | None:

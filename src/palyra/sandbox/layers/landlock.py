@@ -95,13 +95,6 @@ def handled(rules: LandlockRules, abi: int) -> tuple[str, ...]:
     )
 
 
-def unhandled(rules: LandlockRules, abi: int) -> tuple[str, ...]:
-    """Name what these rules demand and this ABI cannot restrict."""
-    latest = max(_SCOPE_SINCE, _NET_SINCE, *_FS_SINCE.values())
-    held = set(handled(rules, abi))
-    return tuple(name for name in handled(rules, latest) if name not in held)
-
-
 # The same number on every architecture.
 _CREATE_RULESET: Final = 444
 _ASK_VERSION: Final = 1
