@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -25,6 +26,18 @@ def test_a_traced_call_takes_the_way_of_the_page() -> None:
     """Cure: ``python scripts/trace_one_call.py``, and read what changed."""
     done = subprocess.run([sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_the_way_stays_short() -> None:
+    """A newcomer reads the way. Longer than this nobody does."""
+    script = load_script()
+    page = script.read_page(PAGE.read_text(encoding="utf-8"))
+    roots = {name for name in page.modules if name.count(".") == 1}
+    assert len(page.modules - roots) <= 80
+    assert len(page.packages) - 1 <= 16
+    assert max(Counter(page.packages).values()) <= 3
+    broker = ROOT / "src" / "palyra" / "pipeline" / "broker.py"
+    assert len(broker.read_text(encoding="utf-8").splitlines()) <= 200
 
 
 def test_the_check_sees_a_module_and_an_order_that_differ() -> None:
