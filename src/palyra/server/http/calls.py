@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from palyra.clock import rfc3339
 from palyra.errors import Denied, LimitExceeded
@@ -22,7 +22,7 @@ from palyra.pipeline.store.approval_tables import decide
 from palyra.pipeline.store.call_tables import read_call
 from palyra.pipeline.store.run_tables import Run, open_run, read_run
 from palyra.server.context import ApiService, Caller
-from palyra.server.http.envelope import EXIT_CODE_HEADER, WrongShape, answer, answer_failure, read_into
+from palyra.server.http.envelope import WrongShape, answer, answer_events, answer_failure, read_into
 from palyra.server.http.route_schema import FreeObject, JsonText, PrincipalText, UlidText, describe
 from palyra.server.http.views import CallData, RunData, ToolData, ToolList, ToolWithSchemas
 
@@ -148,11 +148,7 @@ async def follow_call(service: ApiService, request: Request) -> Response:
     raw = request.headers.get("last-event-id", "0")
     if not (raw.isascii() and raw.isdigit() and len(raw) < 16):
         raise WrongShape("Last-Event-ID is the seq of an event")
-    return StreamingResponse(
-        _events(service, call_id, caller.sees(), int(raw)),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", EXIT_CODE_HEADER: "0"},
-    )
+    return answer_events(_events(service, call_id, caller.sees(), int(raw)))
 
 
 async def _events(service: ApiService, call_id: CallId, sees: str | None, since: int) -> AsyncIterator[bytes]:

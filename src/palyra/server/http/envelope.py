@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from palyra.errors import ExitCode, InternalError, InvalidInput, LimitExceeded, PalyraError, exit_code_of
 from palyra.limits import MAX_HTTP_BODY_BYTES
@@ -62,6 +62,12 @@ def answer_error(error: PalyraError, *, status: int | None = None) -> Response:
 def answer_failure(error: dict[str, Any], status: int, exit_code: ExitCode, data: Any) -> Response:
     """Answer with the error of a record."""
     return _respond({"ok": False, "error": error, "data": data}, status, exit_code)
+
+
+def answer_events(events: AsyncIterator[bytes]) -> Response:
+    """Answer with server-sent events."""
+    headers = {"Cache-Control": "no-store", EXIT_CODE_HEADER: "0"}
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 def _respond(document: dict[str, Any], status: int, exit_code: ExitCode) -> Response:

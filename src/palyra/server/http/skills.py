@@ -9,13 +9,13 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from palyra.clock import rfc3339
 from palyra.errors import LimitExceeded
 from palyra.executors.wasm.channels import Listening
 from palyra.server.context import ApiService
-from palyra.server.http.envelope import EXIT_CODE_HEADER, WrongShape, answer, read_bytes, read_into, read_query
+from palyra.server.http.envelope import WrongShape, answer, answer_events, read_bytes, read_into, read_query
 from palyra.server.http.route_schema import ChannelText, FreeObject, describe
 from palyra.server.http.views import (
     ApprovedVersion,
@@ -60,11 +60,7 @@ async def follow_channel(service: ApiService, request: Request) -> Response:
     listening = service.channels().listen(name)
     if listening is None:
         raise TooManyListeners("the limit of programs that follow channels is reached")
-    return StreamingResponse(
-        _messages(service, listening),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", EXIT_CODE_HEADER: "0"},
-    )
+    return answer_events(_messages(service, listening))
 
 
 async def _messages(service: ApiService, listening: Listening) -> AsyncIterator[bytes]:
@@ -135,29 +131,44 @@ async def list_skills(service: ApiService, request: Request) -> Response:
     """List the skills. Removed versions, which stay on record, are listed with ``all=true`` only."""
     service.admit_operator(request, "skill.manage")
     everything = read_query(request, SkillQuery).all == "true"
-    return answer(await asyncio.to_thread(_skills, service, everything=everything))
+    found, left_out = await asyncio.to_thread(find_skills, service, everything=everything)
+    return answer({"skills": [skill_view(one) for one in found], "removed_left_out": left_out})
 
 
-def _skills(service: ApiService, *, everything: bool) -> SkillList:
-    found: list[SkillData] = []
-    left_out = 0
+class InstalledSkill(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill with its versions, the newest first. ``shown`` is the one in use, or the newest."""
+
+    skill_id: str
+    shown: SkillVersion
+    in_use: SkillVersion | None
+    versions: list[SkillVersion]
+
+    @property
+    def waiting(self) -> list[SkillVersion]:
+        return [one for one in self.versions if one.state is SkillState.QUARANTINED]
+
+
+def find_skills(service: ApiService, *, everything: bool) -> tuple[list[InstalledSkill], int]:
+    """Return the skills, and the number of removed versions that were omitted."""
+    found, left_out = [], 0
     for skill_id, known in service.skills().index.listed():
         versions = [one for one in known if everything or one.state is not SkillState.REMOVED]
         left_out += len(known) - len(versions)
-        if not versions:
-            continue
-        in_use = next((one for one in versions if one.state is SkillState.APPROVED), None)
-        shown = in_use or versions[0]
-        found.append(
-            {
-                "skill_id": skill_id,
-                "name": shown.manifest.name,
-                "publisher": shown.publisher,
-                "active_version": None if in_use is None else in_use.version,
-                "versions": [version_view(version) for version in versions],
-            }
-        )
-    return {"skills": found, "removed_left_out": left_out}
+        if versions:
+            in_use = next((one for one in versions if one.state is SkillState.APPROVED), None)
+            shown = in_use or versions[0]
+            found.append(InstalledSkill(skill_id=skill_id, shown=shown, in_use=in_use, versions=versions))
+    return found, left_out
+
+
+def skill_view(skill: InstalledSkill) -> SkillData:
+    return {
+        "skill_id": skill.skill_id,
+        "name": skill.shown.manifest.name,
+        "publisher": skill.shown.publisher,
+        "active_version": None if skill.in_use is None else skill.in_use.version,
+        "versions": [version_view(version) for version in skill.versions],
+    }
 
 
 @describe("Installs an archive into quarantine.", accepts="archive", data=ReviewedVersion, status=201)

@@ -9,11 +9,9 @@ from palyra.errors import InvalidInput
 from palyra.server.console.errors import BadQuery
 from palyra.server.console.page import Listing, Page, Section, Visit, Write
 from palyra.server.console.services import Console
-from palyra.server.http.skills import version_view
+from palyra.server.http.skills import find_skills, skill_view, version_view
 from palyra.skills.build.generation import CandidateState
 from palyra.skills.limits import MAX_REASON_CHARS
-from palyra.skills.registry.lifecycle import SkillState
-from palyra.skills.registry.records import SkillVersion
 
 Reason = Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)]
 MAX_NAME_CHARS = 128
@@ -52,38 +50,17 @@ class DiscardBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The body of a request that discards a candidate: it has no fields."""
 
 
-class SkillRow(msgspec.Struct, frozen=True, kw_only=True):
-    skill_id: str
-    shown: SkillVersion
-    in_use: SkillVersion | None
-    versions: list[SkillVersion]
-
-    @property
-    def waiting(self) -> list[SkillVersion]:
-        return [one for one in self.versions if one.state is SkillState.QUARANTINED]
-
-
 async def show_skills(console: Console, visit: Visit) -> dict[str, Any]:
-    rows, left_out = await asyncio.to_thread(_rows, console, everything=_everything(visit))
+    rows, left_out = await asyncio.to_thread(find_skills, console.service, everything=_everything(visit))
     candidates = await asyncio.to_thread(console.candidates.all) if console.candidates.enabled else ()
     return {"rows": rows, "left_out": left_out, "candidates": candidates, "builder": console.candidates.enabled}
 
 
 async def console_skills_list_handler(console: Console, visit: Visit) -> dict[str, Any]:
-    rows, left_out = await asyncio.to_thread(_rows, console, everything=_everything(visit))
+    rows, left_out = await asyncio.to_thread(find_skills, console.service, everything=_everything(visit))
     return {
         "removed_left_out": left_out,
-        "skills": [
-            {
-                "skill_id": row.skill_id,
-                "name": row.shown.manifest.name,
-                "publisher": row.shown.publisher,
-                "status": row.shown.state.value,
-                "active_version": None if row.in_use is None else row.in_use.version,
-                "versions": [version_view(one) for one in row.versions],
-            }
-            for row in rows
-        ],
+        "skills": [{**skill_view(row), "status": row.shown.state.value} for row in rows],
     }
 
 
@@ -93,19 +70,6 @@ def _everything(visit: Visit) -> bool:
     if raw not in ("", "1"):
         raise BadQuery("all is 1, or is not given")
     return bool(raw)
-
-
-def _rows(console: Console, *, everything: bool) -> tuple[list[SkillRow], int]:
-    """Return the rows, and the number of omitted removed versions."""
-    rows, left_out = [], 0
-    for skill_id, known in console.service.skills().index.listed():
-        versions = [one for one in known if everything or one.state is not SkillState.REMOVED]
-        left_out += len(known) - len(versions)
-        if not versions:
-            continue
-        in_use = next((one for one in versions if one.state is SkillState.APPROVED), None)
-        rows.append(SkillRow(skill_id=skill_id, shown=in_use or versions[0], in_use=in_use, versions=versions))
-    return rows, left_out
 
 
 async def show_skill(console: Console, visit: Visit) -> dict[str, Any]:
