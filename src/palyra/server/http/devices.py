@@ -33,6 +33,7 @@ from palyra.server.http.views import (
     NodeList,
     PairingData,
     PairingList,
+    to_view,
 )
 
 if TYPE_CHECKING:
@@ -69,28 +70,14 @@ def _identity_view(identity: "IdentityManager") -> IdentityData:
 
 
 def authority_view(authority: "AuthorityView") -> AuthorityData:
-    return {
-        "authority_id": authority.authority_id,
-        "state": authority.state.value,
-        "created_at": rfc3339(authority.created_ms),
-        "ends_at": rfc3339(authority.not_after_ms),
-        "needed_until": rfc3339(authority.needed_until_ms) if authority.needed_until_ms else None,
-    }
+    needed_until = rfc3339(authority.needed_until_ms) if authority.needed_until_ms else None
+    return to_view(AuthorityData, authority, ends_at=rfc3339(authority.not_after_ms), needed_until=needed_until)
 
 
 def device_view(device: "DeviceIdentity") -> DeviceIdentityData:
-    return {
-        "device_id": str(device.device_id),
-        "kind": device.kind,
-        "state": device.state.value,
-        "reason": device.reason,
-        "generation": device.generation,
-        "used_generation": device.used_generation,
-        "fingerprint": device.fingerprint,
-        "created_at": rfc3339(device.created_ms),
-        "changed_at": rfc3339(device.changed_ms),
-        "certificate_ends_at": rfc3339(device.not_after_ms),
-    }
+    return to_view(
+        DeviceIdentityData, device, device_id=str(device.device_id), certificate_ends_at=rfc3339(device.not_after_ms)
+    )
 
 
 # ``/v1/nodes``: the paired devices, their withheld capabilities, and the end of their access.
@@ -249,38 +236,17 @@ async def _pairing(service: ApiService) -> "PairingService":
 
 
 def code_view(code: DevicePairingCodeRecord) -> CodeData:
-    """Show everything but the code itself."""
-    return {
-        "id": code.id,
-        "nameplate": code.nameplate,
-        "method": code.method,
-        "kind": code.kind,
-        "state": code.state,
-        "guesses_left": max(0, MAX_WRONG_GUESSES - code.wrong_guesses),
-        "created_by": code.created_by,
-        "created_at": rfc3339(code.created_ms),
-        "expires_at": rfc3339(code.expires_ms),
-        "pairing_id": code.pairing_id or None,
-    }
+    guesses_left = max(0, MAX_WRONG_GUESSES - code.wrong_guesses)
+    return to_view(CodeData, code, guesses_left=guesses_left, pairing_id=code.pairing_id or None)
 
 
 def pairing_view(pairing: DevicePairingRequestRecord) -> PairingData:
-    return {
-        "id": pairing.id,
-        "state": pairing.state,
-        "device_id": pairing.device_id,
-        "kind": pairing.kind,
-        "name": pairing.facts.name,
-        "platform": pairing.facts.platform,
-        "software_version": pairing.facts.software_version,
-        "key_fingerprint": pairing.key_fingerprint,
-        "comparison_code": pairing.comparison_code,
-        "address": pairing.address,
-        "method": pairing.method,
-        "refused_claims": pairing.refused_claims,
-        "created_at": rfc3339(pairing.created_ms),
-        "expires_at": rfc3339(pairing.expires_ms) if pairing.open() else None,
-        "decided_at": rfc3339(pairing.decided_ms) if pairing.decided_ms is not None else None,
-        "decided_by": pairing.decided_by or None,
-        "reason": pairing.reason,
-    }
+    return to_view(
+        PairingData,
+        pairing,
+        name=pairing.facts.name,
+        platform=pairing.facts.platform,
+        software_version=pairing.facts.software_version,
+        expires_at=rfc3339(pairing.expires_ms) if pairing.open() else None,
+        decided_by=pairing.decided_by or None,
+    )

@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.clock import MS_PER_SECOND, rfc3339
+from palyra.clock import MS_PER_SECOND
 from palyra.errors import Unavailable
 from palyra.identity.api_tokens import TokenRecord, TokenScope, create_token, list_tokens, revoke_token
 from palyra.ids import ApprovalId, Principal, RunId, TokenId
@@ -29,6 +29,7 @@ from palyra.server.http.views import (
     StatusData,
     TokenData,
     TokenList,
+    to_view,
 )
 from palyra.vault.access import secret_entity
 from palyra.vault.key_source import NotConfirmed
@@ -134,30 +135,19 @@ def _expiry(service: ApiService, body: DecisionBody) -> int | None:
 
 
 def approval_view(service: ApiService, approval: Approval) -> ApprovalData:
-    return {
-        "id": approval.id,
-        "state": approval.state,
-        "principal": approval.binding.principal,
-        "tool": approval.binding.tool,
-        "arguments": approval.arguments,
-        "argument_digest": approval.binding.argument_digest,
-        "bundle_digest": approval.binding.bundle_digest,
-        "workspace": approval.binding.workspace,
-        "session": approval.session,
-        "touches": approval.touches,
-        "policies": list(approval.policies),
-        "scope": approval.scope,
-        "pattern": approval.pattern,
-        "meaning": approval.in_words(),
-        "outdated": service.outdated(approval),
-        "created_at": rfc3339(approval.created_ms),
-        "expires_at": rfc3339(approval.expires_ms),
-        "default": "deny",
-        "decided_at": None if approval.decided_ms is None else rfc3339(approval.decided_ms),
-        "decided_by": approval.decided_by,
-        "reason": approval.reason,
-        "consumed_by": approval.consumed_by,
-    }
+    binding = approval.binding
+    return to_view(
+        ApprovalData,
+        approval,
+        principal=binding.principal,
+        tool=binding.tool,
+        argument_digest=binding.argument_digest,
+        bundle_digest=binding.bundle_digest,
+        workspace=binding.workspace,
+        meaning=approval.in_words(),
+        outdated=service.outdated(approval),
+        default="deny",
+    )
 
 
 @describe("Makes a token; its text is shown this once.", body=TokenBody, data=NewTokenData, status=201)
@@ -193,16 +183,7 @@ async def end_token(service: ApiService, request: Request) -> Response:
 
 
 def token_view(record: TokenRecord) -> TokenData:
-    return {
-        "token_id": record.token_id,
-        "principal": record.principal,
-        "scopes": list(record.scopes),
-        "label": record.label,
-        "run_id": record.run_id or None,
-        "created_at": rfc3339(record.created_ms),
-        "expires_at": None if record.expires_ms is None else rfc3339(record.expires_ms),
-        "revoked_at": None if record.revoked_ms is None else rfc3339(record.revoked_ms),
-    }
+    return to_view(TokenData, record, run_id=record.run_id or None)
 
 
 @describe("How the daemon stands.", data=StatusData)
@@ -314,13 +295,4 @@ async def reveal_secret(service: ApiService, request: Request) -> Response:
 
 
 def secret_view(info: SecretInfo) -> SecretData:
-    return {
-        "ref": str(info.ref),
-        "scope": str(info.ref.scope),
-        "key": info.ref.key,
-        "version": info.version,
-        "oldest_version": info.oldest_version,
-        "created_at": rfc3339(info.created_ms),
-        "updated_at": rfc3339(info.updated_ms),
-        "updated_by": info.updated_by,
-    }
+    return to_view(SecretData, info, ref=str(info.ref), scope=str(info.ref.scope), key=info.ref.key)

@@ -32,6 +32,7 @@ from palyra.server.http.views import (
     SkillDetails,
     SkillList,
     SkillVersionData,
+    to_view,
 )
 from palyra.skills.limits import MAX_ARTIFACT_BYTES, MAX_PUBLISHER_CHARS, MAX_REASON_CHARS
 from palyra.skills.package.manifest import PUBLISHER, SkillManifest
@@ -362,38 +363,12 @@ async def revoke_key(service: ApiService, request: Request) -> Response:
 
 def version_view(version: SkillVersion) -> SkillVersionData:
     severities = [finding.severity for finding in version.findings]
-    return {
-        "skill_id": version.skill_id,
-        "version": version.version,
-        "digest": version.digest,
-        "state": version.state,
-        "publisher": version.publisher,
-        "key_id": version.key_id,
-        "trust": version.trust.value,
-        "size": version.size,
-        "errors": severities.count(Severity.ERROR),
-        "warnings": severities.count(Severity.WARNING),
-        "ingested_at": rfc3339(version.ingested_ms),
-        "ingested_by": version.ingested_by,
-        "updated_at": rfc3339(version.updated_ms),
-        "approved_at": None if version.approved_ms is None else rfc3339(version.approved_ms),
-        "approved_by": version.approved_by,
-        "reason": version.reason,
-    }
+    errors, warnings = severities.count(Severity.ERROR), severities.count(Severity.WARNING)
+    return to_view(SkillVersionData, version, errors=errors, warnings=warnings)
 
 
 def key_view(key: PublisherKey) -> PublisherKeyData:
-    return {
-        "publisher": key.publisher,
-        "key_id": key.key_id,
-        "source": key.source.value,
-        "state": key.state.value,
-        "replaces": key.replaces,
-        "added_at": rfc3339(key.added_ms),
-        "added_by": key.added_by,
-        "ended_at": None if key.ended_ms is None else rfc3339(key.ended_ms),
-        "reason": key.reason,
-    }
+    return to_view(PublisherKeyData, key)
 
 
 def _review(service: ApiService, version: SkillVersion, difference: CapabilityDifference) -> ReviewData:

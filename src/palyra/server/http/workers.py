@@ -16,7 +16,16 @@ from palyra.fleet.limits import MAX_REASON_CHARS
 from palyra.server.context import ApiService, Fleet
 from palyra.server.http.envelope import answer, read_into, read_query
 from palyra.server.http.route_schema import describe
-from palyra.server.http.views import LeaseData, LeaseList, LeaseWithOutput, WorkerData, WorkerList, WorkerWithLeases
+from palyra.server.http.views import (
+    LeaseData,
+    LeaseList,
+    LeaseWithOutput,
+    WorkerAttestationData,
+    WorkerData,
+    WorkerList,
+    WorkerWithLeases,
+    to_view,
+)
 
 # Standard output and standard error, as the wire numbers them.
 _STREAMS = {"stdout": 1, "stderr": 2}
@@ -122,48 +131,18 @@ def find_worker(fleet: Fleet, name: str) -> WorkerRecord:
 
 def worker_view(worker: WorkerRecord) -> WorkerData:
     attested = worker.attested
-    return {
-        "worker_id": worker.worker_id,
-        "name": worker.name,
-        "state": worker.state.value,
-        "since": rfc3339(worker.since_ms),
-        "reason": worker.reason,
-        "connected": worker.connected,
-        "heard_at": rfc3339(worker.heard_ms),
-        "slots": worker.slots,
-        "open_leases": len(worker.open_leases),
-        "owes_cleanup": len(worker.owes),
-        "leases_granted": worker.leases_granted,
-        "registered_at": rfc3339(worker.registered_ms),
-        "egress_id": worker.egress_id,
-        "attestation": None
-        if attested is None
-        else {
-            "image_digest_sha256": attested.image_digest_sha256,
-            "build_digest_sha256": attested.build_digest_sha256,
-            "artifact_digest_sha256": attested.artifact_digest_sha256,
-            "key_id": attested.key_id,
-            "attested_at": rfc3339(attested.attested_ms),
-            "expires_at": rfc3339(attested.expires_ms),
-            "capabilities": sorted(attested.capabilities),
-        },
-    }
+    attestation = None
+    if attested is not None:
+        attestation = to_view(WorkerAttestationData, attested, capabilities=sorted(attested.capabilities))
+    return to_view(
+        WorkerData,
+        worker,
+        since=rfc3339(worker.since_ms),
+        open_leases=len(worker.open_leases),
+        owes_cleanup=len(worker.owes),
+        attestation=attestation,
+    )
 
 
 def lease_view(lease: WorkerLease) -> LeaseData:
-    return {
-        "lease_id": lease.lease_id,
-        "worker_id": lease.worker_id,
-        "fence": lease.fence,
-        "state": lease.state.value,
-        "run_id": lease.run_id,
-        "call_id": lease.call_id,
-        "principal": lease.principal,
-        "tool": lease.tool,
-        "attempt": lease.attempt,
-        "granted_at": rfc3339(lease.granted_ms),
-        "deadline_at": rfc3339(lease.deadline_ms),
-        "ended_at": rfc3339(lease.ended_ms) if lease.ended_ms else None,
-        "outcome": None if lease.outcome is None else lease.outcome.value,
-        "reason": lease.reason,
-    }
+    return to_view(LeaseData, lease, ended_at=rfc3339(lease.ended_ms) if lease.ended_ms else None)
