@@ -120,7 +120,7 @@ class Served:
                 gc.collect()
                 from fakes.processes import resident_bytes
 
-                return {"bytes": resident_bytes(os.getpid()), "sessions": len(self.harness.parts.desk)}
+                return {"bytes": resident_bytes(os.getpid()), "sessions": len(self.harness.parts.sessions)}
             case ["cpu"]:
                 return {"seconds": time.process_time()}
             case ["leases"]:

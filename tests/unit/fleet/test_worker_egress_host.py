@@ -12,7 +12,8 @@ from palyra.config.state_dir import StateDir
 from palyra.devicelink.agent.device_folder import HostRunning, NotPaired
 from palyra.devicelink.agent.joining import WrongKind
 from palyra.fleet.egress.policy import WorkerEgressPolicy
-from palyra.fleet.egress.process import EgressHost, EgressHostOptions, WorkerPin, open_folder, status_of
+from palyra.fleet.egress.process import EgressHost, EgressHostOptions, open_folder, status_of
+from palyra.fleet.egress.proxy import WorkerPin
 
 
 def options(folder: Path) -> EgressHostOptions:

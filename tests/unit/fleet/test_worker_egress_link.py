@@ -17,12 +17,11 @@ from palyra.config.state_dir import StateDir
 from palyra.devicelink.agent.device_folder import NotPaired, PairingFolder
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.proxy.resolver import SystemResolver
-from palyra.fleet.egress import connection
 from palyra.fleet.egress.connection import EgressLink
 from palyra.fleet.egress.leases import LeaseGrant, LeaseRef
 from palyra.fleet.egress.policy import WorkerEgressPolicy
-from palyra.fleet.egress.process import WorkerPin, open_folder
-from palyra.fleet.egress.proxy import WorkerEgress
+from palyra.fleet.egress.process import open_folder
+from palyra.fleet.egress.proxy import WorkerEgress, WorkerPin
 from palyra.fleet.egress.violations import ViolationReports, ViolationSpool
 from palyra.signing.p256 import P256Signer
 
@@ -142,4 +141,3 @@ async def test_without_a_pairing_there_is_no_link(tmp_path: Path) -> None:
             record = msgspec.structs.replace(harness.record, **changes)
             with pytest.raises(NotPaired):
                 EgressLink(harness.folder, record, harness.egress, clock=SystemClock(), draw=random.random)
-    assert connection.RENEWAL_CHECK_SECONDS > 0

@@ -1,10 +1,12 @@
-"""The gRPC channel from a device to its daemon, over mutual TLS."""
+"""The gRPC channel from a device to its daemon over mutual TLS, and the wait for the next certificate."""
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 import grpc
 
+from palyra.clock import MS_PER_SECOND, Clock
 from palyra.devicelink.agent.identity import Credentials, Renewed
 from palyra.devicelink.limits import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MAX_MESSAGE_BYTES
 from palyra.identity.certificate import SERVER_NAME
@@ -19,6 +21,8 @@ _OPTIONS: Final = {
     "grpc.keepalive_time_ms": KEEPALIVE_MS,
     "grpc.keepalive_timeout_ms": KEEPALIVE_TIMEOUT_MS,
 }
+# The due time of a renewal is checked this often, because the clock may be set and the machine suspended.
+RENEWAL_CHECK_SECONDS: Final = 30.0
 
 
 def open_channel(address: str, credentials: Credentials, **options: Any) -> grpc.aio.Channel:
@@ -45,6 +49,14 @@ def read_renewal(answer: Any) -> Renewed:
         ca_bundle_pem=answer.ca_bundle_pem.decode("ascii", "replace"),
         generation=answer.generation,
     )
+
+
+async def wait_for_renewal(due_ms: int, renew_now: asyncio.Event, clock: Clock) -> None:
+    """Wait until the wall clock reaches the due time, or until ``renew_now`` is set."""
+    while (left_ms := due_ms - clock.now_ms()) > 0 and not renew_now.is_set():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(left_ms / MS_PER_SECOND, RENEWAL_CHECK_SECONDS)):
+                await renew_now.wait()
 
 
 def is_cancelling() -> bool:

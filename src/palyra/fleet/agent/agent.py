@@ -340,7 +340,6 @@ class WorkerAgent:
         self._begin(asyncio.to_thread(self._notes.write, note), f"note {lease_id}")
 
     async def _connected(self) -> WorkerLink:
-        """Wait for an attested connection."""
         while self._link is None:
             await self._until(lambda: self._link is not None)
         return self._link

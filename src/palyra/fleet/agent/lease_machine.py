@@ -250,7 +250,6 @@ class LeaseMachine:
         return [Restate(lease_id, code, message), *self._report_due()]
 
     def wind_down(self) -> None:
-        """Take no further lease."""
         self._winding_down = True
 
     def stop_all(self, reason: str) -> list[Command]:

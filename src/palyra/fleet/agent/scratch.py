@@ -50,7 +50,6 @@ def look(folder: Path, lease_id: str, *, proc: Path = _PROC) -> Residue:
 
 
 def _entries(folder: Path) -> int:
-    """Count the folder and its content, up to a bound."""
     if not os.path.lexists(folder):
         return 0
     count = 1

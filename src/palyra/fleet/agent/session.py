@@ -11,6 +11,7 @@ import msgspec
 
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.devicelink.agent.backoff import Backoff
+from palyra.devicelink.agent.channel import wait_for_renewal
 from palyra.devicelink.agent.identity import HeldIdentity
 from palyra.errors import PalyraError
 from palyra.fleet import limits
@@ -33,16 +34,14 @@ class LeaseSide(Protocol):
     @property
     def workspaces(self) -> int: ...
 
-    def name_open(self) -> tuple[str, ...]:
-        """Return the ids of the open leases, for a hello."""
+    def name_open(self) -> tuple[str, ...]: ...
 
     def on_welcome(self, welcome: Any) -> None: ...
 
     def on_attested(self, link: WorkerLink) -> None:
         """From now on the daemon takes messages about leases."""
 
-    def on_message(self, command: Any) -> None:
-        """Handle a ``DaemonCommand`` about a lease."""
+    def on_message(self, command: Any) -> None: ...
 
 
 class SessionEnd(msgspec.Struct, frozen=True):
@@ -178,19 +177,14 @@ class Session:
         """Renew the certificate, then replace the link. Running leases go on and are reported on the new link."""
         backoff = Backoff()
         while True:
-            due = max(0, self._identity.renew_at_ms - self._clock.now_ms()) + backoff.delay_ms(self._draw())
-            try:
-                async with asyncio.timeout(due / MS_PER_SECOND):
-                    await self._renew_now.wait()
-            except TimeoutError:
-                pass
+            await wait_for_renewal(self._identity.renew_at_ms, self._renew_now, self._clock)
             try:
                 csr = await self._identity.request_renewal()
                 await self._identity.take_renewal(await self.link.renew(csr, self._identity.generation))
             except (LinkLost, PalyraError) as error:
                 self._observer.say(f"the certificate could not be renewed: {error}")
                 backoff = backoff.failed()
-                self._renew_now.clear()
+                await asyncio.sleep(backoff.delay_ms(self._draw()) / MS_PER_SECOND)
                 continue
             self._give_up(None, "a new certificate")
             return

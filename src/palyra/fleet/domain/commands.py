@@ -240,8 +240,6 @@ class FleetDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Draft:
-    """Collects what one command changes."""
-
     def __init__(self, policy: WorkerFleetPolicy, situation: Situation, actor: str, now_ms: int) -> None:
         self.policy = policy
         self.now_ms = now_ms

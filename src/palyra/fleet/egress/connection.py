@@ -9,6 +9,7 @@ import msgspec
 
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.devicelink.agent.backoff import Backoff
+from palyra.devicelink.agent.channel import wait_for_renewal
 from palyra.devicelink.agent.device_folder import DeviceRecord, NotPaired, PairingFolder
 from palyra.devicelink.agent.identity import Credentials, certificate_request, held_certificate, require_own
 from palyra.errors import PalyraError
@@ -17,8 +18,8 @@ from palyra.fleet.egress.link import DaemonLink
 from palyra.fleet.egress.proxy import WorkerEgress
 
 log = logging.getLogger("palyra.egress")
-# The age of the certificate is checked this often, because the clock may be set in between.
-RENEWAL_CHECK_SECONDS: Final = 30.0
+# A connection that lasted this long was good: the next try is soon.
+_GOOD_SECONDS: Final = 30.0
 
 
 class EgressLink:
@@ -82,8 +83,7 @@ class EgressLink:
                 why = lost.message
             if link is not self._link:
                 continue
-            # After a connection that lasted, the next try is soon.
-            if self._clock.monotonic() - began > RENEWAL_CHECK_SECONDS:
+            if self._clock.monotonic() - began > _GOOD_SECONDS:
                 backoff = Backoff()
             backoff = backoff.failed()
             log.warning("no connection to the daemon: %s", why)
@@ -96,13 +96,7 @@ class EgressLink:
         backoff = Backoff()
         while True:
             held = held_certificate(self._record.certificate_pem, self._record.generation)
-            if self._clock.now_ms() < held.renew_at_ms and not self._renew_now.is_set():
-                try:
-                    async with asyncio.timeout(RENEWAL_CHECK_SECONDS):
-                        await self._renew_now.wait()
-                except TimeoutError:
-                    pass
-                continue
+            await wait_for_renewal(held.renew_at_ms, self._renew_now, self._clock)
             try:
                 await self._renew()
                 backoff = Backoff()

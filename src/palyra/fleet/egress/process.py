@@ -21,18 +21,16 @@ from palyra.devicelink.pairing.code import DeviceFacts, PairingCode, ServerAddre
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.proxy.resolver import OwnAddresses, SystemResolver
 from palyra.egress.proxy.server import raise_descriptor_limit
-from palyra.fleet import limits
 from palyra.fleet.egress.connection import EgressLink
 from palyra.fleet.egress.handover_server import HandoverServer
 from palyra.fleet.egress.policy import WorkerEgressPolicy
-from palyra.fleet.egress.proxy import WorkerEgress
+from palyra.fleet.egress.proxy import WorkerEgress, WorkerPin
 from palyra.fleet.egress.violations import ViolationReports, ViolationSpool
 from palyra.identity.device import DeviceKind
 from palyra.signing.p256 import P256Signer
 from palyra.version import VERSION
 
 KIND: Final = "egress"
-WORKER_FILE: Final = "egress-worker.v1.json"
 
 
 class EgressHostOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,22 +40,6 @@ class EgressHostOptions(msgspec.Struct, frozen=True, kw_only=True):
     policy: WorkerEgressPolicy
     worker_uids: frozenset[int]
     worker_id: str = ""
-
-
-class WorkerPin:
-    """The one worker of this proxy, stored in its folder."""
-
-    def __init__(self, folder: PairingFolder, worker_id: str = "") -> None:
-        self._folder = folder
-        kept = folder.read(WORKER_FILE, limits.MAX_FIELD_CHARS * 2)
-        self.worker_id = worker_id or (msgspec.json.decode(kept, type=str) if kept else "")
-
-    def __call__(self, worker_id: str) -> bool:
-        """Tell whether this is the worker. The first one that asks becomes it."""
-        if not self.worker_id and worker_id:
-            self._folder.folder.write_atomic(WORKER_FILE, msgspec.json.encode(worker_id))
-            self.worker_id = worker_id
-        return bool(worker_id) and worker_id == self.worker_id
 
 
 def open_folder(state_dir: StateDir) -> PairingFolder:

@@ -7,11 +7,12 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import Protocol
+from typing import Final
 
 import msgspec
 
 from palyra.clock import MS_PER_SECOND, Clock
+from palyra.devicelink.agent.device_folder import PairingFolder
 from palyra.egress.domain.events import EgressEvent, Refused, Resolver
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.judge import EgressProxyPolicyService
@@ -30,16 +31,23 @@ from palyra.fleet.egress.policy import WorkerEgressPolicy
 from palyra.fleet.egress.violations import ViolationReports, find_late_request, find_violation
 
 log = logging.getLogger("palyra.egress")
+WORKER_FILE: Final = "egress-worker.v1.json"
 
 
-class Pin(Protocol):
-    """The one worker of this proxy; empty before the first binding."""
+class WorkerPin:
+    """The one worker of this proxy, stored in its folder."""
 
-    @property
-    def worker_id(self) -> str: ...
+    def __init__(self, folder: PairingFolder, worker_id: str = "") -> None:
+        self._folder = folder
+        kept = folder.read(WORKER_FILE, limits.MAX_FIELD_CHARS * 2)
+        self.worker_id = worker_id or (msgspec.json.decode(kept, type=str) if kept else "")
 
     def __call__(self, worker_id: str) -> bool:
         """Tell whether this is the worker. The first one that asks becomes it."""
+        if not self.worker_id and worker_id:
+            self._folder.folder.write_atomic(WORKER_FILE, msgspec.json.encode(worker_id))
+            self.worker_id = worker_id
+        return bool(worker_id) and worker_id == self.worker_id
 
 
 class WorkerEgress:
@@ -49,7 +57,7 @@ class WorkerEgress:
         *,
         egress_id: str,
         signer: DeviceSigner,
-        pin: Pin,
+        pin: WorkerPin,
         reports: ViolationReports,
         service: EgressProxyPolicyService,
         resolver: Resolver,
@@ -73,7 +81,6 @@ class WorkerEgress:
         )
 
     def apply(self, orders: Orders) -> None:
-        """Apply the daemon's orders."""
         now = self._mono_ms()
         for grant in orders.granted:
             try:

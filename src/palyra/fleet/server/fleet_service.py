@@ -42,8 +42,6 @@ _WHY_CUT: Final = {
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """The first message of a worker."""
-
     name: str
     boot_id: str
     slots: int
@@ -90,8 +88,7 @@ class LeaseObserver(Protocol):
     def on_connected(self, session: Session, leases: Iterable[WorkerLease]) -> None:
         """Handle a worker that has attested itself on this connection and has these open leases."""
 
-    def dispatch_waiting(self) -> None:
-        """Give free places to waiting calls."""
+    def dispatch_waiting(self) -> None: ...
 
 
 class FleetSessions:

@@ -99,8 +99,6 @@ def _answer_fields(refusal: PalyraError | None) -> dict[str, str]:
 
 
 class DeviceKeys(Protocol):
-    """The public keys of devices."""
-
     def of_certificate(self, pem: bytes) -> P256Verifier: ...
 
     def of_device(self, device_id: str, kind: DeviceKind) -> P256Verifier | None:
@@ -125,5 +123,4 @@ class CommandStream(Protocol):
     def send_along(self, message: Outgoing) -> None:
         """Send with the next message, as nothing waits for it: each message costs more than its content."""
 
-    def end(self, code: str, message: str) -> None:
-        """Say goodbye and end the stream."""
+    def end(self, code: str, message: str) -> None: ...

@@ -47,14 +47,12 @@ class FleetLedger(Protocol):
     async def prune(self) -> int:
         """Delete at most a round of records that ended long ago. Return their number."""
 
-    def worker(self, worker_id: str) -> WorkerRecord:
-        """Return a worker. Raise UnknownWorker."""
+    def worker(self, worker_id: str) -> WorkerRecord: ...
 
     def workers(self, state: WorkerLifecycleState | None = None, *, after: str = "") -> list[WorkerRecord]:
         """Return a page by id. ``after`` is the last id of the page before."""
 
-    def lease(self, lease_id: str) -> WorkerLease:
-        """Return a lease. Raise UnknownLease."""
+    def lease(self, lease_id: str) -> WorkerLease: ...
 
     def leases(self, worker_id: str = "", *, only_open: bool = True, before: str = "") -> list[WorkerLease]:
         """Return a page, newest first. ``before`` is the last id of the page before."""
@@ -62,7 +60,6 @@ class FleetLedger(Protocol):
     def holders(self) -> list[WorkerRecord]:
         """Return the workers that hold leases or may have traces of some."""
 
-    def open_leases(self) -> int:
-        """Return the number of open leases."""
+    def open_leases(self) -> int: ...
 
     def counts(self) -> Mapping[WorkerLifecycleState, int]: ...
