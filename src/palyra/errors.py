@@ -69,7 +69,8 @@ class PalyraError(Exception):
 
     def diagnostics(self) -> str:
         """Return the text for people: the fault, then the remedy."""
-        return f"{self.message}\n  code: {self.code}" + (f"\n  hint: {self.hint}" if self.hint else "")
+        code = self.as_dict()["code"]
+        return f"{self.message}\n  code: {code}" + (f"\n  hint: {self.hint}" if self.hint else "")
 
 
 class Failed(PalyraError):
@@ -127,9 +128,6 @@ class RemoteError(Failed):
 
     def as_dict(self) -> dict[str, Any]:
         return {**super().as_dict(), "code": self.remote_code}
-
-    def diagnostics(self) -> str:
-        return f"{self.message}\n  code: {self.remote_code}" + (f"\n  hint: {self.hint}" if self.hint else "")
 
 
 class InternalError(Failed):

@@ -101,11 +101,7 @@ class Ulid(str):
 
 def ulid_at(instant_ms: int) -> str:
     """Return the smallest id of an instant: ids made from then on are greater."""
-    chars = []
-    for _ in range(_TIME_CHARS):
-        instant_ms, digit = divmod(instant_ms, 32)
-        chars.append(_ALPHABET[digit])
-    return "".join(reversed(chars)) + "0" * RANDOM_CHARS
+    return spelled_time(instant_ms) + "0" * RANDOM_CHARS
 
 
 def instant_of(ulid: str) -> int:

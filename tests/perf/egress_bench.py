@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from benchmarks import bars
+from fakes import egress_proxy_main
 from perf.peers import from_debian, from_pypi
 
 NAME = "localhost"
@@ -216,7 +217,7 @@ def _palyra(server_port: int, *more: str) -> Iterator[dict[str, Any]]:
     site = f"{NAME}:{server_port}"
     words = ["--allow", site, "--private-target", site, "--static", f"{NAME}=127.0.0.1", "--until-input-ends"]
     words += ["--max-tunnels", "100000", *more]
-    command = [sys.executable, "-m", "palyra.egress.proxy.standalone_main", *words]
+    command = [sys.executable, egress_proxy_main.__file__, *words]
     with _started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield json.loads(_first_line(process))
 

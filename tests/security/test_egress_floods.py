@@ -100,12 +100,12 @@ async def test_a_flood_of_questions_stops_neither_other_calls_nor_the_callers_ow
                 with suppress(TimeoutError):
                     answer = await asyncio.wait_for(loop.sock_recv(client, 4096), 0.5)
                     break
-        assert socket.inet_ntoa(answer[-4:]) == names.address_of(SITE)
+        assert socket.inet_ntoa(answer[-4:]) == names.assign(SITE)
 
 
 async def test_a_program_that_takes_all_synthetic_addresses_takes_them_from_itself() -> None:
     names = SyntheticNames([SITE])
-    address = names.address_of(SITE) or ""
+    address = names.assign(SITE) or ""
     async with server(echo) as port:
         ways = (
             ListeningSocket(kind="dns_tcp", socket=socket.create_server(("127.0.0.1", 0))),

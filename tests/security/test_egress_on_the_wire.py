@@ -13,6 +13,7 @@ from ipaddress import ip_address
 
 import pytest
 
+from fakes import egress_proxy_main
 from fakes.egress_harness import SITE, EgressHarness, harness
 from fakes.eventually import eventually
 from fakes.served_host import ServedHost, served_host
@@ -133,7 +134,7 @@ async def test_ipv6_forms_of_what_is_not_allowed_never_arrive(host: ServedHost) 
 def operators_proxy(host: ServedHost, address: str, *sites: str) -> Iterator[tuple[str, list[dict[str, int]]]]:
     """A proxy in the host's network. At its end the list has what it counted."""
     where = f"[{address}]:0" if ":" in address else f"{address}:0"
-    words = ["-m", "palyra.egress.proxy.standalone_main", "--until-input-ends", "--listen", where]
+    words = [egress_proxy_main.__file__, "--until-input-ends", "--listen", where]
     words += [word for site in sites for option in ("--allow", "--private-target") for word in (option, site)]
     words += ["--static", f"{SITE}={host.address}"]
     counted: list[dict[str, int]] = []

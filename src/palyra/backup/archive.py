@@ -134,22 +134,13 @@ class BackupExists(InvalidInput):
     hint = "choose another name: a backup does not replace one"
 
 
-class Facts(Protocol):
-    """Facts of the manifest besides the files."""
-
-    @property
-    def palyra_version(self) -> str: ...
-
-    @property
-    def created_at(self) -> str: ...
-
-
 def write_backup(
     root: Path,
     target: Path,
     *,
     keys: bool,
-    facts: Facts,
+    palyra_version: str,
+    created_at: str,
     journal_seq: Callable[[Path], int],
     signer: Signer,
     never: frozenset[Path] = frozenset(),
@@ -177,8 +168,8 @@ def write_backup(
                         files.append(_add_file(tar, checked_name(name), content))
                 manifest = Manifest(
                     format=FORMAT,
-                    palyra_version=facts.palyra_version,
-                    created_at=facts.created_at,
+                    palyra_version=palyra_version,
+                    created_at=created_at,
                     journal_seq=seq,
                     keys=keys,
                     files=tuple(files),

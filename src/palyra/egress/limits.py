@@ -144,8 +144,6 @@ ROUNDS_PER_TURN: Final = 4
 EVENTS_PER_TURN: Final = 256
 # Connections taken from one listener before the loop serves the others.
 ACCEPTS_PER_TURN: Final = 32
-# Waiting connections of a listener that the proxy makes itself.
-LISTEN_BACKLOG: Final = 1024
 # A connection to the proxy port waits in the kernel for its first byte this long before the proxy sees it.
 DEFER_ACCEPT_SECONDS: Final = 5
 # Between programs of one machine nothing is congested. The default of some machines paces what it sends, and halves

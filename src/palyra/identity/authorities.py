@@ -48,7 +48,7 @@ from palyra.ids import Ulid
 from palyra.secret import Secret
 from palyra.store.event import NewEvent
 from palyra.store.port import Store, Transaction
-from palyra.vault.envelope import Aead
+from palyra.vault.envelope import AesGcm
 from palyra.vault.key_source import KeyEncryptionKey, KeyMissing, KeyRecord, KeySource
 
 
@@ -69,7 +69,7 @@ class Authorities:
         *,
         store: Store,
         clock: Clock,
-        aead: Aead,
+        aead: AesGcm,
         random: Callable[[int], bytes],
         sources: Mapping[str, KeySource],
         source: str,

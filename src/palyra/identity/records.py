@@ -11,7 +11,7 @@ import msgspec
 from palyra.identity.device import DeviceId, DeviceKind, DeviceState, IdentityTampered
 from palyra.identity.limits import NONCE_BYTES, TAG_BYTES
 from palyra.secret import Secret
-from palyra.vault.envelope import Aead, bind
+from palyra.vault.envelope import AesGcm, bind
 from palyra.vault.key_source import KeyEncryptionKey, VaultTampered
 
 # The life of a certificate authority, and the sealed form its key is stored in.
@@ -57,7 +57,7 @@ def may_retire(needed_until_ms: int, now_ms: int) -> bool:
 
 
 def seal_key(
-    aead: Aead,
+    aead: AesGcm,
     random: Callable[[int], bytes],
     key: KeyEncryptionKey,
     *,
@@ -72,7 +72,7 @@ def seal_key(
 
 
 def open_key(
-    aead: Aead, key: KeyEncryptionKey, *, trust_domain: str, certificate_der: bytes, sealed_key: bytes
+    aead: AesGcm, key: KeyEncryptionKey, *, trust_domain: str, certificate_der: bytes, sealed_key: bytes
 ) -> bytes:
     authority_id = authority_id_of(certificate_der)
     if len(sealed_key) < 1 + NONCE_BYTES + TAG_BYTES or sealed_key[0] != SEAL_FORMAT:

@@ -9,7 +9,6 @@ import base64
 import binascii
 import contextlib
 import os
-import secrets
 import struct
 from collections.abc import Sequence
 from hashlib import sha256
@@ -18,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from palyra.canonical import canonical_json
+from palyra.config.state_dir import replace_file
 from palyra.errors import InvalidInput, PalyraError, Tampered
 from palyra.limits import KIB
 from palyra.signing.dsse import Signer, Verifier
@@ -175,22 +175,12 @@ def keep_beside(path: Path, checkpoint: Checkpoint) -> None:
     with contextlib.suppress(InvalidCheckpoint, OSError):
         if load_checkpoint(path).number >= checkpoint.number:
             return
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(checkpoint.to_json() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(directory)
+            replace_file(folder, path.name, checkpoint.to_json() + b"\n")
         finally:
-            os.close(directory)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            os.close(folder)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

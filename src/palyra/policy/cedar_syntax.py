@@ -47,7 +47,9 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         return self.text[: self.tokens[count - 1].end - self.start] if count else ""
 
 
-class TooComplex(msgspec.Struct, frozen=True):
+class Blame(msgspec.Struct, frozen=True):
+    """An error with its ``offset`` in the file."""
+
     offset: int
     message: str
 
@@ -82,7 +84,7 @@ def _statement(text: str, found: list[Token]) -> Statement:
     return Statement(start=start, text=text[start:end], tokens=tuple(found))
 
 
-def complexity_of(statement: Statement) -> TooComplex | None:
+def complexity_of(statement: Statement) -> Blame | None:
     """Return the place of a shape that must not reach Cedar's parser, if there is one."""
     depth = conditionals = 0
     for count, token in enumerate(statement.tokens, start=1):
@@ -93,11 +95,11 @@ def complexity_of(statement: Statement) -> TooComplex | None:
         elif token.text == "if":
             conditionals += 1
         if depth > MAX_NESTING:
-            return TooComplex(token.start, f"nested deeper than {MAX_NESTING} brackets")
+            return Blame(token.start, f"nested deeper than {MAX_NESTING} brackets")
         if conditionals > MAX_CONDITIONALS_PER_POLICY:
-            return TooComplex(token.start, f"more than {MAX_CONDITIONALS_PER_POLICY} conditionals in one policy")
+            return Blame(token.start, f"more than {MAX_CONDITIONALS_PER_POLICY} conditionals in one policy")
         if count > MAX_TOKENS_PER_POLICY:
-            return TooComplex(token.start, f"longer than {MAX_TOKENS_PER_POLICY} words and symbols in one policy")
+            return Blame(token.start, f"longer than {MAX_TOKENS_PER_POLICY} words and symbols in one policy")
     return None
 
 
@@ -112,13 +114,6 @@ _QUOTED = re.compile(r"`([^`]+)`")
 _AFTER_COLON = re.compile(r": (@?\w+)\Z")
 _POLICY_PREFIX = re.compile(r"\Afor policy `[^`]*`, ")
 _IMPOSSIBLE = "unable to find an applicable action given the policy scope constraints"
-
-
-class Blame(msgspec.Struct, frozen=True):
-    """An error with its ``offset`` in the file."""
-
-    offset: int
-    message: str
 
 
 def blame_syntax(statement: Statement, error_of: Callable[[str], str | None]) -> Blame:

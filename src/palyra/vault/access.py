@@ -44,12 +44,18 @@ class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
             run=self.run,
             call=self.call,
             channel=self.channel,
-            tool="" if self.tool is None else self.tool.uid.id,
-            skill="" if self.skill is None else self.skill.uid.id,
-            host=f"{self.host}:{self.port}" if self.host else "",
             policies=decision.policies,
             bundle_digest=decision.bundle_digest,
+            **self.ends(),
         )
+
+    def ends(self) -> dict[str, str]:
+        """Return tool, skill and host, by which the journal names the use."""
+        return {
+            "tool": "" if self.tool is None else self.tool.uid.id,
+            "skill": "" if self.skill is None else self.skill.uid.id,
+            "host": f"{self.host}:{self.port}" if self.host else "",
+        }
 
 
 def require_scope(ref: SecretRef, use: SecretUse) -> None:
@@ -164,9 +170,7 @@ class DecidedSecrets:
                 "outcome": outcome,
                 "code": code,
                 "channel": use.channel,
-                "tool": "" if use.tool is None else use.tool.uid.id,
-                "skill": "" if use.skill is None else use.skill.uid.id,
-                "host": f"{use.host}:{use.port}" if use.host else "",
+                **use.ends(),
                 "policies": list(policies),
             },
         )

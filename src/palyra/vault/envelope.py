@@ -6,7 +6,7 @@ format byte, the nonce, and the ciphertext with its tag.
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -24,6 +24,7 @@ class AesGcm:
         return AESGCM(key).encrypt(nonce, plaintext, associated)
 
     def open(self, key: bytes, nonce: bytes, ciphertext: bytes, associated: bytes) -> bytes:
+        """Open a ciphertext, or raise ``VaultTampered`` if anything differs from the sealed record."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -39,16 +40,6 @@ WRAP_PURPOSE: Final = "palyra.vault.wrap/1"
 INDEX_PURPOSE: Final = "palyra.vault.index/1"
 
 RandomBytes = Callable[[int], bytes]
-
-
-class Aead(Protocol):
-    """AES-256-GCM."""
-
-    def seal(self, key: bytes, nonce: bytes, plaintext: bytes, associated: bytes) -> bytes: ...
-
-    def open(self, key: bytes, nonce: bytes, ciphertext: bytes, associated: bytes) -> bytes:
-        """Open a ciphertext, or raise ``VaultTampered`` if anything differs from the sealed record."""
-        ...
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +62,7 @@ class SealedVersion(msgspec.Struct, frozen=True, kw_only=True):
 class Sealer:
     """Sealer and opener of records, with a given cipher and source of randomness."""
 
-    def __init__(self, aead: Aead, random: RandomBytes) -> None:
+    def __init__(self, aead: AesGcm, random: RandomBytes) -> None:
         self._aead = aead
         self._random = random
 

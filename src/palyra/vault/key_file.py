@@ -1,7 +1,6 @@
 """Key file of the owner, outside the state directory, so that a copied state directory opens nothing."""
 
 import base64
-import contextlib
 import fcntl
 import os
 import secrets
@@ -13,13 +12,13 @@ from typing import Annotated, Final
 
 import msgspec
 
+from palyra.config.state_dir import replace_file
 from palyra.vault.key_source import KeyEncryptionKey, KeyMalformed, KeyMissing, KeyRecord, KeyUnsafe, decode_key
 from palyra.vault.limits import KEY_BYTES, MAX_KEY_FILE_BYTES, MAX_KEYS_IN_FILE
 
 FILE_FORMAT: Final = "palyra.vault.key-file/1"
 # A key file is replaced seldom; so many replacements during one read are an attack.
 MAX_REPLACED: Final = 100
-_MODE: Final = 0o600
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,22 +113,8 @@ class KeyFile:
     def _write(self, folder: int, keys: list[KeyEncryptionKey]) -> None:
         entries = tuple(_Entry(id=key.key_id, key=base64.b64encode(key.reveal()).decode()) for key in keys)
         content = msgspec.json.format(msgspec.json.encode(_Document(format=FILE_FORMAT, keys=entries))) + b"\n"
-        temporary = f".{self._path.name}.{secrets.token_hex(8)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            descriptor = os.open(temporary, flags, _MODE, dir_fd=folder)
-            try:
-                with open(descriptor, "wb") as file:
-                    os.fchmod(descriptor, _MODE)
-                    file.write(content)
-                    file.flush()
-                    os.fsync(descriptor)
-                os.replace(temporary, self._path.name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary, dir_fd=folder)
-                raise
-            os.fsync(folder)
+            replace_file(folder, self._path.name, content)
         except OSError as error:
             raise KeyMissing(f"cannot write {self._path}: {error.strerror}") from error
 

@@ -17,9 +17,16 @@ from palyra.signing.ed25519 import Ed25519Signer
 SIGNER = Ed25519Signer.generate()
 
 
-class Facts:
-    palyra_version = "1"
-    created_at = "2026-01-01T00:00:00.000Z"
+def write(root: Path, target: Path) -> None:
+    write_backup(
+        root,
+        target,
+        keys=True,
+        palyra_version="1",
+        created_at="2026-01-01T00:00:00.000Z",
+        journal_seq=lambda _: 9,
+        signer=SIGNER,
+    )
 
 
 class Kept:
@@ -36,9 +43,7 @@ class Kept:
 @pytest.fixture
 def backup(tmp_path: Path) -> Path:
     target = tmp_path / "backup"
-    write_backup(
-        make_state(tmp_path / "state"), target, keys=True, facts=Facts(), journal_seq=lambda _: 9, signer=SIGNER
-    )
+    write(make_state(tmp_path / "state"), target)
     return target
 
 
@@ -72,7 +77,7 @@ def test_what_was_written_is_read(backup: Path, tmp_path: Path) -> None:
 
 def test_a_backup_replaces_nothing(backup: Path, tmp_path: Path) -> None:
     with pytest.raises(BackupExists):
-        write_backup(tmp_path / "state", backup, keys=True, facts=Facts(), journal_seq=lambda _: 9, signer=SIGNER)
+        write(tmp_path / "state", backup)
 
 
 def test_another_key_than_the_trusted_one_is_refused(backup: Path) -> None:

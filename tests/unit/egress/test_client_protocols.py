@@ -85,7 +85,7 @@ class Transparent:
 
     def __init__(self, port: int) -> None:
         self.names = SyntheticNames([SITE])
-        self.address = self.names.address_of(SITE) or ""
+        self.address = self.names.assign(SITE) or ""
         self.port = port
         self.listener = ListeningSocket(kind="transparent", socket=socket.create_server((self.address, port)))
 

@@ -24,7 +24,7 @@ async def test_udp_answers_allowed_names_and_tells_of_others_once() -> None:
                 return await loop.sock_recv(client, 4096)
 
             answer = await ask(question(SITE))
-            assert socket.inet_ntoa(answer[-4:]) == names.address_of(SITE)
+            assert socket.inet_ntoa(answer[-4:]) == names.assign(SITE)
             for kind in (1, 28):
                 assert (await ask(question("leaked-secret.evil.test", kind)))[3] & 0xF == 3
         assert stage.recorder.codes() == ["egress.host_not_allowed"]
@@ -43,7 +43,7 @@ async def test_tcp_answers_one_question_after_the_other() -> None:
         await client.send(framed[5:])
         for _ in range(2):
             length = int.from_bytes(await client.exactly(2), "big")
-            assert socket.inet_ntoa((await client.exactly(length))[-4:]) == names.address_of(SITE)
+            assert socket.inet_ntoa((await client.exactly(length))[-4:]) == names.assign(SITE)
         await client.close()
         for nonsense in (b"\xff\xff", b"\x00\x00"):
             odd = await stage.client()

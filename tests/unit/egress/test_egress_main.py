@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from fakes import egress_proxy_main
+
 
 @contextmanager
 def echoing() -> Iterator[int]:
@@ -31,7 +33,7 @@ def echoing() -> Iterator[int]:
 
 @contextmanager
 def running(*words: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
-    command = [sys.executable, "-m", "palyra.egress.proxy.standalone_main", "--until-input-ends", *words]
+    command = [sys.executable, egress_proxy_main.__file__, "--until-input-ends", *words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -71,7 +73,7 @@ def test_it_says_where_it_is_serves_and_writes_refusals_down() -> None:
 
 
 def test_a_rule_that_is_none_is_said_so() -> None:
-    command = [sys.executable, "-m", "palyra.egress.proxy.standalone_main", "--allow", "*"]
+    command = [sys.executable, egress_proxy_main.__file__, "--allow", "*"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert done.returncode == 1
     assert b"egress.bad_host_rule" in done.stderr

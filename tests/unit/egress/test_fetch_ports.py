@@ -3,7 +3,7 @@
 import pytest
 
 from fakes.fetch_harness import PUBLIC, FetchHarness, answer
-from palyra.egress.client.request import Connector, Credentials, Prepared, Redaction
+from palyra.egress.client.request import Connector, Credentials, Prepared
 from palyra.egress.domain.grant import ByteBudget, Meter
 from palyra.egress.domain.refusal import AddressForbidden, HostNotAllowed
 from palyra.egress.domain.target import Target
@@ -31,5 +31,5 @@ async def test_credentials_leave_other_requests_alone() -> None:
     prepared: Prepared = await credentials.prepare(
         harness.grant, Target("http", "a.test", 80), "GET", "/", (("X", "1"),)
     )
-    redaction: Redaction = prepared.redaction
+    redaction = prepared.redaction
     assert prepared.headers == (("X", "1"),) and redaction.whole(b"x") == b"x" and prepared.secrets == ()

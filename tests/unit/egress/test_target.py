@@ -34,7 +34,6 @@ def test_other_schemes_are_refused(url: str) -> None:
 def test_authorities() -> None:
     assert Target.from_authority("example.org:22", scheme="tcp") == Target("tcp", "example.org", 22)
     assert Target.from_authority("example.org", scheme="https").port == 443
-    assert Target.from_authority("example.org", scheme="tcp", default_port=22).port == 22
     assert Target.from_authority("[::1]:443", scheme="https").host == "::1"
     for raw in ("example.org", "", ":80", "[::1]", "::1", "fe80::1:80"):
         with pytest.raises(OddTarget):

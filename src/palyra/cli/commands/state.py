@@ -49,6 +49,7 @@ def backup(invocation: Invocation, file: Path, without_keys: bool) -> None:
     file with its keys allows anyone who has it to sign as this daemon: it has mode 0600.
     """
     from palyra.backup.archive import write_backup
+    from palyra.clock import SystemClock, rfc3339
     from palyra.signing.ed25519 import Ed25519Signer
 
     root = invocation.state_dir.root
@@ -57,7 +58,8 @@ def backup(invocation: Invocation, file: Path, without_keys: bool) -> None:
             root,
             file.absolute(),
             keys=not without_keys,
-            facts=_Facts(),
+            palyra_version=VERSION,
+            created_at=rfc3339(SystemClock().now_ms()),
             journal_seq=_journal_seq,
             signer=Ed25519Signer.load_or_create(invocation.state_dir.path("signing.key")),
             never=frozenset({invocation.locations.vault_key_file(invocation.settings.vault.key_file)}),
@@ -132,18 +134,6 @@ def restore(invocation: Invocation, file: Path, replace: bool, keys: Sequence[Pa
         invocation.output.warning(
             "a daemon does not start on it without its keys: put signing.key back from where you keep it"
         )
-
-
-class _Facts:
-    @property
-    def palyra_version(self) -> str:
-        return VERSION
-
-    @property
-    def created_at(self) -> str:
-        from palyra.clock import SystemClock, rfc3339
-
-        return rfc3339(SystemClock().now_ms())
 
 
 def _journal_seq(database: Path) -> int:

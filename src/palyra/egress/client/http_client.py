@@ -16,7 +16,6 @@ from palyra.egress.client.request import (
     FetchRequest,
     Hop,
     Passed,
-    Redaction,
     RedirectMode,
     is_redirect,
     next_hop,
@@ -25,6 +24,7 @@ from palyra.egress.client.request import (
 from palyra.egress.domain.events import Closed, Connected, EgressObserver, ResponseRedacted
 from palyra.egress.domain.grant import ByteBudget, Meter
 from palyra.egress.domain.header_rules import Headers
+from palyra.egress.domain.injection import ResponseScan
 from palyra.egress.domain.refusal import EgressRefused, MalformedTraffic
 from palyra.egress.limits import FETCH_CHUNK_BYTES, MAX_INFORMATIONAL, SCAN_AHEAD_BYTES, TLS_HANDSHAKE_SECONDS
 from palyra.egress.protocols.http1_body import BodyKind, body_of_response
@@ -36,12 +36,12 @@ from palyra.errors import Failed, PalyraError
 
 
 class Redactions:
-    """The ``Redaction`` of all requests of one call. Without credentials it changes nothing."""
+    """Remover of the secrets of all requests of one call. Without credentials it changes nothing."""
 
     def __init__(self) -> None:
-        self._each: list[Redaction] = []
+        self._each: list[ResponseScan] = []
 
-    def add(self, redaction: Redaction) -> None:
+    def add(self, redaction: ResponseScan) -> None:
         self._each.append(redaction)
 
     @property
@@ -79,7 +79,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     # The content broke off: by the limit, by the server, or by the deadline.
     truncated: bool = False
     left_encoded: str = ""
-    redaction: Redaction
+    redaction: Redactions
 
     def header(self, name: str) -> str:
         return next((value for key, value in self.headers if key.lower() == name), "")

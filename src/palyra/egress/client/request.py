@@ -12,6 +12,7 @@ import msgspec
 from palyra.egress.domain.credential import find_placeholders
 from palyra.egress.domain.grant import EgressGrant, Meter
 from palyra.egress.domain.header_rules import Headers, accept_headers, for_another_host, without_body
+from palyra.egress.domain.injection import ResponseScan
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import DEFAULT_MAX_BYTES, MAX_MAX_BYTES, MAX_REDIRECTS
 from palyra.egress.protocols.http1_request import BadUrl, WebAddress
@@ -29,30 +30,11 @@ class Connector(Protocol):
         ...
 
 
-class Redaction(Protocol):
-    """Remover of the secrets of one request from its answer."""
-
-    @property
-    def times(self) -> int: ...
-
-    def whole(self, data: bytes) -> bytes:
-        """Overwrite every encoding of a secret in the bytes."""
-        ...
-
-    def name(self, name: bytes) -> bytes:
-        """Overwrite secrets in a header's name, in any case of its letters."""
-        ...
-
-    def broken_off(self, data: bytes) -> bytes:
-        """Overwrite secrets in bytes whose end is missing, and a beginning of a secret at their end."""
-        ...
-
-
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """Headers with credentials, for the wire only."""
 
     headers: Headers
-    redaction: Redaction
+    redaction: ResponseScan
     # The references of the secrets in them.
     secrets: tuple[str, ...] = ()
 

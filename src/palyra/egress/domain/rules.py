@@ -5,7 +5,7 @@ beneath a name of at least two, but not for the name itself. An empty list allow
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, Self
 
@@ -102,19 +102,3 @@ def _holds(other: HostRule, rule: HostRule) -> bool:
     if rule.below:
         return other.below and f".{rule.host}".endswith(f".{other.host}")
     return other.names(rule.host)
-
-
-class HostRules:
-    """The rules of one list of texts. An empty list covers nothing."""
-
-    def __init__(self, rules: tuple[str, ...]) -> None:
-        self._rules = parse_rules(tuple(rules))
-
-    def __iter__(self) -> Iterator[HostRule]:
-        return iter(self._rules)
-
-    def find(self, host: str, port: int | None) -> HostRule | None:
-        return find_rule(self._rules, host, port)
-
-    def cover(self, host: str, port: int | None) -> bool:
-        return self.find(host, port) is not None

@@ -158,7 +158,7 @@ class Target(msgspec.Struct, frozen=True):
         return cls(scheme, canonical_host(host), port)
 
     @classmethod
-    def from_authority(cls, raw: str, *, scheme: str, default_port: int | None = None) -> Self:
+    def from_authority(cls, raw: str, *, scheme: str) -> Self:
         """Parse ``host``, ``host:port`` or ``[v6]:port``. Without a default for the scheme a port is required."""
         odd = _NEVER_IN_AN_AUTHORITY.search(raw)
         if odd is not None:
@@ -168,7 +168,7 @@ class Target(msgspec.Struct, frozen=True):
             raise OddTarget(f"{render(raw)!r} is no host and port", host=render(raw))
         text = found.group(2)
         if text is None:
-            port = default_port or _DEFAULT_PORTS.get(scheme)
+            port = _DEFAULT_PORTS.get(scheme)
             if port is None:
                 raise OddTarget(f"{render(raw)!r} has no port", host=render(raw))
         elif _PORT.fullmatch(text) and int(text) <= MAX_PORT:

@@ -51,9 +51,6 @@ class SyntheticNames:
         self._names[address] = name
         return address
 
-    def address_of(self, name: str) -> str | None:
-        return self._addresses.get(name)
-
     def name_at(self, address: str) -> str | None:
         return self._names.get(address)
 

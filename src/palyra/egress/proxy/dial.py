@@ -1,7 +1,6 @@
 """Dialler of a judged target: resolve once, judge every answer, dial a judged address, check the peer again."""
 
 import asyncio
-import base64
 import errno
 import ipaddress
 import os
@@ -20,7 +19,6 @@ from palyra.egress.domain.target import Target, canonical_host
 from palyra.egress.limits import MAX_DIALLED_ADDRESSES, MAX_UPSTREAM_HEAD_BYTES
 from palyra.egress.proxy.socket_stream import Readiness, SocketStream, readiness_of
 from palyra.errors import InvalidInput
-from palyra.secret import Secret
 
 _KINDS: Final = {"http": ("connect", False), "socks5": ("socks5", False), "socks5h": ("socks5", True)}
 
@@ -31,7 +29,7 @@ class BadUpstream(InvalidInput):
 
 
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's own proxy. ``credentials`` are ``user:password``.
+    """The operator's own proxy.
 
     Targets are judged before it all the same. It gets the judged address, so that it cannot be led to another one. Only
     on a network without DNS does it get names (``send_names``).
@@ -41,10 +39,9 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     port: int
     send_names: bool = False
-    credentials: Secret | None = None
 
     @classmethod
-    def parse(cls, raw: str, *, credentials: Secret | None = None) -> Self:
+    def parse(cls, raw: str) -> Self:
         found = re.fullmatch(r"([a-z0-9]+)://([^/@]+?)/?", raw)
         if found is None or found.group(1) not in _KINDS:
             raise BadUpstream(f"{raw!r} is not an upstream proxy")
@@ -55,7 +52,6 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
             host=canonical_host(where.host),
             port=where.port,
             send_names=send_names,
-            credentials=credentials,
         )
 
 
@@ -76,18 +72,14 @@ _SOCKS_WORDS: Final = {
 async def ask_upstream(stream: SocketStream, upstream: Upstream, host: str, target: Target) -> None:
     """Ask the upstream proxy to connect to ``host`` at the target's port. Further bytes are the server's."""
     if upstream.kind == "connect":
-        await _connect(stream, upstream, host, target)
+        await _connect(stream, host, target)
     else:
-        await _socks5(stream, upstream, host, target)
+        await _socks5(stream, host, target)
 
 
-async def _connect(stream: SocketStream, upstream: Upstream, host: str, target: Target) -> None:
+async def _connect(stream: SocketStream, host: str, target: Target) -> None:
     authority = f"[{host}]:{target.port}" if ":" in host else f"{host}:{target.port}"
-    lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
-    if upstream.credentials is not None:
-        pair = base64.b64encode(upstream.credentials.reveal().encode()).decode()
-        lines.append(f"Proxy-Authorization: Basic {pair}")
-    await stream.write("\r\n".join([*lines, "", ""]).encode())
+    await stream.write(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
     head = b""
     while _HEAD_END not in head:
         if len(head) > MAX_UPSTREAM_HEAD_BYTES:
@@ -102,16 +94,10 @@ async def _connect(stream: SocketStream, upstream: Upstream, host: str, target: 
     stream.unread(rest)
 
 
-async def _socks5(stream: SocketStream, upstream: Upstream, host: str, target: Target) -> None:
-    method = 0 if upstream.credentials is None else 2
-    await stream.write(bytes((5, 1, method)))
-    if await _exactly(stream, 2, target) != bytes((5, method)):
-        raise _refused(target, "it speaks no SOCKS5, or wants another authentication")
-    if upstream.credentials is not None:
-        user, _, password = upstream.credentials.reveal().partition(":")
-        await stream.write(b"\x01" + _counted(user) + _counted(password))
-        if (await _exactly(stream, 2, target))[1] != 0:
-            raise _refused(target, "it does not accept the credentials")
+async def _socks5(stream: SocketStream, host: str, target: Target) -> None:
+    await stream.write(b"\x05\x01\x00")
+    if await _exactly(stream, 2, target) != b"\x05\x00":
+        raise _refused(target, "it does not speak SOCKS5, or wants an authentication")
     await stream.write(b"\x05\x01\x00" + _socks_address(host) + target.port.to_bytes(2, "big"))
     version, reply, _, kind = await _exactly(stream, 4, target)
     if version != 5 or reply != 0:
@@ -128,13 +114,9 @@ def _socks_address(host: str) -> bytes:
     try:
         packed = ipaddress.ip_address(host).packed
     except ValueError:
-        return b"\x03" + _counted(host)
+        raw = host.encode()
+        return bytes((3, len(raw))) + raw
     return (b"\x01" if len(packed) == 4 else b"\x04") + packed
-
-
-def _counted(text: str) -> bytes:
-    raw = text.encode()
-    return bytes((len(raw),)) + raw
 
 
 async def _exactly(stream: SocketStream, count: int, target: Target) -> bytes:

@@ -24,7 +24,6 @@ from palyra.egress.limits import (
     LOOPBACK_CONGESTION,
     MAX_REFUSALS_KEPT,
     MAX_REFUSALS_REPORTED,
-    SPARE_DESCRIPTORS,
     WANTED_DESCRIPTORS,
     ProxyLimits,
 )
@@ -33,8 +32,6 @@ from palyra.egress.proxy.client_protocols import DnsListener, serve_dns_tcp, ser
 from palyra.egress.proxy.dial import Dialler, Upstream
 from palyra.egress.proxy.relay import RelayEngine
 from palyra.egress.proxy.tunnel import Serve, TerminationPort, Tunnel
-
-DESCRIPTORS_PER_TUNNEL = 2
 
 
 def raise_descriptor_limit(wanted: int = WANTED_DESCRIPTORS) -> int:
@@ -50,11 +47,6 @@ def raise_descriptor_limit(wanted: int = WANTED_DESCRIPTORS) -> int:
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def tunnels_within(descriptors: int) -> int:
-    """Return how many tunnels fit beside everything else."""
-    return max(1, (descriptors - SPARE_DESCRIPTORS) // DESCRIPTORS_PER_TUNNEL)
 
 
 log = logging.getLogger(__name__)
@@ -257,9 +249,6 @@ def _prepare(listener: ListeningSocket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT_SECONDS)
         if _CONGESTION is not None and ipaddress.ip_address(sock.getsockname()[0]).is_loopback:
             sock.setsockopt(socket.IPPROTO_TCP, _CONGESTION, LOOPBACK_CONGESTION)
-
-
-__all__ = ["CallListener", "EgressProxy", "EgressUsage", "ListeningSocket", "ProxyStats"]
 
 
 class ProxyStats(msgspec.Struct, frozen=True, kw_only=True):

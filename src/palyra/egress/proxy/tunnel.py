@@ -163,10 +163,6 @@ class Tunnel:
     def grant(self) -> EgressGrant:
         return self._owner.grant
 
-    @property
-    def limits(self) -> ProxyLimits:
-        return self._owner.limits
-
     def where(self) -> dict[str, Any]:
         return {} if self.target is None else {"host": self.target.host, "port": self.target.port}
 

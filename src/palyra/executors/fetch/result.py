@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from palyra.egress.client.http_client import Answer
-from palyra.egress.client.request import ContentFormat, Redaction
+from palyra.egress.client.http_client import Answer, Redactions
+from palyra.egress.client.request import ContentFormat
 from palyra.egress.limits import MAX_SHOWN_HEADER_CHARS, MAX_SHOWN_HEADERS, MAX_SHOWN_URL_CHARS
 from palyra.egress.protocols.http_content import MediaType, decode_text, looks_like_html
 from palyra.executors.fetch.readable import render_readable
@@ -96,7 +96,7 @@ def _text_fields(
     return fields | {"text": _redacted(redact, text)}
 
 
-def _cleaner(redaction: Redaction) -> Callable[[str, int], str]:
+def _cleaner(redaction: Redactions) -> Callable[[str, int], str]:
     return lambda text, most: to_one_line(_redacted(redaction.whole, text), most)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from palyra.egress.domain.refusal import OddTarget
-from palyra.egress.domain.rules import HostRules
+from palyra.egress.domain.rules import find_rule, parse_rules
 from palyra.egress.domain.target import canonical_host
 from palyra.sandbox.domain.network import list_argument_hosts, refuse_unserved
 from palyra.sandbox.domain.plan import environment_of
@@ -221,7 +221,7 @@ def find_destinations(command: ProcessCommand) -> tuple[Destination, ...]:
 
 def refuse_other_hosts(found: tuple[Destination, ...], allowed_hosts: tuple[str, ...]) -> None:
     """Raise ``EgressDenied`` for the first host that no rule covers."""
-    rules = HostRules(allowed_hosts)
+    rules = parse_rules(allowed_hosts)
     for destination in found:
         if destination.tricky:
             raise _denied(destination, destination.tricky)
@@ -229,7 +229,7 @@ def refuse_other_hosts(found: tuple[Destination, ...], allowed_hosts: tuple[str,
             host = canonical_host(destination.host)
         except OddTarget as odd:
             raise _denied(destination, odd.message) from None
-        if not rules.cover(host, destination.port):
+        if find_rule(rules, host, destination.port) is None:
             shown = host if destination.port is None else f"{host}:{destination.port}"
             raise _denied(destination, f"{shown} is not among the allowed hosts")
 

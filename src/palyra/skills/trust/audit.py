@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from palyra.egress.domain.rules import HostRules
+from palyra.egress.domain.rules import HostRule, find_rule, parse_rules
 from palyra.egress.domain.target import canonical_host
 from palyra.errors import PalyraError
 from palyra.journal.redaction import names_a_secret
@@ -111,7 +111,7 @@ class _Places:
 
 
 def audit_content(artifact: SkillArtifact) -> Iterator[Finding]:
-    allowed = HostRules(artifact.manifest.capabilities.http_egress_allowlist)
+    allowed = parse_rules(artifact.manifest.capabilities.http_egress_allowlist)
     addresses, places = _Places(), {credential.what: _Places() for credential in _CREDENTIALS}
     for entry, data in artifact.signed_entries():
         for credential in _CREDENTIALS:
@@ -132,7 +132,7 @@ def _first(data: bytes, credential: _Credential, places: _Places) -> re.Match[by
     return next((found for found in matches if found is not None), None)
 
 
-def _hosts(entry: str, data: bytes, allowed: HostRules, places: _Places) -> Iterator[Finding]:
+def _hosts(entry: str, data: bytes, allowed: tuple[HostRule, ...], places: _Places) -> Iterator[Finding]:
     """Make one finding for each entry, however many names: an interpreter's own documentation has dozens."""
     authorities: dict[tuple[str, bytes | None], None] = {}
     try:
@@ -153,7 +153,7 @@ def _hosts(entry: str, data: bytes, allowed: HostRules, places: _Places) -> Iter
             continue
         port = int(number) if number else None
         harmless = f".{host}".endswith(_EXAMPLES) or not ("." in host or ":" in host)
-        if not harmless and not allowed.cover(host, port):
+        if not harmless and find_rule(allowed, host, port) is None:
             named[f"[{host}]" if ":" in host else host] = None
     if named:
         hosts = list(named)

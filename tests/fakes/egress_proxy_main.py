@@ -1,6 +1,6 @@
 """Egress proxy as its own process, to measure it beside other proxies.
 
-``python -m palyra.egress.proxy.standalone_main --listen ADDRESS --allow HOST``. The first line on standard output names
+``python tests/fakes/egress_proxy_main.py --listen ADDRESS --allow HOST``. The first line on standard output names
 its address; every refusal is a JSON line on standard error. SIGTERM, SIGINT or, with ``--until-input-ends``, the end of
 standard input ends it.
 """
@@ -25,13 +25,15 @@ from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.domain.rules import HostRule
 from palyra.egress.domain.target import Target
-from palyra.egress.limits import LISTEN_BACKLOG, MAX_TUNNELS, ProxyLimits
+from palyra.egress.limits import MAX_TUNNELS, SPARE_DESCRIPTORS, ProxyLimits
 from palyra.egress.proxy.dial import Upstream
 from palyra.egress.proxy.resolver import OwnAddresses, SystemResolver
-from palyra.egress.proxy.server import EgressProxy, ListeningSocket, raise_descriptor_limit, tunnels_within
+from palyra.egress.proxy.server import EgressProxy, ListeningSocket, raise_descriptor_limit
 from palyra.errors import PalyraError
 
 _UNBOUNDED: Final = 1 << 62
+_BACKLOG: Final = 1024
+_DESCRIPTORS_PER_TUNNEL: Final = 2
 
 
 class RefusalLines:
@@ -73,7 +75,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    room = tunnels_within(raise_descriptor_limit())
+    room = (raise_descriptor_limit() - SPARE_DESCRIPTORS) // _DESCRIPTORS_PER_TUNNEL
     limits = ProxyLimits(max_tunnels=min(ProxyLimits().max_tunnels, room), idle_seconds=options.idle_seconds)
     resolver = SystemResolver(_static_hosts(options.static))
     proxy = EgressProxy(
@@ -124,7 +126,7 @@ def _listen(where: str) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind((host.strip("[]"), int(port)))
-    sock.listen(LISTEN_BACKLOG)
+    sock.listen(_BACKLOG)
     return sock
 
 
