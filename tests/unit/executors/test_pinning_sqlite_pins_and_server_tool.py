@@ -20,7 +20,7 @@ from palyra.executors.mcp_upstream.settings import ServerPlan
 from palyra.executors.mcp_upstream.spec import Listing, ToolDefinition, result_of_server, spec_of, words_of
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.spec import ToolCapability
-from palyra.server.mcp.client_view import hints_of, offered
+from palyra.server.mcp.client_view import tool_document
 
 ONE = ToolDefinition(name="get", description="one", input_schema={"type": "object"})
 OTHER = ToolDefinition(name="get", description="other", input_schema={"type": "object"})
@@ -78,8 +78,8 @@ async def test_pins_are_kept_with_their_entries(tmp_path: Path) -> None:
 def test_what_a_tool_can_touch_is_what_its_server_is_given() -> None:
     bare = spec_of("clock", ServerPlan(command="x", read_only=True), ONE, 1000)
     assert bare.name == "clock.get" and bare.definition == ONE.digest and bare.title == "get"
-    assert bare.metadata.capabilities == {ToolCapability.FILESYSTEM_READ} and hints_of(bare).read_only
-    assert offered(bare).output_schema is None
+    assert bare.metadata.capabilities == {ToolCapability.FILESYSTEM_READ}
+    assert tool_document(bare)["annotations"]["readOnlyHint"] and "outputSchema" not in tool_document(bare)
     given = spec_of("clock", ServerPlan(command="x", hosts=("a.test",), secrets={"K": "global/k"}), ONE, 1000)
     assert given.metadata.capabilities >= {ToolCapability.NETWORK, ToolCapability.SECRETS_READ}
     assert given.touches({}).hosts == ("a.test",) and given.touches({}).secrets == ("global/k",)

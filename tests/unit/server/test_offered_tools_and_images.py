@@ -4,7 +4,7 @@ import pytest
 
 from palyra.ids import ToolName
 from palyra.pipeline.domain.spec import ToolCapability, ToolMetadata, ToolSpec
-from palyra.server.mcp.client_view import client_schema, hints_of, offered, take_image, without_image
+from palyra.server.mcp.client_view import client_schema, take_image, tool_document, without_image
 
 PICTURE: dict[str, Any] = {
     "type": "object",
@@ -26,6 +26,11 @@ def spec(*capabilities: ToolCapability, **more: Any) -> ToolSpec:
     )
 
 
+def hints_of(tool: ToolSpec) -> dict[str, Any]:
+    hints: dict[str, Any] = tool_document(tool)["annotations"]
+    return hints
+
+
 @pytest.mark.promise("P-mcp-client")
 @pytest.mark.parametrize(
     ("capabilities", "read_only", "open_world"),
@@ -44,18 +49,19 @@ def test_hints_follow_from_what_a_tool_can_touch(
     capabilities: tuple[ToolCapability, ...], read_only: bool, open_world: bool
 ) -> None:
     hints = hints_of(spec(*capabilities))
-    assert (hints.read_only, hints.destructive, hints.open_world) == (read_only, not read_only, open_world)
+    assert (hints["readOnlyHint"], hints["destructiveHint"]) == (read_only, not read_only)
+    assert hints["openWorldHint"] is open_world
 
 
 def test_a_tool_that_ends_something_or_is_grave_is_not_called_harmless() -> None:
-    assert not hints_of(spec(ToolCapability.ARTIFACTS_READ, changes_state=True)).read_only
-    assert not hints_of(spec(grave=True)).read_only
-    assert hints_of(spec(ToolCapability.PROCESS_EXEC, idempotent=True)).idempotent
+    assert not hints_of(spec(ToolCapability.ARTIFACTS_READ, changes_state=True))["readOnlyHint"]
+    assert not hints_of(spec(grave=True))["readOnlyHint"]
+    assert hints_of(spec(ToolCapability.PROCESS_EXEC, idempotent=True))["idempotentHint"]
 
 
 def test_a_schema_that_is_no_object_is_wrapped_in_one() -> None:
-    shown = offered(spec(output_schema={"type": "array"}))
-    assert shown.name == "x_y__z" and shown.output_schema["required"] == ["result"]
+    shown = tool_document(spec(output_schema={"type": "array"}))
+    assert shown["name"] == "x_y__z" and shown["outputSchema"]["required"] == ["result"]
     assert client_schema({"type": "object", "properties": {}}) == {"type": "object", "properties": {}}
 
 
@@ -63,7 +69,7 @@ def test_a_picture_is_taken_out_of_schema_and_result() -> None:
     assert without_image(PICTURE)["required"] == ["media_type", "width"]
     rest, image = take_image(PICTURE, {"image_base64": "aGk=", "media_type": "image/png", "width": 1})
     assert rest == {"media_type": "image/png", "width": 1}
-    assert image is not None and (image.data, image.media_type) == ("aGk=", "image/png")
+    assert image == {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 
 
 def test_only_a_declared_image_is_one() -> None:

@@ -29,11 +29,6 @@ DATA: Final = "image_base64"
 MEDIA_TYPE: Final = "media_type"
 
 
-class Image(msgspec.Struct, frozen=True, kw_only=True):
-    data: str
-    media_type: str
-
-
 def carries_image(schema: dict[str, Any]) -> bool:
     properties: dict[str, Any] = schema.get("properties", {})
     return {DATA, MEDIA_TYPE} <= properties.keys()
@@ -47,15 +42,15 @@ def without_image(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "properties": properties, "required": required}
 
 
-def take_image(schema: dict[str, Any], result: Any) -> tuple[Any, Image | None]:
-    """Split the result into the rest and its image, or None."""
+def take_image(schema: dict[str, Any], result: Any) -> tuple[Any, dict[str, Any] | None]:
+    """Split the result into the rest and its image as a block of content, or None."""
     if not carries_image(schema) or not isinstance(result, dict):
         return result, None
     data, media_type = result.get(DATA), result.get(MEDIA_TYPE)
     rest = {name: value for name, value in result.items() if name != DATA}
     if not isinstance(data, str) or not isinstance(media_type, str) or not media_type.startswith("image/"):
         return rest, None
-    return rest, Image(data=data, media_type=media_type)
+    return rest, {"type": "image", "data": data, "mimeType": media_type}
 
 
 # A client accepts letters, digits, ``_`` and ``-`` in names. A dot becomes ``_`` and an underscore ``__``. No part of a
@@ -84,61 +79,26 @@ _WORLD: Final = frozenset(
 WRAPPED: Final = "result"
 
 
-class Hints(msgspec.Struct, frozen=True, kw_only=True):
-    read_only: bool
-    destructive: bool
-    idempotent: bool
-    open_world: bool
-
-
-class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    title: str
-    description: str
-    input_schema: dict[str, Any]
-    output_schema: dict[str, Any] | None
-    hints: Hints
-
-
-def hints_of(spec: ToolSpec) -> Hints:
+def tool_document(spec: ToolSpec) -> dict[str, Any]:
+    """Return the tool in the form of the protocol."""
     capabilities = spec.metadata.capabilities
     reads_only = capabilities <= _READS and not spec.metadata.grave and not spec.changes_state
-    return Hints(
-        read_only=reads_only,
-        # No tool is known to add only, so every change may destroy.
-        destructive=not reads_only,
-        idempotent=spec.idempotent or reads_only,
-        open_world=bool(capabilities & _WORLD),
-    )
-
-
-def offered(spec: ToolSpec) -> OfferedTool:
-    return OfferedTool(
-        name=to_client(spec.name),
-        title=spec.title,
-        description=spec.description,
-        input_schema=spec.input_schema,
-        output_schema=client_schema(spec.output_schema),
-        hints=hints_of(spec),
-    )
-
-
-def tool_document(tool: OfferedTool) -> dict[str, Any]:
-    """Return the tool in the form of the protocol."""
     document: dict[str, Any] = {
-        "name": tool.name,
-        "title": tool.title,
-        "description": tool.description,
-        "inputSchema": tool.input_schema,
+        "name": to_client(spec.name),
+        "title": spec.title,
+        "description": spec.description,
+        "inputSchema": spec.input_schema,
         "annotations": {
-            "title": tool.title,
-            "readOnlyHint": tool.hints.read_only,
-            "destructiveHint": tool.hints.destructive,
-            "idempotentHint": tool.hints.idempotent,
-            "openWorldHint": tool.hints.open_world,
+            "title": spec.title,
+            "readOnlyHint": reads_only,
+            # No tool is known to add only, so every change may destroy.
+            "destructiveHint": not reads_only,
+            "idempotentHint": spec.idempotent or reads_only,
+            "openWorldHint": bool(capabilities & _WORLD),
         },
     }
-    return document if tool.output_schema is None else {**document, "outputSchema": tool.output_schema}
+    output = client_schema(spec.output_schema)
+    return document if output is None else {**document, "outputSchema": output}
 
 
 def client_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
@@ -182,12 +142,8 @@ def _contents(result: Any, schema: dict[str, Any]) -> tuple[tuple[dict[str, Any]
     if PROTOCOL_CONTENT in schema:
         own = structured.get("structured")
         return tuple(structured.get("content", ())), own if isinstance(own, dict) else None
-    blocks = [] if image is None else [_image(image)]
+    blocks = [] if image is None else [image]
     return (*blocks, text(msgspec.json.encode(structured).decode())), structured
-
-
-def _image(image: Image) -> dict[str, Any]:
-    return {"type": "image", "data": image.data, "mimeType": image.media_type}
 
 
 def _failure(record: CallRecord, schema: dict[str, Any], meta: dict[str, Any], may_use: tuple[str, ...]) -> ToolResult:

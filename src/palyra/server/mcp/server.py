@@ -40,7 +40,6 @@ from palyra.server.mcp.client_view import (
     ToolResult,
     UserAnswer,
     from_client,
-    offered,
     read_answer,
     render_denied,
     render_question,
@@ -192,7 +191,7 @@ class PalyraServer:
         return None if spec is None else spec.input_schema
 
     async def _list_tools(self, caller: McpCaller, _ctx: Context, _params: Any) -> types.ListToolsResult:
-        found = [tool_document(offered(spec)) for spec in await self._backend.tools(caller)]
+        found = [tool_document(spec) for spec in await self._backend.tools(caller)]
         return types.ListToolsResult(tools=[types.Tool.model_validate(each) for each in found])
 
     async def _call_tool(
