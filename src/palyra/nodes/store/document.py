@@ -1,8 +1,9 @@
 """The format of the state file, a unit of work over it in memory, and the retention of records."""
 
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -13,34 +14,8 @@ from palyra.nodes.domain.records import (
     DevicePairingRequestRecord,
     NodeRecord,
 )
-from palyra.nodes.store.port import NodeStateUnreadable
+from palyra.nodes.store.port import Identified, NodeStateUnreadable
 from palyra.store.event import NewEvent
-
-
-class _Identified(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-_R = TypeVar("_R", bound=_Identified)
-
-
-def surplus_codes(codes: Iterable[DevicePairingCodeRecord], now_ms: int) -> list[str]:
-    return _oldest([code for code in codes if code.ended(now_ms)], MAX_ENDED_CODES)
-
-
-def surplus_pairings(pairings: Iterable[DevicePairingRequestRecord]) -> list[str]:
-    return _oldest([pairing for pairing in pairings if not pairing.open()], MAX_ENDED_PAIRINGS)
-
-
-def surplus_requests(requests: Iterable[CapabilityRequestRecord]) -> list[str]:
-    return _oldest([request for request in requests if not request.open()], MAX_FINISHED_REQUESTS)
-
-
-def _oldest(ended: Sequence[_R], kept: int) -> list[str]:
-    excess = len(ended) - kept
-    return sorted(record.id for record in ended)[:excess] if excess > 0 else []
-
 
 # The state file is one JSON document with its version, its revision and the digest of its content.
 #
@@ -91,14 +66,7 @@ def encode_records(records: object) -> bytes:
 
 
 def encode(document: NodeDocument) -> bytes:
-    state = encode_records(
-        _Lists(
-            codes=list(document.codes.values()),
-            pairings=list(document.pairings.values()),
-            nodes=list(document.nodes.values()),
-            requests=list(document.requests.values()),
-        )
-    )
+    state = encode_records({name: list(getattr(document, name).values()) for name in _Lists.__struct_fields__})
     envelope = _Envelope(
         format=FORMAT,
         version=VERSION,
@@ -129,13 +97,8 @@ def decode(raw: bytes) -> NodeDocument:
         lists = msgspec.json.decode(state, type=_Lists)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DamagedDocument(f"not understood: {error}") from error
-    return NodeDocument(
-        revision=envelope.revision,
-        codes=_by_id(lists.codes),
-        pairings=_by_id(lists.pairings),
-        nodes=_by_id(lists.nodes),
-        requests=_by_id(lists.requests),
-    )
+    records = {name: _by_id(getattr(lists, name)) for name in _Lists.__struct_fields__}
+    return NodeDocument(revision=envelope.revision, **records)
 
 
 def _digest(revision: int, state: bytes) -> str:
@@ -155,10 +118,9 @@ def _by_id(records: list[Any]) -> dict[str, Any]:
     return found
 
 
-# A unit of work over a document in memory: reads see the unit's own writes, and the document never changes.
+# A unit of work reads its own writes, and keeps the records within their bounds.
 
-R = TypeVar("R", bound=_Identified)
-Seen = TypeVar("Seen", covariant=True)
+R = TypeVar("R", bound=Identified)
 Append = Callable[[NewEvent], object]
 
 
@@ -166,13 +128,66 @@ class ReadOnlyUnit(Exception):
     """A programming error: a change during a read."""
 
 
-class MemoryShelf(Generic[R]):
+class TrackedShelf(ABC, Generic[R]):
+    """A shelf that notes whether its unit changed it."""
+
+    def __init__(self, *, writable: bool) -> None:
+        self.changed = False
+        self._writable = writable
+
+    @abstractmethod
+    def get(self, id_: str) -> R | None: ...
+
+    @abstractmethod
+    def put(self, record: R) -> None: ...
+
+    @abstractmethod
+    def delete(self, id_: str) -> None: ...
+
+    @abstractmethod
+    def list(self) -> Sequence[R]: ...
+
+    def _note_change(self) -> None:
+        if not self._writable:
+            raise ReadOnlyUnit("a look at the state changes nothing: use transact")
+        self.changed = True
+
+
+class TrackedUnit:
+    """A unit of work over shelves that ``make_shelf`` makes by name and type. ``append`` is None for a read."""
+
+    def __init__(self, make_shelf: Callable[[str, type[Any]], Any], now_ms: int, append: Append | None) -> None:
+        self.now_ms = now_ms
+        self.codes: TrackedShelf[DevicePairingCodeRecord] = make_shelf("codes", DevicePairingCodeRecord)
+        self.pairings: TrackedShelf[DevicePairingRequestRecord] = make_shelf("pairings", DevicePairingRequestRecord)
+        self.nodes: TrackedShelf[NodeRecord] = make_shelf("nodes", NodeRecord)
+        self.requests: TrackedShelf[CapabilityRequestRecord] = make_shelf("requests", CapabilityRequestRecord)
+        self._append = append
+
+    def append(self, event: NewEvent) -> None:
+        if self._append is None:
+            raise ReadOnlyUnit("a look at the state records nothing: use transact")
+        self._append(event)
+
+    def keep_within_bounds(self) -> bool:
+        """Delete the oldest ended records. Return whether the unit changed anything."""
+        self._keep(self.codes, lambda code: code.ended(self.now_ms), MAX_ENDED_CODES)
+        self._keep(self.pairings, lambda pairing: not pairing.open(), MAX_ENDED_PAIRINGS)
+        self._keep(self.requests, lambda request: not request.open(), MAX_FINISHED_REQUESTS)
+        return any(shelf.changed for shelf in (self.codes, self.pairings, self.nodes, self.requests))
+
+    def _keep(self, shelf: TrackedShelf[R], is_ended: Callable[[R], bool], most: int) -> None:
+        if shelf.changed:
+            for id_ in [record.id for record in shelf.list() if is_ended(record)][:-most]:
+                shelf.delete(id_)
+
+
+class MemoryShelf(TrackedShelf[R]):
     """A shelf over a dict, which it copies before the first change."""
 
     def __init__(self, records: dict[str, R], *, writable: bool) -> None:
+        super().__init__(writable=writable)
         self.records = records
-        self.changed = False
-        self._writable = writable
 
     def get(self, id_: str) -> R | None:
         return self.records.get(id_)
@@ -188,80 +203,23 @@ class MemoryShelf(Generic[R]):
         return [self.records[id_] for id_ in sorted(self.records)]
 
     def _own(self) -> dict[str, R]:
-        if not self._writable:
-            raise ReadOnlyUnit("a look at the state changes nothing: use transact")
         if not self.changed:
-            self.records, self.changed = dict(self.records), True
+            self._note_change()
+            self.records = dict(self.records)
         return self.records
 
 
-class DocumentUnit:
-    """``append`` is None for a read."""
-
+class DocumentUnit(TrackedUnit):
     def __init__(self, document: NodeDocument, now_ms: int, append: Append | None) -> None:
-        writable = append is not None
-        self.now_ms = now_ms
-        self.codes: MemoryShelf[DevicePairingCodeRecord] = MemoryShelf(document.codes, writable=writable)
-        self.pairings: MemoryShelf[DevicePairingRequestRecord] = MemoryShelf(document.pairings, writable=writable)
-        self.nodes: MemoryShelf[NodeRecord] = MemoryShelf(document.nodes, writable=writable)
-        self.requests: MemoryShelf[CapabilityRequestRecord] = MemoryShelf(document.requests, writable=writable)
-        self._document = document
-        self._append = append
+        def make_shelf(name: str, _type: type[Any]) -> MemoryShelf[Any]:
+            return MemoryShelf(getattr(document, name), writable=append is not None)
 
-    def append(self, event: NewEvent) -> None:
-        if self._append is None:
-            raise ReadOnlyUnit("a look at the state records nothing: use transact")
-        self._append(event)
+        super().__init__(make_shelf, now_ms, append)
+        self._document = document
 
     def outcome(self) -> NodeDocument | None:
         """Return the next document, within bounds, or None if nothing changed."""
-        shelves: tuple[MemoryShelf[Any], ...] = (self.codes, self.pairings, self.nodes, self.requests)
-        if not any(shelf.changed for shelf in shelves):
+        if not self.keep_within_bounds():
             return None
-        keep_within_bounds(self)
-        return msgspec.structs.replace(
-            self._document,
-            revision=self._document.revision + 1,
-            codes=self.codes.records,
-            pairings=self.pairings.records,
-            nodes=self.nodes.records,
-            requests=self.requests.records,
-        )
-
-
-class TrackedShelf(Protocol[Seen]):
-    """A shelf that knows whether this unit changed it."""
-
-    @property
-    def changed(self) -> bool: ...
-
-    def list(self) -> Sequence[Seen]: ...
-
-    def delete(self, id_: str) -> None: ...
-
-
-class TrackedUnit(Protocol):
-    @property
-    def now_ms(self) -> int: ...
-
-    @property
-    def codes(self) -> TrackedShelf[DevicePairingCodeRecord]: ...
-
-    @property
-    def pairings(self) -> TrackedShelf[DevicePairingRequestRecord]: ...
-
-    @property
-    def requests(self) -> TrackedShelf[CapabilityRequestRecord]: ...
-
-
-def keep_within_bounds(unit: TrackedUnit) -> None:
-    """Delete the oldest ended records. Every store calls this at the end of a unit of work."""
-    if unit.codes.changed:
-        for id_ in surplus_codes(unit.codes.list(), unit.now_ms):
-            unit.codes.delete(id_)
-    if unit.pairings.changed:
-        for id_ in surplus_pairings(unit.pairings.list()):
-            unit.pairings.delete(id_)
-    if unit.requests.changed:
-        for id_ in surplus_requests(unit.requests.list()):
-            unit.requests.delete(id_)
+        records = {name: getattr(self, name).records for name in _Lists.__struct_fields__}
+        return msgspec.structs.replace(self._document, revision=self._document.revision + 1, **records)

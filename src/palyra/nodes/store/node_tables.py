@@ -1,40 +1,27 @@
 """The state of devices in SQL, in one transaction with the journal's entries."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from palyra.clock import Clock
-from palyra.nodes.domain.records import (
-    CapabilityRequestRecord,
-    DevicePairingCodeRecord,
-    DevicePairingRequestRecord,
-    NodeRecord,
-)
-from palyra.nodes.store.document import ReadOnlyUnit, encode_records, keep_within_bounds
-from palyra.nodes.store.port import NodeStateUnreadable, NodeUnit
-from palyra.store.event import NewEvent
+from palyra.nodes.store.document import Append, TrackedShelf, TrackedUnit, encode_records
+from palyra.nodes.store.port import Identified, NodeStateUnreadable, NodeUnit
 from palyra.store.port import Store, Transaction
 
 T = TypeVar("T")
 
 
-class _Identified(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-R = TypeVar("R", bound=_Identified)
+R = TypeVar("R", bound=Identified)
 Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 
-class SqlShelf(Generic[R]):
+class SqlShelf(TrackedShelf[R]):
     def __init__(self, name: str, type_: type[R], execute: Execute, *, writable: bool) -> None:
-        self.changed = False
+        super().__init__(writable=writable)
         self._name = name
         self._execute = execute
-        self._writable = writable
         self._decoder = msgspec.json.Decoder(type_)
 
     def get(self, id_: str) -> R | None:
@@ -56,11 +43,6 @@ class SqlShelf(Generic[R]):
         rows = self._execute("SELECT record FROM node_state WHERE shelf = ? ORDER BY id", (self._name,))
         return [self._decode(row[0]) for row in rows]
 
-    def _note_change(self) -> None:
-        if not self._writable:
-            raise ReadOnlyUnit("a look at the state changes nothing: use transact")
-        self.changed = True
-
     def _decode(self, raw: bytes) -> R:
         try:
             return self._decoder.decode(raw)
@@ -71,20 +53,11 @@ class SqlShelf(Generic[R]):
             ) from error
 
 
-class SqlUnit:
-    def __init__(self, execute: Execute, now_ms: int, append: Callable[[NewEvent], object] | None) -> None:
-        writable = append is not None
-        self.now_ms = now_ms
-        self.codes = SqlShelf("codes", DevicePairingCodeRecord, execute, writable=writable)
-        self.pairings = SqlShelf("pairings", DevicePairingRequestRecord, execute, writable=writable)
-        self.nodes = SqlShelf("nodes", NodeRecord, execute, writable=writable)
-        self.requests = SqlShelf("requests", CapabilityRequestRecord, execute, writable=writable)
-        self._append = append
-
-    def append(self, event: NewEvent) -> None:
-        if self._append is None:
-            raise ReadOnlyUnit("a look at the state records nothing: use transact")
-        self._append(event)
+class SqlUnit(TrackedUnit):
+    def __init__(self, execute: Execute, now_ms: int, append: Append | None) -> None:
+        super().__init__(
+            lambda name, type_: SqlShelf(name, type_, execute, writable=append is not None), now_ms, append
+        )
 
 
 class SqlNodeState:
@@ -96,7 +69,7 @@ class SqlNodeState:
         def run(tx: Transaction) -> T:
             unit = SqlUnit(tx.execute, tx.now_ms, tx.append)
             result = work(unit)
-            keep_within_bounds(unit)
+            unit.keep_within_bounds()
             return result
 
         return await self._store.transact(run, essential=essential)

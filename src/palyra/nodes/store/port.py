@@ -21,6 +21,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class Identified(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
 class NodeStateUnreadable(Unavailable):
     code = "nodes.state_unreadable"
     hint = (
