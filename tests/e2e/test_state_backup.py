@@ -14,7 +14,7 @@ def place_at(root: Path) -> Place:
 
 
 class Load:
-    """Calls, one after the other on two connections, until it is told to stop."""
+    """Calls, one after the other on two connections, until it has to stop."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.done: list[str] = []
@@ -80,8 +80,8 @@ def test_what_is_there_is_kept_and_a_backup_without_keys_starts_no_daemon(tmp_pa
     assert place.palyra("call", "echo", "--input", '{"text": "first"}').status == 0
     full, bare = str(tmp_path / "full"), str(tmp_path / "bare")
     assert place.palyra("state", "backup", full).status == 0
-    told = place.palyra("state", "backup", bare, "--without-keys")
-    assert "left out" in told.stdout and "vault's key" in told.stdout
+    answer = place.palyra("state", "backup", bare, "--without-keys")
+    assert "left out" in answer.stdout and "vault's key" in answer.stdout
     assert (again := place.palyra("state", "backup", full, "--json")).error["code"] == "backup.exists", again.stdout
     assert place.palyra("call", "echo", "--input", '{"text": "second"}').status == 0
     refused = place.palyra("state", "restore", full, "--json")

@@ -154,7 +154,7 @@ class Reader:
             **self.extra,
         }
 
-    def shown(self, printed: str) -> str:
+    def as_on_page(self, printed: str) -> str:
         """As a page shows it: with the home and the port that its reader has."""
         printed = printed.replace(str(self.home), "/home/you").replace(str(ROOT), "/home/you/palyra")
         for port in PAGE_PORTS:
@@ -260,7 +260,7 @@ def check(page: Path, reader: Reader) -> int:
         for block, command, said, printed in reader.follow(page):
             seen += 1
             if block.language == "console":
-                assert (command, steady(reader.shown(printed))) == (command, steady(said))
+                assert (command, steady(reader.as_on_page(printed))) == (command, steady(said))
             else:
                 assert reader.status == 0, (command, printed)
     finally:
@@ -275,20 +275,20 @@ def rewrite(page: Path, extra: Mapping[str, str]) -> None:
         # The name that the pages give to a reader's home.
         home = Path(folder) / "home" / "you"
         reader = Reader(home, extra)
-        told: dict[int, str] = {}
+        reported: dict[int, str] = {}
         try:
             for block, command, _, printed in reader.follow(page):
-                shown = TOKEN.sub(lambda token: f"{token[0][:30]}_…", reader.shown(printed))
-                lines = reader.shown(reader.filled(command)).splitlines()
+                shown = TOKEN.sub(lambda token: f"{token[0][:30]}_…", reader.as_on_page(printed))
+                lines = reader.as_on_page(reader.filled(command)).splitlines()
                 typed = "\n".join([f"$ {lines[0]}", *(f"> {line}" for line in lines[1:])])
-                told[block.number] = told.get(block.number, "") + f"{typed}\n{shown}"
+                reported[block.number] = reported.get(block.number, "") + f"{typed}\n{shown}"
                 print(f"$ {command}\n{printed}", end="", flush=True)
         finally:
             reader.stop()
     numbers = count()
 
     def replaced(match: re.Match[str]) -> str:
-        new = told.get(next(numbers))
+        new = reported.get(next(numbers))
         if match[2] != "console" or new is None:
             return match[0]
         return match[0].replace(match[3], new if new.endswith("\n") else f"{new}\n")

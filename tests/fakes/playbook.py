@@ -36,7 +36,7 @@ class Playbook:
     def __rshift__(self, heard: bytes | Callable[[Any], object] | Silence) -> Self:
         assert not self._said, f"not expected: {self._said}"
         if not isinstance(heard, Silence):
-            self._said = _hear(self.machine, heard)
+            self._said = _receive(self.machine, heard)
         return self
 
     def __lshift__(self, expected: object) -> Self:
@@ -51,7 +51,7 @@ class Playbook:
         return self
 
 
-def _hear(machine: Any, heard: bytes | Callable[[Any], object]) -> list[object]:
+def _receive(machine: Any, heard: bytes | Callable[[Any], object]) -> list[object]:
     try:
         said = machine.receive(heard) if isinstance(heard, bytes) else heard(machine)
     except EgressRefused as refused:
@@ -66,7 +66,7 @@ def transcript(machine: Any, pieces: Iterable[bytes]) -> list[object]:
     them is not the machine's doing."""
     said: list[object] = []
     for piece in pieces:
-        for one in _hear(machine, piece):
+        for one in _receive(machine, piece):
             before = said[-1] if said else None
             if hasattr(one, "data") and type(before) is type(one) and hasattr(before, "data"):
                 said[-1] = type(one)(before.data + one.data)

@@ -34,17 +34,17 @@ def main(base: Path) -> None:
     if libc.unshare(CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
     say({"ready": "namespace"})
-    told = json.loads(sys.stdin.readline())
+    address = json.loads(sys.stdin.readline())
     log = Log(base / "arrived.jsonl")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(base / "host.pem")
-    for family in (told["address"], told["address6"]):
+    for family in (address["address"], address["address6"]):
         serve_http(log, base / "www", (family, 80))
         serve_http(log, base / "www", (family, 443), context)
         serve_lines(log, family, FORBIDDEN_PORT, "forbidden")
         serve_lines(log, family, DATABASE_PORT, "database")
         listen_udp(log, family, 53)
-    asyncio.run(serve_ssh(log, base, told["address"]))
+    asyncio.run(serve_ssh(log, base, address["address"]))
 
 
 def say(message: dict[str, str]) -> None:

@@ -19,7 +19,7 @@ from perf.egress_bench import _palyra, _started
 
 LOADS = 60
 WARM = 5
-# Only the guard knows this name; the browser that goes there directly is told where it is.
+# Only the guard knows this name; the browser that goes there directly gets its address.
 SHOP = "shop.test"
 _LOADED = "performance.getEntriesByType('resource').filter(each => each.responseStatus == 200).length"
 RESOURCES = 20
@@ -87,10 +87,10 @@ async def _measure(site: int, guard: int) -> tuple[list[float], list[float]]:
     from playwright.async_api import async_playwright
 
     program = find_layout().chromium
-    told = [f"--host-resolver-rules=MAP {SHOP} 127.0.0.1"]
+    options = [f"--host-resolver-rules=MAP {SHOP} 127.0.0.1"]
     through = {"server": f"socks5://127.0.0.1:{guard}"}
     async with async_playwright() as playwright:
-        direct = await playwright.chromium.launch(executable_path=program, args=told)
+        direct = await playwright.chromium.launch(executable_path=program, args=options)
         guarded = await playwright.chromium.launch(executable_path=program, proxy=through)  # type: ignore[arg-type]
         ours: list[float] = []
         theirs: list[float] = []

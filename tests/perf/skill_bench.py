@@ -122,8 +122,8 @@ async def _in_turn(calls: Sequence[Turn], in_a_row: int) -> list[list[float]]:
         for call, found in order.sample(pairs, len(pairs)):
             for _ in range(in_a_row):
                 since = time.perf_counter()
-                told = await call()
-                taken = time.perf_counter() - since if told is None else told
+                reported = await call()
+                taken = time.perf_counter() - since if reported is None else reported
                 if number >= WARM:
                     found.append(taken * 1_000)
     return times

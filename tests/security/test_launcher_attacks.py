@@ -1,4 +1,4 @@
-"""Programs that try to outlive their call, or to take their keeper with them. Each as the test's user and as nobody."""
+"""Programs that try to outlive their call, or to end their supervisor. Each as the user of the test and as nobody."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ if sys.argv[3] == 'wait':
 
 
 @pytest.mark.parametrize("hiding", HIDING.values(), ids=HIDING.keys())
-@pytest.mark.parametrize("end", ["exit", "kill", "keeper killed"])
+@pytest.mark.parametrize("end", ["exit", "kill", "supervisor killed"])
 def test_no_descendant_outlives_the_call(perform: Callable[[Body], Any], hiding: str, end: str) -> None:
     marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
 
@@ -79,8 +79,8 @@ def test_no_descendant_outlives_the_call(perform: Callable[[Body], Any], hiding:
                 if end == "kill":
                     await child.kill()
                     return processes_with(marker)
-                keeper = int(Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-                os.kill(keeper, signal.SIGKILL)
+                supervisor = int(Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+                os.kill(supervisor, signal.SIGKILL)
                 with pytest.raises(SupervisorLost):
                     await child.wait()
                 return processes_with(marker)
@@ -183,18 +183,18 @@ async def test_kill_minus_nine_of_a_parent_leaves_nothing(victim: str) -> None:
         line = await asyncio.to_thread(daemon.stdout.readline)
         zygote = int(line.split()[1])
         await eventually(lambda: len(processes_with(marker)) >= 3 * 3 + 1)
-        keepers = [int(word) for word in Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()]
-        assert len(keepers) >= 3
+        supervisors = [int(word) for word in Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()]
+        assert len(supervisors) >= 3
         os.kill(daemon.pid if victim == "daemon" else zygote, signal.SIGKILL)
         await eventually(lambda: [pid for pid in processes_with(marker) if pid != daemon.pid] == [])
-        await eventually(lambda: not any(alive(pid) for pid in (zygote, *keepers)))
+        await eventually(lambda: not any(alive(pid) for pid in (zygote, *supervisors)))
     finally:
         daemon.kill()
         daemon.wait()
         daemon.stdout.close()
 
 
-def test_keepers_cannot_be_read_or_traced_by_a_program_of_the_same_user() -> None:
+def test_supervisors_cannot_be_read_or_traced_by_a_program_of_the_same_user() -> None:
     script = """
 import os
 parent = os.getppid()

@@ -13,15 +13,15 @@ from palyra.skills.trust.signature import sign_artifact
 
 
 async def asked(tmp_path: Path, tool: str, arguments: dict[str, object], **more: object):
-    """What the broker's own asking made of a call."""
+    """What the broker's own authorizer made of a call."""
     async with open_harness(tmp_path) as harness:
         seen = []
-        asking = harness.gateway.broker._authorizer
-        assert isinstance(asking, Authorizer)
+        authorizer = harness.gateway.broker._authorizer
+        assert isinstance(authorizer, Authorizer)
 
         class Noting:
             def authorize(self, *given):
-                seen.append(asking.authorize(*given))
+                seen.append(authorizer.authorize(*given))
                 return seen[-1]
 
         harness.gateway.broker._authorizer = Noting()
