@@ -8,6 +8,8 @@ import ctypes
 import errno
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
@@ -66,24 +68,13 @@ def open_beneath(directory: int, path: bytes, flags: int, *, shown: str) -> int:
     raise Busy(f"{shown} is being moved while it is opened", path=shown)
 
 
-class _Hold:
-    """A context manager written out: a generator's takes four times as long, and this one is everywhere."""
-
-    __slots__ = ("_descriptor",)
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def __enter__(self) -> int:
-        return self._descriptor
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-
-
-def hold(descriptor: int) -> _Hold:
+@contextmanager
+def hold(descriptor: int) -> Iterator[int]:
     """Close a descriptor at the end of a block."""
-    return _Hold(descriptor)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def descriptor_path(descriptor: int) -> bytes:

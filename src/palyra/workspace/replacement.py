@@ -73,9 +73,10 @@ def open_target(
 ) -> Iterator[Target]:
     """Open the directory of a file to write, and create missing ones if asked: removed again if the write fails."""
     workspace.refuse_write(path)
+    made: list[tuple[int, bytes]] = []
     with contextlib.ExitStack() as stack:
-        directory, made = _open_parent(workspace, path, stack, create_parents=create_parents)
         try:
+            directory = _open_parent(workspace, path, stack, made, create_parents=create_parents)
             with _turn(directory, path.names[-1], cancelled):
                 target = Target(workspace, path, directory)
                 target.refuse_protected()
@@ -88,8 +89,14 @@ def open_target(
 
 
 def _open_parent(
-    workspace: Workspace, path: WorkspacePath, stack: contextlib.ExitStack, *, create_parents: bool
-) -> tuple[int, list[tuple[int, bytes]]]:
+    workspace: Workspace,
+    path: WorkspacePath,
+    stack: contextlib.ExitStack,
+    made: list[tuple[int, bytes]],
+    *,
+    create_parents: bool,
+) -> int:
+    """Open the directory of a file; ``stack`` closes it, and ``made`` lists the directories that were created."""
     parents = path.names[:-1]
     known = len(parents)
     while True:
@@ -103,7 +110,6 @@ def _open_parent(
             break
     stack.callback(os.close, directory)
     workspace.protected.refuse((*workspace.names_of(directory, path.render()), *path.names[known:]))
-    made: list[tuple[int, bytes]] = []
     try:
         for name in map(encode_name, parents[known:]):
             try:
@@ -117,14 +123,9 @@ def _open_parent(
             stack.callback(os.close, inner)
             sync_directory(directory)
             directory = inner
-    except BaseException as error:
-        for parent, name in reversed(made):
-            with contextlib.suppress(OSError):
-                os.rmdir(name, dir_fd=parent)
-        if isinstance(error, OSError):
-            raise refusal_of(error, path.render()) from error
-        raise
-    return directory, made
+    except OSError as error:
+        raise refusal_of(error, path.render()) from error
+    return directory
 
 
 @contextmanager

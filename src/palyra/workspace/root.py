@@ -4,10 +4,9 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -21,7 +20,7 @@ _REOPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CLOSED = -1
 
 
-class Workspace:
+class Workspace(AbstractContextManager["Workspace"]):
     """Made by ``open_workspace``. Safe to share between threads until it is closed."""
 
     def __init__(self, root: Path, descriptor: int, protected: ProtectedNames, *, read_only: bool, got: str) -> None:
@@ -31,12 +30,7 @@ class Workspace:
         self._descriptor = descriptor
         self._got = got
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

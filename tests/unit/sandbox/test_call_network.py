@@ -411,6 +411,10 @@ async def test_a_sandbox_that_ended_has_no_network(tmp_path: Path) -> None:
             pass
 
 
+def helper_pid(client: NamespaceSockets) -> int | None:
+    return client._process.pid if client._process is not None else None
+
+
 async def test_a_port_that_is_taken_is_told(client: NamespaceSockets, tmp_path: Path) -> None:
     with waiting_sandbox(tmp_path) as waiting, waiting.network() as (network, owner):
         first = await client.open(PLAN, network, owner)
@@ -425,13 +429,13 @@ async def test_a_helper_that_was_killed_is_started_again(client: NamespaceSocket
     with waiting_sandbox(tmp_path) as waiting, waiting.network() as (network, owner):
         for _ in range(3):
             await open_again(client, network, owner)
-            killed = client.helper_pid
+            killed = helper_pid(client)
             assert killed is not None
             below = descendants(killed)
             os.kill(killed, signal.SIGKILL)
             await eventually(lambda below=below: not (below & _living()))
         await open_again(client, network, owner)
-        assert client.helper_pid != killed
+        assert helper_pid(client) != killed
 
 
 async def test_whoever_stops_waiting_leaves_nothing_open(client: NamespaceSockets, tmp_path: Path) -> None:
@@ -453,7 +457,7 @@ async def test_whoever_stops_waiting_leaves_nothing_open(client: NamespaceSocket
 async def test_its_processes_end_with_it(tmp_path: Path) -> None:
     client = NamespaceSockets(ready=3)
     await asyncio.gather(client.start(), client.start())
-    pid = client.helper_pid
+    pid = helper_pid(client)
     assert pid is not None
     await eventually(lambda: len(descendants(pid)) == 3)
     below = descendants(pid)

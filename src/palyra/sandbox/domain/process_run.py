@@ -64,10 +64,13 @@ def parse_command(arguments: dict[str, Any]) -> ProcessCommand:
     for name in arguments:
         if name not in _FIELDS:
             raise InvalidCommand(f"there is no field {excerpt(str(name))!r}", field=excerpt(str(name)))
+    cwd, background = arguments.get("cwd"), arguments.get("background", False)
+    if not isinstance(background, bool):
+        raise InvalidCommand("background must be true or false", field="background")
     return ProcessCommand(
         command=_word(arguments.get("command"), "command", limits.MAX_COMMAND_BYTES, empty=False),
         args=_words(arguments.get("args", []), "args", limits.MAX_ARGUMENTS, limits.MAX_ARGUMENT_BYTES),
-        cwd=_cwd(arguments.get("cwd")),
+        cwd=None if cwd is None else _word(cwd, "cwd", limits.MAX_CWD_BYTES, empty=False),
         env=_environment(arguments.get("env", {})),
         requested_egress_hosts=_words(
             arguments.get("requested_egress_hosts", []),
@@ -77,7 +80,7 @@ def parse_command(arguments: dict[str, Any]) -> ProcessCommand:
         ),
         timeout_ms=_timeout(arguments.get("timeout_ms")),
         stdin=_stdin(arguments.get("stdin", ""), arguments.get("stdin_encoding", "utf-8")),
-        background=_flag(arguments.get("background", False), "background"),
+        background=background,
     )
 
 
@@ -103,10 +106,6 @@ def _words(value: Any, field: str, most: int, most_bytes: int) -> tuple[str, ...
     if len(value) > most:
         raise InvalidCommand(f"{field} has {len(value)} entries; at most {most} are taken", field=field, limit=most)
     return tuple(_word(word, f"{field}[{position}]", most_bytes) for position, word in enumerate(value))
-
-
-def _cwd(value: Any) -> str | None:
-    return None if value is None else _word(value, "cwd", limits.MAX_CWD_BYTES, empty=False)
 
 
 def _environment(value: Any) -> tuple[tuple[str, str], ...]:
@@ -144,12 +143,6 @@ def _stdin(value: Any, encoding: Any) -> bytes:
         most = limits.MAX_STDIN_BYTES
         raise InvalidCommand(f"stdin has {len(data)} bytes; at most {most} are taken", field="stdin", limit=most)
     return data
-
-
-def _flag(value: Any, field: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidCommand(f"{field} must be true or false", field=field)
-    return value
 
 
 # How a sandboxed process ended, or why it never began.

@@ -111,15 +111,11 @@ def _reasons() -> tuple[tuple[re.Pattern[str], str], ...]:
 def refuse_environment(variables: Iterable[tuple[str, str]], *, allow_interpreters: bool) -> None:
     """Judge the names that a caller gave, as written: programs look for exactly these letters."""
     for name, _ in variables:
-        if name in RESERVED_ENVIRONMENT:
+        own = name in RESERVED_ENVIRONMENT
+        if own or re.fullmatch(_ALWAYS, name):
+            why = "the sandbox sets it itself" if own else "it changes every program there is"
             raise InterpreterDenied(
-                f"the variable {name} may not be set: the sandbox sets it itself",
-                hint="omit it; this one is refused even with allow_interpreters",
-                argument=f"env.{name}",
-            )
-        if re.fullmatch(_ALWAYS, name):
-            raise InterpreterDenied(
-                f"the variable {name} may not be set: it changes every program there is",
+                f"the variable {name} may not be set: {why}",
                 hint="omit it; this one is refused even with allow_interpreters",
                 argument=f"env.{name}",
             )

@@ -24,10 +24,15 @@ _prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong,
 _prctl.restype = ctypes.c_int
 
 
-def prctl(option: int, value: int) -> None:
-    if _prctl(option, value, 0, 0, 0) < 0:
+def _check(result: int) -> int:
+    if result < 0:
         problem = ctypes.get_errno()
         raise OSError(problem, os.strerror(problem))
+    return result
+
+
+def prctl(option: int, value: int) -> None:
+    _check(_prctl(option, value, 0, 0, 0))
 
 
 def name_this_process(name: bytes) -> None:
@@ -38,14 +43,8 @@ def name_this_process(name: bytes) -> None:
 def signal_descriptor(number: int) -> int:
     """Open a descriptor that is readable while a blocked signal is pending."""
     wanted = (1 << (number - 1)).to_bytes(_SIGNAL_SET_BYTES, "little")
-    descriptor: int = _libc.signalfd(-1, ctypes.c_char_p(wanted), _SFD_CLOEXEC | _SFD_NONBLOCK)
-    if descriptor < 0:
-        problem = ctypes.get_errno()
-        raise OSError(problem, os.strerror(problem))
-    return descriptor
+    return _check(_libc.signalfd(-1, ctypes.c_char_p(wanted), _SFD_CLOEXEC | _SFD_NONBLOCK))
 
 
 def enter_namespace(descriptor: int, kind: int) -> None:
-    if _libc.setns(descriptor, kind) < 0:
-        problem = ctypes.get_errno()
-        raise OSError(problem, os.strerror(problem))
+    _check(_libc.setns(descriptor, kind))

@@ -148,10 +148,6 @@ class NamespaceSockets:
         self._turns = asyncio.Semaphore(limits.MAX_SOCKET_ORDERS)
         self._closed = False
 
-    @property
-    def helper_pid(self) -> int | None:
-        return self._process.pid if self._process is not None else None
-
     async def start(self) -> None:
         """Wait until the helper is started. Its start goes on if the caller is cancelled."""
         if self._orders is None:
