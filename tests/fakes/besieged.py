@@ -22,9 +22,8 @@ from palyra.daemon.settings import Settings
 from palyra.devicelink.agent import joining
 from palyra.devicelink.agent.joining import DaemonNotReached, prove, wait_for_decision
 from palyra.devicelink.pairing.code import DeviceFacts, PairingCode, ServerAddress, parse_code
-from palyra.devicelink.pairing.proof import pem_of
 from palyra.errors import PalyraError, RemoteError
-from palyra.identity.certificate import CertificateProfile, Purpose
+from palyra.identity.certificate import CertificateProfile, Purpose, pem_of
 from palyra.identity.device import DeviceId, DeviceKind, SpiffeId
 from palyra.identity.records import IssuedCertificate
 from palyra.identity.x509 import CertificateSigner, accepted_key, create_authority

@@ -14,8 +14,9 @@ from fakes.journal_harness import JournalHarness
 from fakes.node_state_harness import SCHEMA as NODE_SCHEMA
 from palyra.clock import SystemClock
 from palyra.daemon.vault_wiring import make_identity
-from palyra.devicelink.agent.joining import PairingAnswer, ProvedPairing, prove, wait_for_decision
+from palyra.devicelink.agent.joining import ProvedPairing, prove, wait_for_decision
 from palyra.devicelink.pairing.code import DeviceFacts, PairingCode, PairingMethod, ServerAddress, parse_code
+from palyra.devicelink.pairing.messages import Answer
 from palyra.identity.device import DeviceKind
 from palyra.identity.settings import IdentitySettings
 from palyra.identity.tables import SCHEMA as IDENTITY_SCHEMA
@@ -139,7 +140,7 @@ class Device:
         options = {"servers": [self.server], "csr_der": self.key.csr(), "facts": self.facts, **options}
         return await prove(code, kind=self.kind, **options)
 
-    async def ask(self, proved: ProvedPairing, wait_ms: int = 0) -> PairingAnswer:
+    async def ask(self, proved: ProvedPairing, wait_ms: int = 0) -> Answer:
         return await wait_for_decision(proved, wait_ms=wait_ms)
 
 

@@ -7,7 +7,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from palyra.devicelink.pairing.proof import WrongServer, certificate_hash, certificates_in, pem_of, require_issued_by
+from palyra.devicelink.pairing.proof import WrongServer, certificate_hash, certificates_in, require_issued_by
+from palyra.identity.certificate import pem_of
 
 NOW = datetime.datetime(2026, 11, 16, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)

@@ -41,6 +41,7 @@ class DaemonUnreachable(Unavailable):
 # A device's pairing is one document, so that key, certificate and trust change together or not at all.
 
 FORMAT: Final = "palyra-node-device/1"
+_KEYS: Final = ("key_pem", "pending_key_pem")
 
 
 class HeldCertificate(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,21 +88,12 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def write_record(record: DeviceRecord) -> bytes:
-    document = _Document(
-        format=FORMAT,
-        device_name=record.device_name,
-        servers=record.servers,
-        # msgspec does not encode a subclass of str.
-        device_id=str.__str__(record.device_id),
+    # msgspec does not encode a subclass of str.
+    fields = {**msgspec.structs.asdict(record), "device_id": str.__str__(record.device_id)}
+    for name in _KEYS:
         # The file has mode 0600 and is the only place of the key.
-        key_pem="" if record.key_pem is None else record.key_pem.reveal(),
-        certificate_pem=record.certificate_pem,
-        ca_bundle_pem=record.ca_bundle_pem,
-        generation=record.generation,
-        pending_key_pem="" if record.pending_key_pem is None else record.pending_key_pem.reveal(),
-        pairing=record.pairing,
-    )
-    return msgspec.json.format(msgspec.json.encode(document)) + b"\n"
+        fields[name] = "" if fields[name] is None else fields[name].reveal()
+    return msgspec.json.format(msgspec.json.encode(_Document(format=FORMAT, **fields))) + b"\n"
 
 
 def read_record(raw: bytes) -> DeviceRecord:
@@ -112,17 +104,10 @@ def read_record(raw: bytes) -> DeviceRecord:
         raise DeviceFileBad("the device's file is cut off or damaged") from None
     if document.format != FORMAT:
         raise DeviceFileBad(f"the device's file has the format {document.format[:64]!r}; this version reads {FORMAT}")
-    return DeviceRecord(
-        device_name=document.device_name,
-        servers=document.servers,
-        device_id=document.device_id,
-        key_pem=Secret(document.key_pem) if document.key_pem else None,
-        certificate_pem=document.certificate_pem,
-        ca_bundle_pem=document.ca_bundle_pem,
-        generation=document.generation,
-        pending_key_pem=Secret(document.pending_key_pem) if document.pending_key_pem else None,
-        pairing=document.pairing,
-    )
+    fields = msgspec.structs.asdict(document)
+    del fields["format"]
+    keys = {name: Secret(fields[name]) if fields[name] else None for name in _KEYS}
+    return DeviceRecord(**{**fields, **keys})
 
 
 # Files are written whole, durably and for this user alone. A copy of the pairing record lies beside it.

@@ -32,10 +32,10 @@ from palyra.devicelink.pairing.proof import (
     MalformedProof,
     WrongServer,
     certificate_hash,
-    pem_of,
     require_issued_by,
 )
 from palyra.errors import Denied, PalyraError, RemoteError, Unavailable
+from palyra.identity.certificate import pem_of
 from palyra.identity.device import DeviceKind
 from palyra.secret import Secret
 
@@ -85,17 +85,6 @@ class ProvedPairing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return f"ProvedPairing({self.pairing_id}, [redacted])"
 
 
-class PairingAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """``state`` is pending_approval, completed, rejected or expired; the rest comes with completed."""
-
-    state: str
-    reason: str = ""
-    certificate_pem: bytes = b""
-    ca_bundle_pem: bytes = b""
-    generation: int = 0
-    node_port: int = 0
-
-
 async def prove(
     code: PairingCode,
     *,
@@ -124,7 +113,7 @@ async def prove(
     raise unreached
 
 
-async def wait_for_decision(proved: ProvedPairing, *, wait_ms: int) -> PairingAnswer:
+async def wait_for_decision(proved: ProvedPairing, *, wait_ms: int) -> wire.Answer:
     """Return the decision, or ``pending_approval`` when the time is up. The server must be the pinned one."""
     address = ServerAddress.parse(proved.server)
     message = wire.Wait(pairing_id=proved.pairing_id, collect=proved.collect, wait_ms=wait_ms)
@@ -133,14 +122,7 @@ async def wait_for_decision(proved: ProvedPairing, *, wait_ms: int) -> PairingAn
         answer = await connection.call(wire.WAIT, message, wire.Answer, patience)
     if answer.device_id != proved.device_id:
         raise WrongServer("the answer is for another device")
-    return PairingAnswer(
-        state=answer.state,
-        reason=_printable(answer.reason),
-        certificate_pem=answer.certificate_pem,
-        ca_bundle_pem=answer.ca_bundle_pem,
-        generation=answer.generation,
-        node_port=answer.node_port,
-    )
+    return msgspec.structs.replace(answer, reason=_printable(answer.reason))
 
 
 async def _prove_to(
@@ -358,7 +340,7 @@ class Joining:
                 await asyncio.to_thread(self._folder.forget)
                 raise PairingNotGranted(f"the request was {answer.state}", reason=answer.reason)
 
-    async def _keep(self, record: DeviceRecord, proved: ProvedPairing, answer: PairingAnswer) -> DeviceRecord:
+    async def _keep(self, record: DeviceRecord, proved: ProvedPairing, answer: wire.Answer) -> DeviceRecord:
         key, certificate = record.pending_key_pem, answer.certificate_pem.decode("ascii", "replace")
         if key is None:
             raise DeviceFileBad("the key of this pairing is gone")

@@ -225,10 +225,6 @@ def certificates_in(bundle_pem: bytes) -> list[bytes]:
     return [ssl.PEM_cert_to_DER_cert(part.strip() + "\n" + _END + "\n") for part in parts]
 
 
-def pem_of(der: bytes) -> bytes:
-    return ssl.DER_cert_to_PEM_cert(der).encode()
-
-
 def require_issued_by(leaf_der: bytes, ca_der: bytes, *, now: datetime.datetime) -> None:
     """Raise WrongServer unless the leaf is valid now and directly issued by a certificate authority."""
     from cryptography import x509

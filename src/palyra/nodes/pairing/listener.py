@@ -15,7 +15,7 @@ from asyncio import TimerHandle, Transport
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import uvicorn
@@ -38,10 +38,11 @@ from palyra.devicelink.limits import (
 )
 from palyra.devicelink.pairing import messages as wire
 from palyra.devicelink.pairing.proof import certificate_hash, certificates_in
+from palyra.devicelink.server.peer_checks import Identities
 from palyra.errors import InternalError, InvalidInput, LimitExceeded, PalyraError
+from palyra.identity.records import ServerCertificate
 from palyra.nodes.domain.rate_limits import network_of
 from palyra.nodes.pairing.service import BootstrapService, Served
-from palyra.secret import Secret
 
 _LOG = logging.getLogger("palyra.nodes")
 _CLIENT_CLOSED = 499
@@ -236,31 +237,10 @@ _REMEMBERED: Final = 4
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
 
 
-class ServerCertificate(Protocol):
-    @property
-    def key_pem(self) -> Secret: ...
-
-    @property
-    def chain_pem(self) -> bytes: ...
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    @property
-    def authority_id(self) -> str:
-        """Return the SHA-256 of the authority that issued it, in hex."""
-
-
-class ServerIdentity(Protocol):
-    def server_certificate(self) -> ServerCertificate: ...
-
-    def ca_bundle_pem(self) -> bytes: ...
-
-
 class ServedIdentity:
     """The TLS context of the newest certificate, and the hashes of recent ones for the proof."""
 
-    def __init__(self, identity: ServerIdentity) -> None:
+    def __init__(self, identity: Identities) -> None:
         self._identity = identity
         self._contexts: dict[str, ssl.SSLContext] = {}
 

@@ -9,7 +9,7 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -27,24 +27,10 @@ from palyra.nodes.pairing.rules import CodeUsed, SessionGone, UnknownPairing
 from palyra.nodes.store.port import NodeState
 from palyra.secret import Secret
 
+if TYPE_CHECKING:
+    from palyra.identity.identity_manager import IdentityManager
+
 _SESSION_BYTES = 16
-
-
-class Issued(Protocol):
-    @property
-    def certificate_pem(self) -> bytes: ...
-
-    @property
-    def ca_bundle_pem(self) -> bytes: ...
-
-    @property
-    def generation(self) -> int: ...
-
-
-class Issuer(Protocol):
-    """The first certificate of a device; the same key again gets the same answer."""
-
-    async def issue(self, kind: DeviceKind, device_id: DeviceId, csr_der: bytes, *, actor: str) -> Issued: ...
 
 
 class Served(NamedTuple):
@@ -85,7 +71,7 @@ class BootstrapService:
         self,
         *,
         state: NodeState,
-        issuer: Issuer,
+        issuer: "IdentityManager",
         read_key: Callable[[bytes], str],
         served: Callable[[], Served],
         node_port: Callable[[], int],
