@@ -36,7 +36,7 @@ TIER_C_WARM: Final = Bar(
     _AT_MOST,
     0.35,
     shortfall="reaches 0.31 where bwrap by hand takes 10 ms, and 0.37 to 0.38 where it takes 6: there the machine makes"
-    " namespaces quickly, which is what is done ahead, and wakes processes no quicker, which is what is left",
+    " namespaces quickly, which is what is done in advance, and wakes processes no quicker, which is what is left",
 )
 TIER_C_SRT: Final = Bar(
     "sandbox.srt", "Tier C, cold, the same command", "@anthropic-ai/sandbox-runtime", _AT_MOST, 0.25
