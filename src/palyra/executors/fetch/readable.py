@@ -399,7 +399,6 @@ class _Layout:
             self._breaks = max(self._breaks, lines)
 
     def _mark(self, text: str) -> None:
-        """Emit the pending break or space, then the text."""
         if self._breaks:
             if self._parts:
                 self._emit("\n" * self._breaks)

@@ -118,7 +118,6 @@ def _shown_headers(answer: Answer, clean: Callable[[str, int], str]) -> dict[str
 
 
 def _fitted(result: dict[str, Any], field: str, max_output: int) -> dict[str, Any]:
-    """Cut the content until the result fits."""
     size = len(msgspec.json.encode(result))
     if size <= max_output:
         return result

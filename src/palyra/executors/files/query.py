@@ -87,7 +87,6 @@ class LiteralQuery:
 
 
 def excerpt(line: str, column: int) -> str:
-    """Cut a long line to the part around the match."""
     if len(line) <= MAX_MATCH_TEXT_CHARS:
         return line
     start = max(0, min(column - MATCH_TEXT_LEAD_CHARS, len(line) - MAX_MATCH_TEXT_CHARS))

@@ -16,7 +16,6 @@ def read_pins(store: Store, server: str) -> dict[str, Pin]:
 
 
 def put_seen(tx: Transaction, pin: Pin, *, actor: str) -> None:
-    """Record a new or changed definition."""
     kind = "mcp.tool_quarantined" if pin.state is PinState.QUARANTINED else "mcp.tool_found"
     _put(tx, pin, kind, actor)
 

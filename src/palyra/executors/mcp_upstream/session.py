@@ -140,7 +140,6 @@ class ServerPipes:
         self._to_client.close()
 
     def close(self) -> None:
-        """Close both directions."""
         self._to_client.close()
         self._inbound.close()
 

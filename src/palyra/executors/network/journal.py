@@ -74,7 +74,6 @@ class JournalObserver:
         await self._store.transact(lambda tx: return_budget(tx, grant.run, bytes_, amount, **whose), essential=True)
 
     def forget(self, grant_id: str) -> None:
-        """Drop the counts of a call that has ended."""
         for refused in (False, True):
             self._counts.pop((grant_id, refused), None)
         self._kinds.pop(grant_id, None)

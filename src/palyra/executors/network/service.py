@@ -180,7 +180,6 @@ class SandboxListener:
 
 
 def _system_bundle(ca_file: str) -> bytes:
-    """Read the certificate authorities that programs on this machine trust."""
     paths = ssl.get_default_verify_paths()
     found = [Path(path) for path in (paths.cafile, _DEBIAN_BUNDLE) if path and Path(path).is_file()]
     bundle = found[0].read_bytes() if found else b""

@@ -41,8 +41,6 @@ MAX_LISTED_REFUSALS: Final = 8
 
 
 class SkillRefusals:
-    """The refusals of one call."""
-
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._noted: dict[tuple[str, str, str, str], None] = {}

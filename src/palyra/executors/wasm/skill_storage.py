@@ -96,7 +96,6 @@ class SkillStorage:
                     os.unlink(_name(path), dir_fd=folder)
 
     def paths(self, prefix: str) -> tuple[str, ...]:
-        """Return every path that begins with the prefix, sorted."""
         with self._opened(create=False, shared=True) as folder:
             if folder is None:
                 return ()
@@ -109,7 +108,6 @@ class SkillStorage:
             return StoredValues(values=len(sizes), bytes=sum(sizes.values()))
 
     def erase(self) -> None:
-        """Delete every file, and the folder."""
         with self._opened(create=False) as folder:
             if folder is not None:
                 for name in os.listdir(folder):

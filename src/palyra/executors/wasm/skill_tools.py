@@ -94,7 +94,6 @@ def skill_spec(
 
 
 def tool_capabilities(requested: Capabilities) -> frozenset[ToolCapability]:
-    """Map the capabilities of a manifest to those of tools."""
     mapped = {
         ToolCapability.NETWORK: requested.http_egress_allowlist,
         ToolCapability.SECRETS_READ: requested.secrets,

@@ -18,7 +18,6 @@ ENFORCEABLE: Final = frozenset(("timeout_ms", "max_output_bytes", "memory_bytes"
 
 
 def most_limits(wasm: WasmSettings) -> RuntimeLimits:
-    """Return the most that any guest gets."""
     return RuntimeLimits(
         fuel_budget=max(wasm.fuel, wasm.max_fuel),
         max_memory_bytes=wasm.memory_bytes,

@@ -29,7 +29,6 @@ Payload = Mapping[str, Any]
 
 
 def describe_session_event(event: Payload) -> str:
-    """Describe an entry of a browser session's own log."""
     text = _OF_A_DOWNLOAD.sub("", str(event.get("text") or ""))
     return short_ids(text).replace("content_disagrees", "content disagrees")
 

@@ -48,8 +48,6 @@ LIVE_HEADER = "palyra-live"
 
 
 class Visit(msgspec.Struct, frozen=True, kw_only=True):
-    """A request of a logged-in person, with session, caller and role."""
-
     request: Request
     session: ConsoleSession
     secret: SessionSecret
@@ -68,7 +66,6 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
         return value
 
     def query(self, name: str) -> str:
-        """Return a parameter of the address, or an empty text."""
         value = self.request.query_params.get(name, "").strip()
         if len(value) > MAX_SEARCH_CHARS:
             raise BadQuery(f"{name} is longer than {MAX_SEARCH_CHARS} characters")

@@ -31,8 +31,6 @@ CHANNEL = "console"
 
 
 class PolicyService:
-    """The policies in force, for people to read, explain and replay."""
-
     def __init__(self, live: LivePolicy) -> None:
         self._live = live
 
@@ -63,7 +61,6 @@ class PolicyService:
 
 
 def _comment_above(text: str, line: int) -> str:
-    """Return the comment that stands right above a policy."""
     lines = text.splitlines()[: max(0, line - 1)]
     comment: list[str] = []
     while lines and lines[-1].strip().startswith("//"):

@@ -76,7 +76,6 @@ def _rect(name: str, x: float, y: float, width: float, height: float) -> Markup:
 
 
 def meter(used: int, reserved: int, cap: int, label: str) -> Markup:
-    """Draw the used and the reserved part of a budget."""
     whole = max(cap, 1)
     of_used = max(min(used / whole, 1.0) * _WIDTH, _THINNEST if used else 0)
     of_reserved = min(reserved / whole, 1.0) * _WIDTH
@@ -124,7 +123,6 @@ def qr_path(text: Secret) -> QrPath:
 
 
 def _run(row: Sequence[int], start: int) -> int:
-    """Count the modules of one colour in a row."""
     end = start
     while end < len(row) and bool(row[end]) == bool(row[start]):
         end += 1

@@ -148,7 +148,6 @@ def note_use(tx: Transaction, secret: SessionSecret) -> None:
 
 
 def end_session(tx: Transaction, secret: SessionSecret) -> None:
-    """End the session, if it exists."""
     rows = tx.execute("SELECT record FROM console_sessions WHERE secret_sha256 = ?", (secret.digest(),))
     if rows:
         tx.execute("DELETE FROM console_sessions WHERE secret_sha256 = ?", (secret.digest(),))

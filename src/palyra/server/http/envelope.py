@@ -60,12 +60,10 @@ def answer_error(error: PalyraError, *, status: int | None = None) -> Response:
 
 
 def answer_failure(error: dict[str, Any], status: int, exit_code: ExitCode, data: Any) -> Response:
-    """Answer with the error of a record."""
     return _respond({"ok": False, "error": error, "data": data}, status, exit_code)
 
 
 def answer_events(events: AsyncIterator[bytes]) -> Response:
-    """Answer with server-sent events."""
     headers = {"Cache-Control": "no-store", EXIT_CODE_HEADER: "0"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
@@ -80,7 +78,6 @@ def _respond(document: dict[str, Any], status: int, exit_code: ExitCode) -> Resp
 
 
 async def read_bytes(request: Request, most: int) -> bytes:
-    """Read the body, at most ``most`` bytes."""
     size = 0
     chunks: list[bytes] = []
     async for chunk in request.stream():

@@ -372,7 +372,6 @@ def key_view(key: PublisherKey) -> PublisherKeyData:
 
 
 def _review(service: ApiService, version: SkillVersion, difference: CapabilityDifference) -> ReviewData:
-    """Collect what a person needs to decide on a version."""
     manifest: SkillManifest = version.manifest
     return {
         "manifest": msgspec.to_builtins(manifest),

@@ -77,7 +77,6 @@ class CallEvents:
         self._open.enter_context(service.streaming(self._events))
 
     def end(self) -> None:
-        """End the iteration after the events that have arrived."""
         self._open.close()
 
     async def __aiter__(self) -> AsyncIterator[str]:

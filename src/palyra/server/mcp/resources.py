@@ -112,7 +112,6 @@ def resource_templates() -> list[dict[str, Any]]:
 
 
 def list_resources(run_id: str, calls: Iterable[CallRecord]) -> list[dict[str, Any]]:
-    """Return the session's own run, and its newest calls."""
     found = [{"uri": uri_of_run(run_id), "name": f"run {run_id}", "title": "This session's run", "mimeType": _JSON}]
     found += [
         {

@@ -46,8 +46,6 @@ class TooManySessions(LimitExceeded):
 
 
 class HttpRequest(Protocol):
-    """The HTTP request that carries a message."""
-
     @property
     def headers(self) -> Mapping[str, str]: ...
 
@@ -214,7 +212,6 @@ class McpTransport:
 
     @property
     def connections(self) -> int:
-        """The number of connected clients on stdio."""
         return len(self._clients)
 
     def admit(self, request: HttpRequest) -> McpCaller:
@@ -265,7 +262,6 @@ class McpTransport:
         await self._manager.handle_request(scope, receive, send)
 
     async def stream(self, request: HttpRequest, connection: str, receive: Receive, send: Send) -> None:
-        """Serve a client on stdio until it leaves."""
         request.scope[CONNECTION] = connection
 
         async def load() -> AnswerLines:

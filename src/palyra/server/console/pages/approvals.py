@@ -26,8 +26,6 @@ NEWEST = 2_000
 
 
 class RequestOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """The call that requested an approval."""
-
     run: str = ""
     call: str = ""
     actor: str = ""
@@ -175,7 +173,6 @@ def _decided(console: Console, state: ApprovalState | None, before: ApprovalId |
 
 
 def _calls_of(console: Console, approvals: list[Approval]) -> list[CallRecord | None]:
-    """Return the call that each approval let run."""
     calls = find_calls(console.store, [each.consumed_by for each in approvals if each.consumed_by])
     return [calls.get(each.consumed_by or "") for each in approvals]
 

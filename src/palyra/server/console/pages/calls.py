@@ -146,7 +146,6 @@ def _decision_on(record: CallRecord, approvals: dict[str, Approval]) -> Approval
 
 
 def _granted_approval(record: CallRecord, approvals: dict[str, Approval]) -> Approval | None:
-    """Return the approval that let a call run."""
     return approvals.get(record.approval_id or "") if record.started_ms is not None else None
 
 

@@ -98,7 +98,6 @@ def _hosts(console: Console) -> list[HostRow]:
 
 
 def host_of(event: Event) -> str:
-    """Return the host of an entry, or ``unknown``."""
     payload = event.payload_value()
     if not isinstance(payload, dict):
         return "unknown"
@@ -112,7 +111,6 @@ def host_of(event: Event) -> str:
 
 
 def _named_in(error: Any) -> str:
-    """Return the host that the refusal of a call names."""
     match error:
         case {"details": {"host": str(host), "port": int(port)}}:
             return f"{host}:{port}"
@@ -123,7 +121,6 @@ def _named_in(error: Any) -> str:
 
 
 def why_not(event: Event) -> tuple[str, str]:
-    """Return the reason and the code of an entry."""
     match event.payload_value():
         case {"error": {"message": str(message), "code": str(code)}}:
             return message, code
