@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.executors.mcp_upstream.messages import Envelope, containers_in, read_envelope
+from palyra.executors.mcp_upstream.messages import Envelope, count_containers, read_envelope
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -47,4 +47,4 @@ def counted(value: object) -> int:
 @given(VALUES, st.booleans())
 def test_only_what_is_a_list_or_an_object_counts(value: object, plain: bool) -> None:
     line = json.dumps(value, ensure_ascii=plain).encode()
-    assert containers_in(line, 0) == counted(value) <= containers_in(line, 1_000_000)
+    assert count_containers(line, 0) == counted(value) <= count_containers(line, 1_000_000)

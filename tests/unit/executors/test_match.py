@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.executors.files.query import Found, LiteralQuery, check_query, excerpt, is_binary, searchable_lines
+from palyra.executors.files.query import Found, LiteralQuery, check_query, cut_excerpt, is_binary, split_lines
 from palyra.workspace.errors import BadPattern
 from palyra.workspace.limits import MAX_LINE_CHARS, MAX_MATCH_TEXT_CHARS
 
@@ -24,7 +24,7 @@ def test_the_quick_look_never_hides_a_match() -> None:
     for text, data in (("é", "é".encode()), ("\ufffd", b"\xff"), ("x", b"axb")):
         query = LiteralQuery(text, case_sensitive=True)
         assert query.may_match(data)
-        assert query.find(searchable_lines(data), 1, going)
+        assert query.find(split_lines(data), 1, going)
     assert not LiteralQuery("x", case_sensitive=True).may_match(b"abc")
     assert LiteralQuery("x", case_sensitive=False).may_match(b"X")
 
@@ -36,8 +36,8 @@ def test_asks_whether_to_go_on_at_every_line() -> None:
 
 
 def test_lines_are_cut_and_decoded() -> None:
-    assert searchable_lines(b"a\r\nb\xff\nc") == ["a", "b\ufffd", "c"]
-    assert len(searchable_lines(b"x" * (MAX_LINE_CHARS + 5))[0]) == MAX_LINE_CHARS
+    assert split_lines(b"a\r\nb\xff\nc") == ["a", "b\ufffd", "c"]
+    assert len(split_lines(b"x" * (MAX_LINE_CHARS + 5))[0]) == MAX_LINE_CHARS
 
 
 @pytest.mark.parametrize("query", ["", "a\nb", "a\0b", "x" * 1001])
@@ -48,11 +48,11 @@ def test_refuses_queries(query: str) -> None:
 
 def test_an_excerpt_holds_the_match() -> None:
     line = "x" * 1000 + "needle" + "y" * 1000
-    part = excerpt(line, 1000)
+    part = cut_excerpt(line, 1000)
     assert "needle" in part
     assert len(part) == MAX_MATCH_TEXT_CHARS
-    assert excerpt("short", 2) == "short"
-    assert excerpt("a" * 998 + "zz", 998).endswith("zz")
+    assert cut_excerpt("short", 2) == "short"
+    assert cut_excerpt("a" * 998 + "zz", 998).endswith("zz")
 
 
 def test_binary_files_have_a_nul_in_their_head() -> None:

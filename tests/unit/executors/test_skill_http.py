@@ -3,7 +3,7 @@
 import pytest
 
 from palyra.egress.domain.rules import HostRule, parse_rules
-from palyra.executors.wasm.skill_http import in_clear, reachable, target_of
+from palyra.executors.wasm.skill_http import find_reachable, is_in_clear, target_of
 
 PLAIN = parse_rules(("lan.test:8080", "*.lan.test:8080"))
 
@@ -28,7 +28,7 @@ def test_tls_unless_port_80_or_the_operator_says_otherwise(rule: str, target: st
 
 def test_only_what_manifest_and_settings_both_allow_is_reachable() -> None:
     asked = ("a.api.test", "b.test:8080", "c.test")
-    found = reachable(asked, ("*.api.test", "b.test", "c.test:443"))
+    found = find_reachable(asked, ("*.api.test", "b.test", "c.test:443"))
     assert [str(rule) for rule in found] == ["a.api.test", "c.test"]
 
 
@@ -47,7 +47,7 @@ def test_only_what_manifest_and_settings_both_allow_is_reachable() -> None:
 def test_of_a_line_with_a_star_the_part_that_the_settings_allow_is_reachable(
     asked: str, allowed: str, found: list[str]
 ) -> None:
-    assert [str(rule) for rule in reachable((asked,), (allowed,))] == found
+    assert [str(rule) for rule in find_reachable((asked,), (allowed,))] == found
 
 
 @pytest.mark.promise("P-skill-reach")
@@ -57,4 +57,4 @@ def test_of_a_line_with_a_star_the_part_that_the_settings_allow_is_reachable(
 )
 def test_a_manifest_cannot_send_a_secret_in_clear(rule: str, open_to_all: bool) -> None:
     target = target_of(HostRule.parse(rule), PLAIN)
-    assert in_clear(target, PLAIN) is open_to_all
+    assert is_in_clear(target, PLAIN) is open_to_all

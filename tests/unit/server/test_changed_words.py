@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.server.console.argument_diff import MAX_COMPARED, Comparison, Pieces, visible
+from palyra.server.console.argument_diff import MAX_COMPARED, Comparison, Pieces, make_visible
 
 
 def marked(pieces: Pieces) -> str:
@@ -51,5 +51,5 @@ def test_what_is_compared_is_bounded_for_all_values_together() -> None:
 
 
 def test_only_what_would_not_be_seen_is_written_out() -> None:
-    assert visible("two\nlines\n") == "two\nlines↵\n"
-    assert visible("\u202etxt.exe") == "\\u{202e}txt.exe"
+    assert make_visible("two\nlines\n") == "two\nlines↵\n"
+    assert make_visible("\u202etxt.exe") == "\\u{202e}txt.exe"

@@ -14,11 +14,11 @@ from fakes.raw_http import RawAnswer, ask
 from palyra.errors import ExitCode
 from palyra.limits import MAX_HTTP_BODY_BYTES
 from palyra.pipeline.domain.call import CallDenied
-from palyra.server.http.envelope import EXIT_CODE_HEADER, answer, answer_failure, guarded, read_object
+from palyra.server.http.envelope import EXIT_CODE_HEADER, answer, answer_failure, guard, read_object
 
 
 async def through(handler: Any, body: object = b"") -> RawAnswer:
-    return await ask(Starlette(routes=[Route("/", guarded(handler), methods=["POST"])]), "POST", "/", body=body)
+    return await ask(Starlette(routes=[Route("/", guard(handler), methods=["POST"])]), "POST", "/", body=body)
 
 
 async def echoing(request: Request) -> Response:

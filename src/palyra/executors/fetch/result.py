@@ -33,7 +33,7 @@ _SHOWN_FAMILIES: Final = ("x-ratelimit-", "ratelimit")
 
 def build_result(answer: Answer, wanted: ContentFormat, max_bytes: int, max_output: int) -> dict[str, Any]:
     """Build the tool's result of at most ``max_output`` bytes of JSON."""
-    clean = _cleaner(answer.redaction)
+    clean = _make_cleaner(answer.redaction)
     media = MediaType.parse(answer.header("content-type"))
     # Redact before the cut, so that no half of a secret is left at its edge.
     redact = answer.redaction.broken_off if answer.truncated else answer.redaction.whole
@@ -52,7 +52,7 @@ def build_result(answer: Answer, wanted: ContentFormat, max_bytes: int, max_outp
             }
             for each in answer.passed
         ],
-        "headers": _shown_headers(answer, clean),
+        "headers": _select_headers(answer, clean),
         "content_type": media.essence,
         "content_is_untrusted": True,
         "notice": NOTICE,
@@ -67,7 +67,7 @@ def build_result(answer: Answer, wanted: ContentFormat, max_bytes: int, max_outp
         if answer.left_encoded:
             body["content_encoding"] = to_one_line(answer.left_encoded, MAX_SHOWN_HEADER_CHARS)
     result |= body
-    return _fitted(result, "base64" if "base64" in body else "text", max_output)
+    return _fit(result, "base64" if "base64" in body else "text", max_output)
 
 
 def _text_fields(
@@ -93,23 +93,23 @@ def _text_fields(
     text, fields["hidden_characters"] = remove_hidden(text)
     # Redact again: charsets, character references and hidden characters can spell a secret that the bytes do not.
     redact = answer.redaction.broken_off if truncated else answer.redaction.whole
-    return fields | {"text": _redacted(redact, text)}
+    return fields | {"text": _redact(redact, text)}
 
 
-def _cleaner(redaction: Redactions) -> Callable[[str, int], str]:
-    return lambda text, most: to_one_line(_redacted(redaction.whole, text), most)
+def _make_cleaner(redaction: Redactions) -> Callable[[str, int], str]:
+    return lambda text, most: to_one_line(_redact(redaction.whole, text), most)
 
 
-def _redacted(redact: Callable[[bytes], bytes], text: str) -> str:
+def _redact(redact: Callable[[bytes], bytes], text: str) -> str:
     raw = text.encode("utf-8", "replace")
     clean = redact(raw)
     return text if clean == raw else clean.decode("utf-8", "replace")
 
 
-def _shown_headers(answer: Answer, clean: Callable[[str, int], str]) -> dict[str, str]:
+def _select_headers(answer: Answer, clean: Callable[[str, int], str]) -> dict[str, str]:
     shown: dict[str, str] = {}
     for name, value in answer.headers:
-        key = _redacted(answer.redaction.name, name).lower()
+        key = _redact(answer.redaction.name, name).lower()
         if key in _SHOWN_HEADERS or key.startswith(_SHOWN_FAMILIES):
             joined = f"{shown[key]}, {value}" if key in shown else value
             if key in shown or len(shown) < MAX_SHOWN_HEADERS:
@@ -117,7 +117,7 @@ def _shown_headers(answer: Answer, clean: Callable[[str, int], str]) -> dict[str
     return shown
 
 
-def _fitted(result: dict[str, Any], field: str, max_output: int) -> dict[str, Any]:
+def _fit(result: dict[str, Any], field: str, max_output: int) -> dict[str, Any]:
     size = len(msgspec.json.encode(result))
     if size <= max_output:
         return result

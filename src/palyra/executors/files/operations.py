@@ -80,7 +80,7 @@ def _describe(entry: Entry) -> dict[str, Any]:
         "escaped": not is_plain(name),
         "type": kind_of(entry.status.st_mode),
         "size": min(entry.status.st_size, MAX_SAFE_INTEGER),
-        "mtime": _instant(entry.status),
+        "mtime": _to_instant(entry.status),
     }
     if stat.S_ISLNK(entry.status.st_mode):
         try:
@@ -92,7 +92,7 @@ def _describe(entry: Entry) -> dict[str, Any]:
     return described
 
 
-def _instant(status: os.stat_result) -> str:
+def _to_instant(status: os.stat_result) -> str:
     seconds, rest = divmod(status.st_mtime_ns, 1_000_000_000)
     milliseconds = rest // 1_000_000
     return rfc3339(min(max(seconds, _FIRST_SECOND), _LAST_SECOND) * MS_PER_SECOND + milliseconds)
@@ -158,7 +158,7 @@ def write(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.
     """Write a new file and give it the old one's name; ``workspace/replacement.py`` states the guarantees."""
     path = WorkspacePath.parse(arguments["path"])
     mode = arguments.get("mode", "create")
-    content = _content(arguments)
+    content = _decode_content(arguments)
     with open_target(
         workspace, path, create_parents=arguments.get("create_parents", False), cancelled=cancelled
     ) as target:
@@ -166,7 +166,7 @@ def write(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.
             raise AlreadyExists(f"{target.shown} exists already", path=target.shown)
         expected = arguments.get("expected_sha256")
         if mode == "append" or expected is not None:
-            old = current_content(target, cancelled)
+            old = read_current(target, cancelled)
             refuse_changed(target, old, expected)
             if mode == "append":
                 content = (old or b"") + content
@@ -180,7 +180,7 @@ def write(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.
         }
 
 
-def current_content(target: Target, cancelled: threading.Event) -> bytes | None:
+def read_current(target: Target, cancelled: threading.Event) -> bytes | None:
     """Return the target's present bytes without following a link, or None if the file does not exist."""
     if target.existing is None:
         return None
@@ -204,7 +204,7 @@ def refuse_too_large(content: bytes, shown: str) -> None:
         raise FileTooLarge(f"{shown} has or would have more than {MAX_FILE_BYTES} bytes", path=shown)
 
 
-def _content(arguments: dict[str, Any]) -> bytes:
+def _decode_content(arguments: dict[str, Any]) -> bytes:
     raw: str = arguments["content"]
     try:
         if arguments.get("encoding", "utf-8") == "base64":
@@ -227,7 +227,7 @@ def patch(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.
     else:
         edits = [Edit(old=each["old"], new=each["new"]) for each in arguments["edits"]]
     with open_target(workspace, path, create_parents=False, cancelled=cancelled) as target:
-        old = current_content(target, cancelled)
+        old = read_current(target, cancelled)
         refuse_changed(target, old, arguments.get("expected_sha256"))
         if old is None:
             raise NotFound(f"{target.shown} does not exist", path=target.shown)

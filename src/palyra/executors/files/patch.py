@@ -67,7 +67,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_diff(diff: str) -> Patch:
     """Parse a diff. Headers are optional, because the call names the file; one without the other is refused."""
-    lines = _encoded(diff).split(b"\n")
+    lines = _encode(diff).split(b"\n")
     if lines[-1] == b"":
         lines.pop()
     at = 0
@@ -145,7 +145,7 @@ def apply_diff(patch: Patch, original: bytes) -> bytes:
     result: list[bytes] = []
     taken = 0
     for number, hunk in enumerate(patch.hunks, 1):
-        old, new = (_with_crlf(side) if crlf else side for side in (hunk.old_lines, hunk.new_lines))
+        old, new = (_to_crlf(side) if crlf else side for side in (hunk.old_lines, hunk.new_lines))
         start = hunk.index()
         if start < taken:
             raise PatchMalformed(f"hunk {number} overlaps the one before it or is out of order")
@@ -167,7 +167,7 @@ def apply_edits(edits: Sequence[Edit], original: bytes) -> bytes:
     crlf = _ends_in_crlf(original)
     places: list[tuple[int, int, bytes, int]] = []
     for number, edit in enumerate(edits, 1):
-        old, new = _encoded(edit.old), _encoded(edit.new)
+        old, new = _encode(edit.old), _encode(edit.new)
         if crlf and b"\r" not in old + new:
             old, new = old.replace(b"\n", b"\r\n"), new.replace(b"\n", b"\r\n")
         if not old:
@@ -188,7 +188,7 @@ def apply_edits(edits: Sequence[Edit], original: bytes) -> bytes:
     return bytes(result + original[taken:])
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -206,5 +206,5 @@ def _ends_in_crlf(data: bytes) -> bool:
     return 0 < data.count(b"\n") == data.count(b"\r\n")
 
 
-def _with_crlf(lines: Sequence[bytes]) -> tuple[bytes, ...]:
+def _to_crlf(lines: Sequence[bytes]) -> tuple[bytes, ...]:
     return tuple(line[:-1] + b"\r\n" if line.endswith(b"\n") else line for line in lines)

@@ -1,6 +1,5 @@
 """The queries of a search: literal text, and a regular expression that a child process matches."""
 
-import contextlib
 import json
 import re
 import select
@@ -11,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -40,7 +38,7 @@ def is_binary(data: bytes) -> bool:
     return b"\0" in data[:BINARY_PROBE_BYTES]
 
 
-def searchable_lines(data: bytes) -> list[str]:
+def split_lines(data: bytes) -> list[str]:
     """Split into lines without endings, cut to the searched length. U+FFFD replaces bytes that are not UTF-8."""
     text = data.decode("utf-8", "replace")
     return [line.removesuffix("\r")[:MAX_LINE_CHARS] for line in text.split("\n")]
@@ -86,7 +84,7 @@ class LiteralQuery:
         return -1 if match is None else match.start()
 
 
-def excerpt(line: str, column: int) -> str:
+def cut_excerpt(line: str, column: int) -> str:
     if len(line) <= MAX_MATCH_TEXT_CHARS:
         return line
     start = max(0, min(column - MATCH_TEXT_LEAD_CHARS, len(line) - MAX_MATCH_TEXT_CHARS))
@@ -95,6 +93,8 @@ def excerpt(line: str, column: int) -> str:
 
 _CHILD = Path(__file__).with_name("regex_child.py").read_text(encoding="utf-8")
 _MS = 1000
+# A child that ends by itself ran into its processor or memory limit.
+_DIED = "the regular expression needs more memory or time than a search may use"
 
 
 class TimeUp(Exception):
@@ -137,21 +137,14 @@ class RegexProcess:
         except OSError as error:
             raise RegexUnavailable(f"no process for the regular expression: {error.strerror}") from error
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
         child, self._child = self._child, None
-        if child is None:
-            return
-        child.kill()
-        child.wait()
-        for stream in (child.stdin, child.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+        if child is not None:
+            with child:
+                child.kill()
 
     def may_match(self, data: bytes) -> bool:
         return True
@@ -172,7 +165,7 @@ class RegexProcess:
             size = struct.unpack(">I", self._read(4))[0]
             return json.loads(self._read(size))
         except BrokenPipeError:
-            raise self._died() from None
+            raise BadPattern(_DIED) from None
 
     def _read(self, size: int) -> bytes:
         if self._child is None or self._child.stdout is None:
@@ -191,10 +184,6 @@ class RegexProcess:
                 continue
             part = stream.read(size - len(data))
             if not part:
-                raise self._died()
+                raise BadPattern(_DIED)
             data += part
         return bytes(data)
-
-    def _died(self) -> Exception:
-        # A child that ends by itself ran into its processor or memory limit.
-        return BadPattern("the regular expression needs more memory or time than a search may use")

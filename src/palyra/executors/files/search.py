@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from palyra.errors import PalyraError
-from palyra.executors.files.query import Found, LiteralQuery, RegexProcess, TimeUp, excerpt, is_binary, searchable_lines
+from palyra.executors.files.query import Found, LiteralQuery, RegexProcess, TimeUp, cut_excerpt, is_binary, split_lines
 from palyra.workspace import limits
 from palyra.workspace.errors import BadPattern, Cancelled
 from palyra.workspace.names import Glob, WorkspacePath, render_name
@@ -80,12 +80,12 @@ class _Search:
             raise _Stop("bytes")
         self.searched += 1
         if query.may_match(data):
-            lines = searchable_lines(data)
+            lines = split_lines(data)
             for found in query.find(lines, self.wanted - len(self.matches) + 1, self.keep_going):
                 self.add(path, lines[found.line], found)
 
     def add(self, path: str, line: str, found: Found) -> None:
-        text = excerpt(line, found.column)
+        text = cut_excerpt(line, found.column)
         self.text += len(path) + len(text)
         if len(self.matches) == self.wanted or self.text > limits.MAX_MATCH_TEXT_TOTAL_CHARS:
             raise _Stop("matches")

@@ -206,7 +206,7 @@ class McpServers:
             instance.start(self._processes(), profile, _command(described), listener)
         except BaseException as error:
             self._forget(key, instance)
-            instance.fail(error if isinstance(error, Exception) else instance.gone("its start was cancelled"))
+            instance.fail(error if isinstance(error, Exception) else instance.gone_error("its start was cancelled"))
             raise
         return instance
 

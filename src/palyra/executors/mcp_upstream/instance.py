@@ -73,13 +73,13 @@ class McpInstance:
             if not answer.done():
                 answer.cancel()
                 await asyncio.wait([answer])
-                raise self.gone("it ended in the middle of a call")
+                raise self.gone_error("it ended in the middle of a call")
             try:
                 return answer.result()
             except ServerGone:
                 # Wait for the end of its stderr, which goes into the error.
                 await asyncio.wait([self._task])
-                raise self.gone("it ended in the middle of a call") from None
+                raise self.gone_error("it ended in the middle of a call") from None
         finally:
             answer.cancel()
             self._calls -= 1
@@ -90,7 +90,7 @@ class McpInstance:
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    def gone(self, why: str) -> PalyraError:
+    def gone_error(self, why: str) -> PalyraError:
         from palyra.executors.mcp_upstream.session import ServerGone
 
         if self._pipes is not None and self._pipes.failure is not None:
@@ -125,7 +125,7 @@ class McpInstance:
             pipes.close()
             os.close(reading)
             os.close(writing)
-            self.fail(self.gone("it ended"))
+            self.fail(self.gone_error("it ended"))
             self._ended(self)
 
     async def _converse(self, pipes: "ServerPipes", ending: "asyncio.Future[Any]") -> None:
@@ -138,9 +138,9 @@ class McpInstance:
                 self._session.set_result(session)
                 await self._wait_until_idle(ending, pipes)
         except TimeoutError:
-            self.fail(self.gone(f"it did not answer within {SERVER_START_SECONDS:g} seconds"))
+            self.fail(self.gone_error(f"it did not answer within {SERVER_START_SECONDS:g} seconds"))
         except Exception as error:
-            self.fail(pipes.failure or (self.gone("it ended at its start") if ending.done() else error))
+            self.fail(pipes.failure or (self.gone_error("it ended at its start") if ending.done() else error))
 
     async def _wait_until_idle(self, ending: "asyncio.Future[Any]", pipes: "ServerPipes") -> None:
         """Return when nobody has called for a while, or when process or session are to end."""

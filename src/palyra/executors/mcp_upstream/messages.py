@@ -41,7 +41,7 @@ def read_envelope(line: bytes) -> Envelope | None:
         return None
 
 
-def containers_in(line: bytes, enough: int) -> int:
+def count_containers(line: bytes, enough: int) -> int:
     """Count the lists and objects in a line of JSON; exactly only if there may be more than ``enough``."""
     most = line.count(b"[") + line.count(b"{")
     if most <= enough:

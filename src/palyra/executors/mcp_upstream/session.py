@@ -27,7 +27,7 @@ from palyra.executors.mcp_upstream.limits import (
     MAX_SERVER_REQUESTS,
     MESSAGES_AHEAD,
 )
-from palyra.executors.mcp_upstream.messages import LineSplitter, containers_in, read_envelope
+from palyra.executors.mcp_upstream.messages import LineSplitter, count_containers, read_envelope
 from palyra.executors.mcp_upstream.spec import DefinitionKind
 
 Write = Callable[[bytes], Awaitable[None]]
@@ -91,7 +91,7 @@ class ServerPipes:
             if self.failure is not None:
                 return
             if line is None:
-                self._flooded(f"one message has more than {MAX_SERVER_MESSAGE_BYTES} bytes")
+                self._refuse_flood(f"one message has more than {MAX_SERVER_MESSAGE_BYTES} bytes")
             else:
                 self._take_line(line)
 
@@ -104,15 +104,15 @@ class ServerPipes:
             self._awaited.discard(envelope.request_id)
             # Answers to our own requests do not count as a flood.
             self._sent -= 1
-            if containers_in(line, MAX_SERVER_CONTAINERS) > MAX_SERVER_CONTAINERS:
-                self._flooded(f"one message has more than {MAX_SERVER_CONTAINERS} lists and objects")
+            if count_containers(line, MAX_SERVER_CONTAINERS) > MAX_SERVER_CONTAINERS:
+                self._refuse_flood(f"one message has more than {MAX_SERVER_CONTAINERS} lists and objects")
                 return
             self._deliver(line)
             return
         if envelope.method is not None and envelope.id is not None:
             self._open_requests += 1
             if self._open_requests > MAX_SERVER_REQUESTS:
-                self._flooded(f"it asks more than {MAX_SERVER_REQUESTS} things at once")
+                self._refuse_flood(f"it asks more than {MAX_SERVER_REQUESTS} things at once")
                 return
             # Without its parameters: the library answers with a refusal, or to a ping.
             self._deliver(msgspec.json.encode({"jsonrpc": "2.0", "id": envelope.id, "method": envelope.method}))
@@ -129,9 +129,9 @@ class ServerPipes:
             self._since, self._sent = now, 0
         self._sent += lines
         if self._sent > MAX_SERVER_LINES_A_SECOND:
-            self._flooded(f"it sends more than {MAX_SERVER_LINES_A_SECOND} lines a second")
+            self._refuse_flood(f"it sends more than {MAX_SERVER_LINES_A_SECOND} lines a second")
 
-    def _flooded(self, how: str) -> None:
+    def _refuse_flood(self, how: str) -> None:
         self.failure = ServerFloods(how)
         self.end()
 

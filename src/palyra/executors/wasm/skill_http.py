@@ -40,7 +40,7 @@ def target_of(rule: HostRule, plain: tuple[HostRule, ...]) -> Target:
     return Target.of(rule.host, port, scheme="http" if without_tls else "https")
 
 
-def in_clear(target: Target, plain: tuple[HostRule, ...]) -> bool:
+def is_in_clear(target: Target, plain: tuple[HostRule, ...]) -> bool:
     """Return whether a secret would travel without TLS and without the operator's permission for this host."""
     return target.scheme == "http" and find_rule(plain, target.host, target.port) is None
 
@@ -49,7 +49,7 @@ def _port_of(rule: HostRule) -> int:
     return _HTTPS_PORT if rule.port is None else rule.port
 
 
-def reachable(hosts: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[HostRule, ...]:
+def find_reachable(hosts: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[HostRule, ...]:
     """Return the hosts of a manifest that the operator's list allows too. A line with a star may be allowed in part."""
     ceiling = parse_rules(allowed)
     found: dict[HostRule, None] = {}
@@ -95,7 +95,7 @@ class SkillHttp:
         if self.spent >= self._grant.max_bytes:
             raise HostRefusal(Status.QUOTA)
         bindings = _bindings(request, target)
-        if request.secrets and in_clear(target, self._plain):
+        if request.secrets and is_in_clear(target, self._plain):
             raise HostRefusal(Status.DENIED)
         if not all(self._may_carry_secrets(attached.header) for attached in request.secrets):
             raise HostRefusal(Status.DENIED)

@@ -65,13 +65,13 @@ class SkillStorage:
         self._most_values = most_values
 
     def get(self, path: str) -> bytes | None:
-        with self._opened(create=False, shared=True) as folder:
+        with self._open(create=False, shared=True) as folder:
             return None if folder is None else _value(folder, path)
 
     def put(self, path: str, value: bytes) -> None:
         """Store the whole value durably, or nothing."""
         head = _head(path)
-        with self._opened(create=True) as folder:
+        with self._open(create=True) as folder:
             assert folder is not None
             self._require_still_kept()
             sizes = _sizes(folder)
@@ -90,32 +90,32 @@ class SkillStorage:
             raise
 
     def delete(self, path: str) -> None:
-        with self._opened(create=False) as folder:
+        with self._open(create=False) as folder:
             if folder is not None:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(_name(path), dir_fd=folder)
 
     def paths(self, prefix: str) -> tuple[str, ...]:
-        with self._opened(create=False, shared=True) as folder:
+        with self._open(create=False, shared=True) as folder:
             if folder is None:
                 return ()
             found = (_path(folder, name) for name in _sizes(folder))
             return tuple(sorted(path for path in found if path is not None and path.startswith(prefix)))
 
     def stored(self) -> StoredValues:
-        with self._opened(create=False, shared=True) as folder:
+        with self._open(create=False, shared=True) as folder:
             sizes = {} if folder is None else _sizes(folder)
             return StoredValues(values=len(sizes), bytes=sum(sizes.values()))
 
     def erase(self) -> None:
-        with self._opened(create=False) as folder:
+        with self._open(create=False) as folder:
             if folder is not None:
                 for name in os.listdir(folder):
                     os.unlink(name, dir_fd=folder)
                 os.rmdir(self._folder)
 
     @contextlib.contextmanager
-    def _opened(self, *, create: bool, shared: bool = False) -> Iterator[int | None]:
+    def _open(self, *, create: bool, shared: bool = False) -> Iterator[int | None]:
         """Lock and give the directory, or None if it does not exist. A shared lock excludes only writers."""
         try:
             if create:

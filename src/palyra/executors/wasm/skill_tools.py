@@ -9,7 +9,7 @@ import msgspec
 from palyra.egress.domain.address import range_of
 from palyra.egress.domain.rules import HostRule, find_rule, parse_rules
 from palyra.egress.settings import EgressSettings
-from palyra.executors.wasm.skill_http import in_clear, reachable, target_of
+from palyra.executors.wasm.skill_http import find_reachable, is_in_clear, target_of
 from palyra.executors.wasm.spec import ENFORCEABLE, WASM_EXECUTOR, default_limits, most_limits
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
 from palyra.pipeline.domain.budget import BudgetKind
@@ -60,7 +60,7 @@ def active_tools(
             module=bare,
             limits=skill_limits(requested, wasm),
             grants=skill_grants(requested),
-            hosts=reachable(requested.http_egress_allowlist, egress.allowed_hosts),
+            hosts=find_reachable(requested.http_egress_allowlist, egress.allowed_hosts),
         )
         for tool in module.tools
     )
@@ -70,7 +70,7 @@ def skill_spec(
     module: ResolvedInstalledSkillModule, tool: SkillTool, wasm: WasmSettings, egress: EgressSettings
 ) -> ToolSpec:
     requested = module.manifest.capabilities
-    hosts = reachable(requested.http_egress_allowlist, egress.allowed_hosts)
+    hosts = find_reachable(requested.http_egress_allowlist, egress.allowed_hosts)
     touches = AccessedResources(hosts=tuple(map(str, hosts)), secrets=requested.secrets)
     reserved = {BudgetKind.WASM_FUEL: skill_limits(requested, wasm).fuel_budget}
     if requested.http_egress_allowlist:
@@ -170,26 +170,26 @@ def gets_less(
     Policy and a run's budget may restrict each call further. The list is complete even if skills are switched off: an
     approval stays in force until they are switched on.
     """
-    return (*_at_all(wasm), *_hosts(requested, egress), *_quotas(requested, wasm, tools))
+    return (*_check_enabled(wasm), *_check_hosts(requested, egress), *_check_quotas(requested, wasm, tools))
 
 
-def _at_all(wasm: WasmSettings) -> Iterator[GetsLess]:
+def _check_enabled(wasm: WasmSettings) -> Iterator[GetsLess]:
     # Every skill requests this, also one that requests nothing else.
     if not wasm.enabled:
         yield GetsLess(asked=RUN_LINE, gets="nothing at all while skills are switched off", setting="wasm.enabled")
 
 
-def _hosts(requested: Capabilities, egress: EgressSettings) -> Iterator[GetsLess]:
+def _check_hosts(requested: Capabilities, egress: EgressSettings) -> Iterator[GetsLess]:
     private, plain = parse_rules(egress.private_targets), parse_rules(egress.plain_targets)
     for host in requested.http_egress_allowlist:
-        reached = [str(rule) for rule in reachable((host,), egress.allowed_hosts)]
+        reached = [str(rule) for rule in find_reachable((host,), egress.allowed_hosts)]
         if host not in reached:
             yield GetsLess(asked=host_line(host), gets=", ".join(reached) or "no host", setting="egress.allowed_hosts")
-        elif (less := _closed(host, private, plain) or _plain(host, plain)) is not None:
+        elif (less := _check_ranges(host, private, plain) or _check_tls(host, plain)) is not None:
             yield less
 
 
-def _closed(host: str, private: tuple[HostRule, ...], plain: tuple[HostRule, ...]) -> GetsLess | None:
+def _check_ranges(host: str, private: tuple[HostRule, ...], plain: tuple[HostRule, ...]) -> GetsLess | None:
     """Check a line with an address against the ranges that only the operator opens, or nobody.
 
     The addresses of a name are judged when it is used.
@@ -208,19 +208,19 @@ def _closed(host: str, private: tuple[HostRule, ...], plain: tuple[HostRule, ...
     return GetsLess(asked=host_line(host), gets=not_yet, setting="egress.private_targets")
 
 
-def _plain(host: str, plain: tuple[HostRule, ...]) -> GetsLess | None:
+def _check_tls(host: str, plain: tuple[HostRule, ...]) -> GetsLess | None:
     """Check a host that the operator reaches without TLS: attached secrets travel readable.
 
     The host of a line with a star is judged when it is used.
     """
     rule = HostRule.parse(host)
     target = target_of(rule, plain)
-    if rule.below or target.scheme == "https" or in_clear(target, plain):
+    if rule.below or target.scheme == "https" or is_in_clear(target, plain):
         return None
     return GetsLess(asked=host_line(host), gets="requests and secrets without TLS", setting="egress.plain_targets")
 
 
-def _quotas(requested: Capabilities, wasm: WasmSettings, tools: ToolsSettings) -> Iterator[GetsLess]:
+def _check_quotas(requested: Capabilities, wasm: WasmSettings, tools: ToolsSettings) -> Iterator[GetsLess]:
     quotas, got = requested.quotas, skill_limits(requested, wasm)
     bounded = (
         ("fuel_budget", quotas.fuel_budget, got.fuel_budget, "wasm.max_fuel"),
@@ -230,10 +230,10 @@ def _quotas(requested: Capabilities, wasm: WasmSettings, tools: ToolsSettings) -
         if wanted is not None and given < wanted:
             yield GetsLess(asked=quota_line(name, wanted), gets=str(given), setting=setting)
     if quotas.timeout_ms is not None:
-        yield from _time(quotas.timeout_ms, tools)
+        yield from _check_time(quotas.timeout_ms, tools)
 
 
-def _time(wanted: int, tools: ToolsSettings) -> Iterator[GetsLess]:
+def _check_time(wanted: int, tools: ToolsSettings) -> Iterator[GetsLess]:
     """Compare the requested time with the deadlines: a guest ends with its call."""
     line, most = quota_line("timeout_ms", wanted), tools.max_timeout_ms
     if most < wanted:

@@ -278,12 +278,12 @@ class SecurityHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
             await send(message)
 
-        await self._app(scope, receive, sending)
+        await self._app(scope, receive, send_with_headers)
 
 
 def create_console_app(console: Console) -> ASGIApp:

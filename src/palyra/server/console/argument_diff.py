@@ -44,17 +44,17 @@ class Comparison:
     def of(self, before: str, after: str) -> tuple[Pieces, Pieces]:
         """Cut both values into pieces. If they have little in common, each value is one piece."""
         old, new = _WORD.findall(before), _WORD.findall(after)
-        head = _alike(old, new)
-        tail = _alike(old[head:][::-1], new[head:][::-1])
-        blocks = [(0, 0, head), *self._between(old, new, head, tail), (len(old) - tail, len(new) - tail, tail)]
+        head = _count_common(old, new)
+        tail = _count_common(old[head:][::-1], new[head:][::-1])
+        blocks = [(0, 0, head), *self._match_between(old, new, head, tail), (len(old) - tail, len(new) - tail, tail)]
         same_old = {at + more for at, _, size in blocks for more in range(size)}
         same_new = {at + more for _, at, size in blocks for more in range(size)}
         kept = _count_visible([old[at] for at in same_old])
         if kept < LEAST_IN_COMMON * min(_count_visible(old), _count_visible(new)):
             same_old, same_new = set(), set()
-        return _pieces(old, same_old), _pieces(new, same_new)
+        return _cut_pieces(old, same_old), _cut_pieces(new, same_new)
 
-    def _between(self, old: list[str], new: list[str], head: int, tail: int) -> list[tuple[int, int, int]]:
+    def _match_between(self, old: list[str], new: list[str], head: int, tail: int) -> list[tuple[int, int, int]]:
         """Find common words between the common head and tail. A lone space between differences counts as different."""
         was, now = old[head : len(old) - tail], new[head : len(new) - tail]
         cost = max(len(was), len(now))
@@ -65,7 +65,7 @@ class Comparison:
         return [(head + at, head + there, size) for at, there, size in found if _count_visible(was[at : at + size])]
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     """Write a sign for each character that is invisible on a coloured ground."""
     if text.isspace():
         text = text.replace(" ", "␣").replace("\n", "↵\n")
@@ -75,7 +75,7 @@ def visible(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else f"\\u{{{ord(char):x}}}" for char in text)
 
 
-def _alike(one: list[str], other: list[str]) -> int:
+def _count_common(one: list[str], other: list[str]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
@@ -83,7 +83,7 @@ def _count_visible(words: list[str]) -> int:
     return sum(len(word) for word in words if word.strip())
 
 
-def _pieces(words: list[str], same: set[int]) -> Pieces:
+def _cut_pieces(words: list[str], same: set[int]) -> Pieces:
     made: list[tuple[list[str], bool]] = []
     for at, word in enumerate(words):
         changed = at not in same
@@ -91,7 +91,7 @@ def _pieces(words: list[str], same: set[int]) -> Pieces:
             made[-1][0].append(word)
         else:
             made.append(([word], changed))
-    return tuple(Piece(visible("".join(part)) if changed else "".join(part), changed) for part, changed in made)
+    return tuple(Piece(make_visible("".join(part)) if changed else "".join(part), changed) for part, changed in made)
 
 
 # Arguments may be large and deep; a person reads no more of them.
@@ -126,21 +126,21 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(1 for line in self.lines if line.change is not Change.SAME)
 
 
-def nearest(waiting: Approval, approved: Iterable[Approval]) -> Nearest | None:
+def find_nearest(waiting: Approval, approved: Iterable[Approval]) -> Nearest | None:
     """Return the approved call with the fewest changes, the first among equals, with its differences marked."""
     compared = [
-        Nearest(approval=each, lines=difference(each.arguments, waiting.arguments))
+        Nearest(approval=each, lines=compare_arguments(each.arguments, waiting.arguments))
         for each in approved
         if each.id != waiting.id
     ]
     found = min(compared, key=lambda one: one.changes, default=None)
-    return None if found is None else msgspec.structs.replace(found, lines=_marked(found.lines))
+    return None if found is None else msgspec.structs.replace(found, lines=_mark(found.lines))
 
 
-def _marked(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+def _mark(lines: tuple[Line, ...]) -> tuple[Line, ...]:
     comparison = Comparison()
 
-    def marked(line: Line) -> Line:
+    def mark(line: Line) -> Line:
         match line.change:
             case Change.SAME:
                 return line
@@ -153,11 +153,11 @@ def _marked(lines: tuple[Line, ...]) -> tuple[Line, ...]:
             was, now = _whole(line.before), _whole(line.after)
         return msgspec.structs.replace(line, was=was + _rest(line.before), now=now + _rest(line.after))
 
-    return tuple(map(marked, lines))
+    return tuple(map(mark, lines))
 
 
 def _whole(text: str) -> Pieces:
-    return (Piece(visible(text[:MAX_SHOWN_CHARS]), True),) if text else ()
+    return (Piece(make_visible(text[:MAX_SHOWN_CHARS]), True),) if text else ()
 
 
 def _rest(text: str) -> Pieces:
@@ -165,7 +165,7 @@ def _rest(text: str) -> Pieces:
     return (Piece(f"\n… {more} more characters", False),) if more > 0 else ()
 
 
-def difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[Line, ...]:
+def compare_arguments(before: dict[str, Any], after: dict[str, Any]) -> tuple[Line, ...]:
     old, new = dict(_leaves(before)), dict(_leaves(after))
     return tuple(_line(place, old, new) for place in {**new, **old})[:MAX_LEAVES]
 

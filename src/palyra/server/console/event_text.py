@@ -30,7 +30,7 @@ Payload = Mapping[str, Any]
 
 def describe_session_event(event: Payload) -> str:
     text = _OF_A_DOWNLOAD.sub("", str(event.get("text") or ""))
-    return short_ids(text).replace("content_disagrees", "content disagrees")
+    return shorten_ids(text).replace("content_disagrees", "content disagrees")
 
 
 def code_of(event: Event) -> str:
@@ -49,25 +49,25 @@ def code_of(event: Event) -> str:
             return ""
 
 
-def in_words(code: str) -> str:
+def to_words(code: str) -> str:
     """Write a code that has no sentence of its own in words."""
     return REASONS.get(code) or code.rpartition(".")[2].replace("_", " ")
 
 
-def short_ids(text: str) -> str:
+def shorten_ids(text: str) -> str:
     """Shorten as pages do: an id to its end, a digest to its beginning, an instant to the minute."""
     return _STAMP.sub(r"\1 \2 UTC", _SHA256.sub(r"\1", _ULID.sub(r"\1", text)))
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def format_count(number: int, one: str, many: str = "") -> str:
     return f"{'no' if number == 0 else format(number, ',')} {one if number == 1 else many or one + 's'}"
 
 
-def joined(*parts: Any) -> str:
+def join_parts(*parts: Any) -> str:
     return " · ".join(str(part) for part in parts if part)
 
 
-def place(target: Any) -> str:
+def format_target(target: Any) -> str:
     match target:
         case {"host": str(host), "port": int(port), **more}:
             scheme = more.get("scheme")
@@ -76,15 +76,15 @@ def place(target: Any) -> str:
             return str(target or "")
 
 
-def why(payload: Payload) -> str:
+def find_reason(payload: Payload) -> str:
     """Return what went wrong, in the error's own sentence if it has one."""
     match payload:
         case {"error": {"message": str(text)}} | {"refusal": {"detail": str(text)}} | {"message": str(text)} if text:
             return text
         case {"error": {"code": str(code)}} | {"refusal": {"code": str(code)}} | {"refusal": {"kind": str(code)}}:
-            return in_words(code)
+            return to_words(code)
         case {"code": str(code)}:
-            return in_words(code)
+            return to_words(code)
         case _:
             return ""
 
@@ -98,16 +98,16 @@ def _part(key: str, value: Any) -> str:
     if value is None or value in ("", {}, []):
         return ""
     if key in ("error", "refusal") and isinstance(value, dict):
-        return why({key: value})
+        return find_reason({key: value})
     match value:
         case {"host": str(), "port": int()}:
-            return place(value)
+            return format_target(value)
         case list() | tuple():
             return ", ".join(str(each) for each in value[:_MOST])
         case dict():
             return ", ".join(f"{name} {each}" for name, each in list(value.items())[:_MOST])
         case str():
-            return in_words(value) if key in ("outcome", "state", "kind", "code") else value
+            return to_words(value) if key in ("outcome", "state", "kind", "code") else value
         case _:
             return f"{key} {value}"
 
@@ -146,18 +146,18 @@ def describe_event(event: Event) -> str:
         return str(payload)[:_LONGEST]
     own = SENTENCES.get(event.kind)
     words = own(payload) if own is not None else summarize(payload)
-    return short_ids(words)[:_LONGEST]
+    return shorten_ids(words)[:_LONGEST]
 
 
-def _with_tool(words: str) -> Callable[[Payload], str]:
-    return lambda payload: joined(payload.get("reason"), f"{payload.get('tool', 'a call')} {words}")
+def _about_tool(words: str) -> Callable[[Payload], str]:
+    return lambda payload: join_parts(payload.get("reason"), f"{payload.get('tool', 'a call')} {words}")
 
 
-def _call(words: str) -> Callable[[Payload], str]:
+def _about_call(words: str) -> Callable[[Payload], str]:
     return lambda payload: f"{payload.get('tool', 'a call')} {words}"
 
 
-def _decided(payload: Payload) -> str:
+def _describe_decision(payload: Payload) -> str:
     tool, reasons = payload.get("tool", "a call"), payload.get("reasons") or ()
     match payload.get("outcome"):
         case "allow":
@@ -165,56 +165,59 @@ def _decided(payload: Payload) -> str:
         case "needs_approval":
             return f"{tool} needs a person's approval"
         case "deny":
-            return f"{tool} is denied{f': {in_words(str(reasons[0]))}' if reasons else ''}"
+            return f"{tool} is denied{f': {to_words(str(reasons[0]))}' if reasons else ''}"
         case _:
             return summarize(payload)
 
 
-def _finished(payload: Payload) -> str:
-    ended = f"{payload.get('tool', 'a call')} {in_words(str(payload.get('state', 'ended')))}"
-    return f"{ended}: {reason}" if (reason := why(payload)) else ended
+def _describe_end(payload: Payload) -> str:
+    ended = f"{payload.get('tool', 'a call')} {to_words(str(payload.get('state', 'ended')))}"
+    return f"{ended}: {reason}" if (reason := find_reason(payload)) else ended
 
 
-def _of_tool(payload: Payload) -> str:
-    tool, reason = str(payload.get("tool", "a call")), why(payload) or "refused"
+def _describe_refusal(payload: Payload) -> str:
+    tool, reason = str(payload.get("tool", "a call")), find_reason(payload) or "refused"
     return reason if tool in reason else f"{tool}: {reason}"
 
 
-def _egress_refused(payload: Payload) -> str:
-    where, reason = place(payload.get("refusal")), why(payload)
+def _describe_egress_refusal(payload: Payload) -> str:
+    where, reason = format_target(payload.get("refusal")), find_reason(payload)
     text = reason if where.partition(":")[0] in reason else f"{where}: {reason}"
-    return joined(text, payload.get("tool"))
+    return join_parts(text, payload.get("tool"))
 
 
-def _skill(words: str) -> Callable[[Payload], str]:
+def _about_skill(words: str) -> Callable[[Payload], str]:
     def describe(payload: Payload) -> str:
         version = f"{payload.get('skill_id', 'a skill')} {payload.get('version', '')}".strip()
-        return joined(f"{version} {words}", payload.get("reason"))
+        return join_parts(f"{version} {words}", payload.get("reason"))
 
     return describe
 
 
-def _audited(payload: Payload) -> str:
-    findings = counted(int(payload.get("errors") or 0), "error"), counted(int(payload.get("warnings") or 0), "warning")
-    return joined(f"{payload.get('skill_id', '')} {payload.get('version', '')}".strip(), ", ".join(findings))
+def _describe_audit(payload: Payload) -> str:
+    findings = (
+        format_count(int(payload.get("errors") or 0), "error"),
+        format_count(int(payload.get("warnings") or 0), "warning"),
+    )
+    return join_parts(f"{payload.get('skill_id', '')} {payload.get('version', '')}".strip(), ", ".join(findings))
 
 
-def _publisher(words: str) -> Callable[[Payload], str]:
+def _about_publisher(words: str) -> Callable[[Payload], str]:
     return lambda payload: f"a key of {payload.get('publisher', 'a publisher')} {words}"
 
 
-def _run_opened(payload: Payload) -> str:
+def _describe_run(payload: Payload) -> str:
     budget = payload.get("budget")
     calls = budget.get("calls") if isinstance(budget, dict) else None
-    return f"up to {counted(calls, 'call')}" if isinstance(calls, int) else "without a bound of its own"
+    return f"up to {format_count(calls, 'call')}" if isinstance(calls, int) else "without a bound of its own"
 
 
-def _token(payload: Payload) -> str:
+def _describe_token(payload: Payload) -> str:
     scopes = payload.get("scopes") or ()
-    return joined(payload.get("label"), f"may {' and '.join(str(each) for each in scopes)}" if scopes else "")
+    return join_parts(payload.get("label"), f"may {' and '.join(str(each) for each in scopes)}" if scopes else "")
 
 
-def _secret(words: str) -> Callable[[Payload], str]:
+def _about_secret(words: str) -> Callable[[Payload], str]:
     def describe(payload: Payload) -> str:
         ref, version = payload.get("ref", "a secret"), payload.get("version")
         return f"{ref}{f', version {version},' if version else ''} {words}"
@@ -222,134 +225,137 @@ def _secret(words: str) -> Callable[[Payload], str]:
     return describe
 
 
-def _secret_used(payload: Payload) -> str:
+def _describe_secret_use(payload: Payload) -> str:
     for_whom = payload.get("host") or payload.get("tool") or payload.get("purpose")
     return f"{payload.get('ref', 'a secret')} was used{f' for {for_whom}' if for_whom else ''}"
 
 
-def _session_opened(payload: Payload) -> str:
+def _describe_session(payload: Payload) -> str:
     return f"may reach {', '.join(str(each) for each in payload.get('hosts') or ()) or 'nothing'}"
 
 
-def _action(ending: str) -> Callable[[Payload], str]:
+def _about_action(ending: str) -> Callable[[Payload], str]:
     def describe(payload: Payload) -> str:
         name = str(payload.get("action", ""))
-        did = joined(_ACTIONS.get(name, name), payload.get("target"))
-        return f"{did}: {why(payload) or ending}"
+        did = join_parts(_ACTIONS.get(name, name), payload.get("target"))
+        return f"{did}: {find_reason(payload) or ending}"
 
     return describe
 
 
-def _named(words: str) -> Callable[[Payload], str]:
+def _about_device(words: str) -> Callable[[Payload], str]:
     def describe(payload: Payload) -> str:
-        reason = payload.get("reason") or why(payload)
-        return joined(f"{payload.get('name') or 'a device'} {words}", reason)
+        reason = payload.get("reason") or find_reason(payload)
+        return join_parts(f"{payload.get('name') or 'a device'} {words}", reason)
 
     return describe
 
 
-def _peer_refused(payload: Payload) -> str:
-    return joined(f"{payload.get('method', 'a connection')}: {why(payload)}", _times(payload))
+def _describe_peer_refusal(payload: Payload) -> str:
+    return join_parts(f"{payload.get('method', 'a connection')}: {find_reason(payload)}", _format_times(payload))
 
 
-def _request_refused(payload: Payload) -> str:
+def _describe_request_refusal(payload: Payload) -> str:
     request = f"{payload.get('method', 'a request')} {payload.get('path', '')}".strip()
     site = payload.get("site")
-    return joined(f"{request}{f' from {site}' if site else ''}: {why(payload)}", _times(payload))
+    return join_parts(f"{request}{f' from {site}' if site else ''}: {find_reason(payload)}", _format_times(payload))
 
 
-def _times(payload: Payload) -> str:
+def _format_times(payload: Payload) -> str:
     count = int(payload.get("count") or 1)
     return f"{count:,} times" if count > 1 else ""
 
 
-def _code_made(payload: Payload) -> str:
+def _describe_code(payload: Payload) -> str:
     how = {"qr": "a QR code", "pin": "a PIN"}.get(str(payload.get("method")), "a code")
     return f"{how} for a {payload.get('kind', 'device')}"
 
 
-def _bad_tokens(payload: Payload) -> str:
-    return f"{counted(int(payload.get('count') or 1), 'request')} with no token or a bad one"
+def _describe_bad_tokens(payload: Payload) -> str:
+    return f"{format_count(int(payload.get('count') or 1), 'request')} with no token or a bad one"
 
 
-def _policies_rejected(payload: Payload) -> str:
-    errors = payload.get("errors") or [why(payload)]
+def _describe_rejected_policies(payload: Payload) -> str:
+    errors = payload.get("errors") or [find_reason(payload)]
     return str(errors[0]).partition("\n")[0]
 
 
-def _of_browser(payload: Payload) -> str:
-    return describe_session_event(payload) or why(payload)
+def _describe_browser_event(payload: Payload) -> str:
+    return describe_session_event(payload) or find_reason(payload)
 
 
-def _credential_used(payload: Payload) -> str:
-    ref, where = payload.get("secret_ref", "a secret"), place(payload.get("target"))
-    return joined(f"{ref} was put on a request to {where or 'a host'}", payload.get("tool"))
+def _describe_credential_use(payload: Payload) -> str:
+    ref, where = payload.get("secret_ref", "a secret"), format_target(payload.get("target"))
+    return join_parts(f"{ref} was put on a request to {where or 'a host'}", payload.get("tool"))
 
 
 SENTENCES: Final[dict[str, Callable[[Payload], str]]] = {
-    "call.requested": _call("was asked for"),
-    "call.decided": _decided,
-    "call.started": _call("starts"),
-    "call.finished": _finished,
-    "call.refused": _of_tool,
-    "call.abandoned": _call("was given up: its process died"),
-    "approval.requested": _with_tool("waits for a person"),
-    "approval.consumed": _with_tool("starts: this used up its approval"),
-    "approval.approved": lambda payload: joined(payload.get("reason"), payload.get("meaning")),
-    "approval.denied": _with_tool("may not"),
-    "approval.expired": _with_tool("was not answered in time"),
-    "run.opened": _run_opened,
-    "credential.created": _token,
-    "credential.revoked": _token,
-    "credential.rejected": _bad_tokens,
-    "console.action_failed": _action("it failed"),
-    "console.action_requested": _action("begins"),
-    "console.action_done": _action("done"),
-    "console.request_refused": _request_refused,
+    "call.requested": _about_call("was asked for"),
+    "call.decided": _describe_decision,
+    "call.started": _about_call("starts"),
+    "call.finished": _describe_end,
+    "call.refused": _describe_refusal,
+    "call.abandoned": _about_call("was given up: its process died"),
+    "approval.requested": _about_tool("waits for a person"),
+    "approval.consumed": _about_tool("starts: this used up its approval"),
+    "approval.approved": lambda payload: join_parts(payload.get("reason"), payload.get("meaning")),
+    "approval.denied": _about_tool("may not"),
+    "approval.expired": _about_tool("was not answered in time"),
+    "run.opened": _describe_run,
+    "credential.created": _describe_token,
+    "credential.revoked": _describe_token,
+    "credential.rejected": _describe_bad_tokens,
+    "console.action_failed": _about_action("it failed"),
+    "console.action_requested": _about_action("begins"),
+    "console.action_done": _about_action("done"),
+    "console.request_refused": _describe_request_refusal,
     "console.logged_in": lambda payload: f"as {payload.get('role', 'somebody')}",
-    "pairing.code_created": _code_made,
-    "policy.rejected": _policies_rejected,
+    "pairing.code_created": _describe_code,
+    "policy.rejected": _describe_rejected_policies,
     "policy.swapped": lambda payload: f"{payload.get('new', '')} instead of {payload.get('old', '')}",
     "vault.created": lambda payload: f"its key is kept in: {payload.get('key_source', 'unknown')}",
-    "vault.secret_put": _secret("is in force"),
-    "vault.secret_deleted": _secret("was destroyed"),
-    "vault.secret_used": _secret_used,
-    "vault.use_denied": lambda payload: f"{payload.get('ref', 'a secret')} was not given out: {why(payload)}",
-    "skill.ingested": _skill("was read, and its signature verified"),
-    "skill.audited": _audited,
-    "skill.quarantined": _skill("waits for a person"),
-    "skill.approved": _skill("is in use"),
-    "skill.superseded": _skill("is not in use any more"),
-    "skill.disabled": _skill("was stopped"),
-    "skill.enabled": _skill("runs again"),
-    "skill.rolled_back": _skill("is in use again"),
-    "skill.failed": _skill("is kept out"),
-    "skill.removed": _skill("was removed"),
-    "skill.refused": lambda payload: f"an archive was not let in: {why(payload)}",
-    "skill.publisher_added": _publisher("is trusted"),
-    "skill.publisher_pinned": _publisher("was pinned"),
-    "skill.publisher_removed": _publisher("is not trusted any more"),
-    "skill.key_unreadable": _publisher("cannot be read, and counts for nothing"),
-    "skill.key_rotated": _publisher("took the place of the one before"),
-    "lease.refused": _of_tool,
-    "lease.result_refused": _of_tool,
-    "node.connected": _named("is connected"),
-    "node.disconnected": _named("is offline"),
-    "node.registered": _named("listed its capabilities"),
-    "node.peer_refused": _peer_refused,
-    "worker.attested": _named("showed what it is"),
-    "worker.attestation_refused": _named("is not what is demanded"),
-    "egress.connected": lambda payload: joined(f"reached {place(payload.get('target'))}", payload.get("tool")),
-    "egress.closed": lambda payload: joined(
-        f"{place(payload.get('target'))} closed: {in_words(str(payload.get('reason') or 'done'))}", payload.get("tool")
+    "vault.secret_put": _about_secret("is in force"),
+    "vault.secret_deleted": _about_secret("was destroyed"),
+    "vault.secret_used": _describe_secret_use,
+    "vault.use_denied": lambda payload: f"{payload.get('ref', 'a secret')} was not given out: {find_reason(payload)}",
+    "skill.ingested": _about_skill("was read, and its signature verified"),
+    "skill.audited": _describe_audit,
+    "skill.quarantined": _about_skill("waits for a person"),
+    "skill.approved": _about_skill("is in use"),
+    "skill.superseded": _about_skill("is not in use any more"),
+    "skill.disabled": _about_skill("was stopped"),
+    "skill.enabled": _about_skill("runs again"),
+    "skill.rolled_back": _about_skill("is in use again"),
+    "skill.failed": _about_skill("is kept out"),
+    "skill.removed": _about_skill("was removed"),
+    "skill.refused": lambda payload: f"an archive was not let in: {find_reason(payload)}",
+    "skill.publisher_added": _about_publisher("is trusted"),
+    "skill.publisher_pinned": _about_publisher("was pinned"),
+    "skill.publisher_removed": _about_publisher("is not trusted any more"),
+    "skill.key_unreadable": _about_publisher("cannot be read, and counts for nothing"),
+    "skill.key_rotated": _about_publisher("took the place of the one before"),
+    "lease.refused": _describe_refusal,
+    "lease.result_refused": _describe_refusal,
+    "node.connected": _about_device("is connected"),
+    "node.disconnected": _about_device("is offline"),
+    "node.registered": _about_device("listed its capabilities"),
+    "node.peer_refused": _describe_peer_refusal,
+    "worker.attested": _about_device("showed what it is"),
+    "worker.attestation_refused": _about_device("is not what is demanded"),
+    "egress.connected": lambda payload: join_parts(
+        f"reached {format_target(payload.get('target'))}", payload.get("tool")
     ),
-    "egress.refused": _egress_refused,
-    "egress.credential_used": _credential_used,
-    "browser.session_opened": _session_opened,
-    "browser.downloaded": _of_browser,
-    "browser.download_released": _of_browser,
-    "browser.download_deleted": _of_browser,
-    "browser.egress_refused": _of_browser,
+    "egress.closed": lambda payload: join_parts(
+        f"{format_target(payload.get('target'))} closed: {to_words(str(payload.get('reason') or 'done'))}",
+        payload.get("tool"),
+    ),
+    "egress.refused": _describe_egress_refusal,
+    "egress.credential_used": _describe_credential_use,
+    "browser.session_opened": _describe_session,
+    "browser.downloaded": _describe_browser_event,
+    "browser.download_released": _describe_browser_event,
+    "browser.download_deleted": _describe_browser_event,
+    "browser.egress_refused": _describe_browser_event,
     "browser.profiles_folder_rolled_back": lambda _: "the profiles of all browsers are an older copy",
     "daemon.started": lambda payload: f"policies {payload.get('bundle_digest', '')}",
 }

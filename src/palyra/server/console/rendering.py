@@ -90,25 +90,13 @@ def environment(assets: Assets) -> Environment:
     )
     made.globals.update(asset=assets.url, bars=bars, meter=meter, span=span)
     made.globals.update(describe_event=describe_event, code_of=code_of, describe_session_event=describe_session_event)
+    own = (
+        *(when, when_said, moment, ticked, texts, cedar_name, shown_json, clipped, short_id, sized, words, duration),
+        *(amount, budget_name, sentence, first_sentence, after_verdict),
+    )
+    made.filters.update({each.__name__: each for each in own})
     made.filters.update(
-        when=when,
-        when_said=when_said,
-        moment=moment,
-        ticked=ticked,
-        texts=texts,
-        cedar_name=cedar_name,
-        shown_json=shown_json,
-        clipped=clipped,
-        short_id=short_id,
         size=format_size,
-        sized=sized,
-        words=words,
-        duration=duration,
-        amount=amount,
-        budget_name=budget_name,
-        sentence=sentence,
-        first_sentence=first_sentence,
-        after_verdict=after_verdict,
         reason=lambda code: REASONS.get(code, code),
         trust=lambda level: _TRUST.get(level, level),
         scope=lambda name: _SCOPES.get(name, name),

@@ -21,7 +21,7 @@ from palyra.server.http.envelope import (
     NoSuchRoute,
     answer,
     answer_error,
-    guarded,
+    guard,
     read_query,
 )
 from palyra.server.http.openapi import DescribedRoute, TableOfRoutes, openapi_document
@@ -167,7 +167,7 @@ def create_app(service: ApiService, other_routes: OtherRoutes = tuple) -> ASGIAp
     ``/openapi.json`` describes ``other_routes`` too.
     """
 
-    def bound(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    def bind(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         shape = find_shape(endpoint)
 
         async def handle(request: Request) -> Response:
@@ -184,7 +184,7 @@ def create_app(service: ApiService, other_routes: OtherRoutes = tuple) -> ASGIAp
                 refusal.background = BackgroundTask(service.note_rejected)
                 return refusal
 
-        return guarded(handle)
+        return guard(handle)
 
     async def not_found(request: Request, _: Exception) -> Response:
         return answer_error(NoSuchRoute(f"there is nothing at {request.url.path[:128]}"))
@@ -195,7 +195,7 @@ def create_app(service: ApiService, other_routes: OtherRoutes = tuple) -> ASGIAp
         return refusal
 
     routes = [
-        Route(path, bound(endpoint), methods=[method])
+        Route(path, bind(endpoint), methods=[method])
         for table in (ROUTES, PROBES, PROTOCOL)
         for method, path, endpoint in table
     ]

@@ -130,7 +130,7 @@ _OUT_OF_TIME: Final = "graceful shutdown"
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def guarded(handler: Handler) -> Handler:
+def guard(handler: Handler) -> Handler:
     """Turn every error into its document. Any other exception is a bug: log it, and answer without its text."""
 
     async def respond(request: Request) -> Response:

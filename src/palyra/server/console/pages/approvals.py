@@ -12,7 +12,7 @@ from palyra.pipeline.domain.approval import Approval, ApprovalState
 from palyra.pipeline.domain.call import CallRecord
 from palyra.pipeline.store.approval_tables import list_approvals, list_recent_approvals, read_approval
 from palyra.pipeline.store.call_tables import find_calls
-from palyra.server.console.argument_diff import Nearest, nearest
+from palyra.server.console.argument_diff import Nearest, find_nearest
 from palyra.server.console.errors import BadQuery
 from palyra.server.console.limits import PAGE_ROWS
 from palyra.server.console.page import Listing, Page, Section, Visit, Write
@@ -149,7 +149,7 @@ def _with_facts(console: Console, visit: Visit, approvals: list[Approval]) -> li
             approval=each,
             origin=origins.get(each.id, RequestOrigin()),
             why=[found for name in each.policies if (found := console.policy.policy_text(name)) is not None],
-            nearest=nearest(
+            nearest=find_nearest(
                 each, list_recent_approvals(console.store, each.binding.principal, each.binding.tool, limit=COMPARED)
             ),
             yours=each.binding.principal == str(visit.caller.principal),

@@ -12,7 +12,7 @@ from palyra.journal.search import EventQuery, Found, search_events
 from palyra.journal.verify import VerifyReport
 from palyra.pipeline.store.run_tables import find_owners
 from palyra.server.console.errors import Busy
-from palyra.server.console.event_text import counted
+from palyra.server.console.event_text import format_count
 from palyra.server.console.limits import PAGE_ROWS, SEARCH_ROWS
 from palyra.server.console.page import Download, Listing, Page, Section, Visit, Write
 from palyra.server.console.services import Console
@@ -101,10 +101,10 @@ async def verify_journal(console: Console, _visit: Visit, _body: VerifyBody) -> 
 
 
 def _in_words(report: VerifyReport) -> str:
-    entries = counted(report.events, "entry", "entries")
+    entries = format_count(report.events, "entry", "entries")
     if not report.checkpoints:
         return f"Sound: {entries}, none of them sealed by a signed checkpoint yet."
-    sealed = f"{counted(report.checkpoints, 'signed checkpoint')} up to entry {report.sealed_through:,}"
+    sealed = f"{format_count(report.checkpoints, 'signed checkpoint')} up to entry {report.sealed_through:,}"
     return f"Sound: {entries}, {sealed}, {report.unsealed} not sealed yet."
 
 
