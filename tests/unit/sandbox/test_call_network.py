@@ -160,7 +160,7 @@ async def test_however_a_call_ends_its_door_is_closed(bench: Bench, how: str) ->
         assert (await calling).exit_code != 0
     elif how == "keeper killed":
         await connected.wait()
-        os.kill(_keeper_of(_sandbox_of(bench.listener)), signal.SIGKILL)
+        os.kill(_supervisor_of(_sandbox_of(bench.listener)), signal.SIGKILL)
         with pytest.raises(PalyraError):
             await calling
     else:
@@ -309,18 +309,18 @@ async def test_files_of_the_calls_own_are_shown_and_cannot_be_changed(bench: Ben
     assert outcome.receipt.line(Layer.MINIMAL_ROOT).held
 
 
-def _sandbox_of(door: WatchedListener) -> int:
-    """The outermost process in the network that the door serves."""
+def _sandbox_of(listener: WatchedListener) -> int:
+    """The outermost process in the network that the listener serves."""
     inside = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError):
-                if os.stat(f"/proc/{name}/ns/net").st_ino in door.networks:
+                if os.stat(f"/proc/{name}/ns/net").st_ino in listener.networks:
                     inside.append(int(name))
     return min(inside)
 
 
-def _keeper_of(pid: int) -> int:
+def _supervisor_of(pid: int) -> int:
     while Path(f"/proc/{pid}/comm").read_text().strip() != "palyra-superv":
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return pid
@@ -330,7 +330,7 @@ PLAN = NetworkPlan(ports=(80, 443, 8443))
 
 
 @contextlib.contextmanager
-def waiting_sandbox(base: Path, **changes: object) -> Iterator[GatedReadback]:
+def built_sandbox(base: Path, **changes: object) -> Iterator[GatedReadback]:
     plan = planned(profile_of(base, **changes), ["/usr/bin/true"])
     with Gate() as gate:
         process = start(plan, gate)
@@ -369,7 +369,7 @@ async def open_again(client: NamespaceSockets, network: int, owner: int) -> None
 
 
 async def test_they_listen_in_the_sandboxs_network_and_nowhere_else(client: NamespaceSockets, tmp_path: Path) -> None:
-    with waiting_sandbox(tmp_path) as waiting:
+    with built_sandbox(tmp_path) as waiting:
         with waiting.network() as (network, owner):
             number = os.fstat(network).st_ino
             opened = await client.open(PLAN, network, owner)
@@ -392,7 +392,7 @@ async def test_they_listen_in_the_sandboxs_network_and_nowhere_else(client: Name
 
 
 async def test_a_sandbox_with_the_hosts_network_is_not_entered(client: NamespaceSockets, tmp_path: Path) -> None:
-    shared = waiting_sandbox(tmp_path, egress=EgressEnforcementMode.NONE)
+    shared = built_sandbox(tmp_path, egress=EgressEnforcementMode.NONE)
     with shared as waiting, pytest.raises(NotBuilt, match="no network of its own"), waiting.network():
         pass
     own = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -404,7 +404,7 @@ async def test_a_sandbox_with_the_hosts_network_is_not_entered(client: Namespace
 
 
 async def test_a_sandbox_that_ended_has_no_network(tmp_path: Path) -> None:
-    with waiting_sandbox(tmp_path) as waiting:
+    with built_sandbox(tmp_path) as waiting:
         os.kill(waiting.pid, signal.SIGKILL)
         await eventually(lambda: waiting.pid not in _living())
         with pytest.raises(NotBuilt, match="could not be reached"), waiting.network():
@@ -416,7 +416,7 @@ def helper_pid(client: NamespaceSockets) -> int | None:
 
 
 async def test_a_port_that_is_taken_is_told(client: NamespaceSockets, tmp_path: Path) -> None:
-    with waiting_sandbox(tmp_path) as waiting, waiting.network() as (network, owner):
+    with built_sandbox(tmp_path) as waiting, waiting.network() as (network, owner):
         first = await client.open(PLAN, network, owner)
         with contextlib.closing(first), pytest.raises(SocketsNotOpened, match="Address already in use") as refused:
             await client.open(PLAN, network, owner)
@@ -426,7 +426,7 @@ async def test_a_port_that_is_taken_is_told(client: NamespaceSockets, tmp_path: 
 
 
 async def test_a_helper_that_was_killed_is_started_again(client: NamespaceSockets, tmp_path: Path) -> None:
-    with waiting_sandbox(tmp_path) as waiting, waiting.network() as (network, owner):
+    with built_sandbox(tmp_path) as waiting, waiting.network() as (network, owner):
         for _ in range(3):
             await open_again(client, network, owner)
             killed = helper_pid(client)
@@ -439,7 +439,7 @@ async def test_a_helper_that_was_killed_is_started_again(client: NamespaceSocket
 
 
 async def test_whoever_stops_waiting_leaves_nothing_open(client: NamespaceSockets, tmp_path: Path) -> None:
-    with waiting_sandbox(tmp_path) as waiting, waiting.network() as (network, owner):
+    with built_sandbox(tmp_path) as waiting, waiting.network() as (network, owner):
         await client.start()
         before = len(os.listdir("/proc/self/fd"))
         for turns in range(6):

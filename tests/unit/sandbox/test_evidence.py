@@ -114,11 +114,11 @@ def test_wrong_evidence_fails_its_own_layer(change: dict[str, Any], layers: set[
 
 def test_allowed_hosts_need_the_sockets_that_serve_them() -> None:
     hosts = ("a.example:443",)
-    door = NetworkPlan(ports=(443,))
+    wanted = NetworkPlan(ports=(443,))
     network = good().namespaces["net"]
     seen = NetworkSeen(
         listeners=tuple(
-            ListenerSeen(each, each.address, each.port, not each.is_udp, False, network) for each in door.listeners()
+            ListenerSeen(each, each.address, each.port, not each.is_udp, False, network) for each in wanted.listeners()
         ),
         loopback_up=True,
         routes=(),

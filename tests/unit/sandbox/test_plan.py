@@ -161,11 +161,11 @@ def test_where_the_host_is_held_the_root_is_made_before_and_taken_with_one_bind(
     made = plan(HELD)
     lines = said(made)
     assert "\n".join(lines[lines.index("--dev-bind /new /") : lines.index("--clearenv")]) == HELD_MOUNTS
-    told = [
+    made_parts = [
         f"{part.kind} {part.path.decode()}" + (f" {part.content.decode()}" if part.kind is RootKind.LINK else "")
         for part in made.parts
     ]
-    assert "\n".join(told) == HELD_PARTS
+    assert "\n".join(made_parts) == HELD_PARTS
     assert {number for number, _ in made.data_fds} == {ARGS_FD, 10}
 
 

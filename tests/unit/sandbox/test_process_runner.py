@@ -155,11 +155,11 @@ async def test_input_and_environment_and_folder(bench: Bench, tier: SandboxTier)
 async def test_the_receipt_tells_of_the_limits_in_force(bench: Bench, tier: SandboxTier) -> None:
     limits = SandboxLimits(pids=77, memory_bytes=300 << 20, timeout_ms=4321, max_output_bytes=5678)
     outcome = await bench.run(bench.profile(tier, limits=limits), "true")
-    told = {line.layer: line for line in outcome.receipt.lines}
-    assert "5678" in told[Layer.OUTPUT_QUOTA].asked and "4321" in told[Layer.DEADLINE].asked
-    assert str(300 << 20) in told[Layer.CGROUP_MEMORY].asked + told[Layer.RLIMITS].asked
-    assert "77" in told[Layer.CGROUP_PIDS].asked
-    assert all(told[layer].held for layer in bench.profile(tier).required_layers)
+    lines = {line.layer: line for line in outcome.receipt.lines}
+    assert "5678" in lines[Layer.OUTPUT_QUOTA].asked and "4321" in lines[Layer.DEADLINE].asked
+    assert str(300 << 20) in lines[Layer.CGROUP_MEMORY].asked + lines[Layer.RLIMITS].asked
+    assert "77" in lines[Layer.CGROUP_PIDS].asked
+    assert all(lines[layer].held for layer in bench.profile(tier).required_layers)
 
 
 async def test_a_layer_that_cannot_be_had_refuses_the_call_and_nothing_runs(bench: Bench) -> None:

@@ -63,9 +63,6 @@ class ReceiptLine(msgspec.Struct, frozen=True, kw_only=True):
     got: str
     held: bool
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"layer": self.layer.value, "asked": self.asked, "got": self.got, "held": self.held}
-
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """At most one line for each layer, in the order in which the layers are declared."""
@@ -85,7 +82,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return next((line for line in self.lines if line.layer is layer), None)
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        return [line.as_dict() for line in self.lines]
+        return [msgspec.to_builtins(line) for line in self.lines]
 
 
 def unmet(receipt: Receipt, required: frozenset[Layer]) -> tuple[ReceiptLine, ...]:

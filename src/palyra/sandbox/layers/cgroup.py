@@ -129,8 +129,6 @@ class Group:
         self._wanted: dict[str, str] = {}
         self._got: dict[str, str] = {}
         self._oom_kills_before = 0
-        # What was set and read back: directory, file, value.
-        self._settings: list[tuple[str, str, str]] = []
 
     @property
     def entry(self) -> CgroupEntry:
@@ -148,27 +146,12 @@ class Group:
         return next(place.version for place in self._places if controller in place.controllers)
 
     def limit(self, limits: SandboxLimits, cpu_cores: float | None) -> None:
-        """Set the limits and read them back. Only a limit that reads back as set counts as got.
-
-        Most groups were lent with the same limits before and are only read.
-        """
-        asked = {MEMORY: f"{limits.memory_bytes} bytes", PIDS: f"{limits.pids} processes"}
-        if cpu_cores is not None:
-            asked[CPU] = f"{cpu_cores:g} cores"
-        if asked != self._wanted or not self._as_set():
-            self._wanted = asked
-            self._set(limits, cpu_cores)
+        """Set the limits and read them back. Only a limit that reads back as set counts as got."""
         self._oom_kills_before = self._oom_kills()
-
-    def _as_set(self) -> bool:
-        with contextlib.suppress(OSError):
-            return bool(self._settings) and all(
-                read_setting(place, name) == value for place, name, value in self._settings
-            )
-        return False
-
-    def _set(self, limits: SandboxLimits, cpu_cores: float | None) -> None:
-        self._got, self._settings = {}, []
+        self._got = {}
+        self._wanted = {MEMORY: f"{limits.memory_bytes} bytes", PIDS: f"{limits.pids} processes"}
+        if cpu_cores is not None:
+            self._wanted[CPU] = f"{cpu_cores:g} cores"
         if (directory := self.directory(PIDS)) is not None:
             write(directory, "pids.max", str(limits.pids))
             self._note(PIDS, directory, "pids.max", str(limits.pids))
@@ -210,7 +193,6 @@ class Group:
     def _note(self, controller: str, directory: str, name: str, wanted: str) -> None:
         read = read_setting(directory, name)
         if read == wanted:
-            self._settings.append((directory, name, wanted))
             self._got[controller] = f"cgroup v{self._version(controller)}: {read}"
 
     def receipt(self) -> tuple[ReceiptLine, ...]:
@@ -337,19 +319,6 @@ class CgroupPool:
         self._lock = threading.Lock()
         self._made = 0
         self._closed = False
-
-    @property
-    def controllers(self) -> frozenset[str]:
-        """Which of memory, pids and cpu can be limited here."""
-        with self._lock:
-            return frozenset().union(*(base.controllers for base in self._prepared()))
-
-    @property
-    def why_not(self) -> str:
-        """Why some controller cannot be used; empty when all can."""
-        with self._lock:
-            self._prepared()
-            return self._why_not
 
     def take(self, limits: SandboxLimits) -> Group:
         """Lend a group with these limits. Never fails: the group's receipt names what is not limited."""
