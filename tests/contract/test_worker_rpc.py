@@ -501,7 +501,7 @@ async def test_output_is_kept_while_the_call_runs(harness: FleetServerHarness, w
     assert harness.parts.output.tail(offer.lease_id, 1) == b"half"
     await worker.settle(offer)
     await call
-    assert len(harness.parts.output) == 0
+    assert len(harness.parts.output._tails) == 0
 
 
 @pytest.mark.promise("P-worker-once")
@@ -513,11 +513,11 @@ async def test_nothing_is_kept_of_leases_that_end_without_their_worker(
     offer = await worker.receive("lease")
     await worker.say(output=wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence, stream=1, data=b"half"))
     await worker.beat(workspaces=1)
-    assert len(harness.parts.output) == 1 and harness.parts.calls().in_flight == 1
+    assert len(harness.parts.output._tails) == 1 and harness.parts.calls().in_flight == 1
     await lost(harness, worker)
     with pytest.raises(LeaseLost):
         await call
-    assert len(harness.parts.output) == 0 and harness.parts.calls().in_flight == 0
+    assert len(harness.parts.output._tails) == 0 and harness.parts.calls().in_flight == 0
 
 
 @pytest.mark.promise("P-worker-once")

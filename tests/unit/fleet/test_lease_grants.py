@@ -30,7 +30,7 @@ def test_a_proxy_is_told_of_its_own_leases_only() -> None:
     assert orders is not None and not orders.whole
     assert [each.lease_id for each in orders.granted] == ["c"] and orders.ended == (LeaseRef("a", 1),)
     # A thousand other proxies are not woken for it.
-    assert changes == ["e1", "e1"] and len(grants) == 3
+    assert changes == ["e1", "e1"] and len(grants._grants) == 3
 
 
 def test_the_newest_follower_is_the_one() -> None:
@@ -58,4 +58,4 @@ def test_a_grant_with_no_host_rule_is_refused_before_anybody_is_told() -> None:
     grants = LeaseGrants()
     with pytest.raises(BadHostRule):
         grants.grant("e1", grant("a", hosts=("*",)))
-    assert len(grants) == 0
+    assert len(grants._grants) == 0

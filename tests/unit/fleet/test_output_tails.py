@@ -18,6 +18,6 @@ def test_only_the_end_is_kept_and_nothing_after_the_lease() -> None:
     assert len(tails.tail("l", 1)) == MAX_OUTPUT_KEPT_BYTES and tails.tail("l", 1).endswith(b"end")
     tails.add("l", 3, 0, b"no such stream")
     tails.add("m", 1, 0, b"a" * (MAX_OUTPUT_CHUNK_BYTES + 1))
-    assert len(tails) == 1
+    assert len(tails._tails) == 1
     tails.forget("l")
-    assert len(tails) == 0
+    assert not tails._tails

@@ -6,6 +6,7 @@ reported on the next connection.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 import msgspec
@@ -72,33 +73,28 @@ class End(msgspec.Struct, frozen=True):
     message: str
 
 
+@dataclass(eq=False)
 class WorkerAgent:
-    def __init__(
-        self,
-        identity: HeldIdentity,
-        *,
-        facts: WorkerFacts,
-        calls: LeasedCalls,
-        scratches: ScratchFolder,
-        notes: NoteFolder,
-        egress: EgressOfLease | None,
-        observer: WorkerObserver,
-        clock: Clock,
-        draw: Callable[[], float],
-    ) -> None:
-        self._identity = identity
-        self._facts = facts
-        self._calls = calls
-        self._scratches = scratches
-        self._notes = notes
-        self._egress = egress
-        self._observer = observer
-        self._clock = clock
-        self._draw = draw
+    identity: HeldIdentity
+    _: KW_ONLY
+    facts: WorkerFacts
+    calls: LeasedCalls
+    scratches: ScratchFolder
+    notes: NoteFolder
+    egress: EgressOfLease | None
+    observer: WorkerObserver
+    clock: Clock
+    draw: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._runner = LeaseRunner(
-            scratches=scratches, calls=calls, clock=clock, connected=self._connected, proof_of=self._proof_line
+            scratches=self.scratches,
+            calls=self.calls,
+            clock=self.clock,
+            connected=self._connected,
+            proof_of=self._proof_line,
         )
-        self._machine = LeaseMachine(facts.slots, require=calls.require_offered)
+        self._machine = LeaseMachine(self.facts.slots, require=self.calls.require_offered)
         # Leases that have ended, until the daemon has answered.
         self._ended: dict[str, LeaseNote] = {}
         self._session: Session | None = None
@@ -134,48 +130,48 @@ class WorkerAgent:
 
     async def _recover(self) -> None:
         """End the leases of an earlier life and remove all scratch folders."""
-        notes = await asyncio.to_thread(self._notes.load)
-        for lease_id in self._notes.unreadable:
-            self._observer.say(f"the note of lease {lease_id} cannot be read: its end is not reported")
+        notes = await asyncio.to_thread(self.notes.load)
+        for lease_id in self.notes.unreadable:
+            self.observer.say(f"the note of lease {lease_id} cannot be read: its end is not reported")
         for note in notes:
             if note.end is None:
-                self._observer.say(f"lease {note.lease_id} was interrupted")
+                self.observer.say(f"lease {note.lease_id} was interrupted")
                 error = Interrupted("the worker stopped while it worked on this call")
                 note = await self._runner.end_unfinished(note, error)
-                await asyncio.to_thread(self._notes.write, note)
+                await asyncio.to_thread(self.notes.write, note)
             self._ended[note.lease_id] = note
-        for name in await asyncio.to_thread(self._scratches.names):
-            await asyncio.to_thread(self._scratches.remove, name)
-        self._machine = LeaseMachine(self._facts.slots, self._ended.values(), require=self._calls.require_offered)
+        for name in await asyncio.to_thread(self.scratches.names):
+            await asyncio.to_thread(self.scratches.remove, name)
+        self._machine = LeaseMachine(self.facts.slots, self._ended.values(), require=self.calls.require_offered)
 
     async def _stay_connected(self) -> End:
         backoff, refusals, tries = Backoff(), 0, 0
         while True:
-            if self._clock.now_ms() >= self._identity.not_after_ms:
+            if self.clock.now_ms() >= self.identity.not_after_ms:
                 expired = WorkerCertificateEnded("this worker's certificate has ended")
                 return End(expired.code, expired.message)
-            servers = self._identity.servers
+            servers = self.identity.servers
             end = await self._connect(servers[tries % len(servers)])
             tries += 1
             if end.kind is None:
                 continue
-            self._observer.say(f"no connection: {end.why}")
+            self.observer.say(f"no connection: {end.why}")
             refusals = refusals + 1 if end.kind is LossKind.REFUSED else 0
             if refusals >= limits.MAX_REFUSALS:
                 return End(WorkerRefused.code, f"the daemon does not know this worker: {end.why}")
             backoff = Backoff().failed() if end.attested else backoff.failed()
-            await asyncio.sleep(backoff.delay_ms(self._draw()) / MS_PER_SECOND)
+            await asyncio.sleep(backoff.delay_ms(self.draw()) / MS_PER_SECOND)
 
     async def _connect(self, address: str) -> SessionEnd:
         self._session = Session(
             address,
-            identity=self._identity,
-            facts=self._facts,
-            egress=self._egress,
+            identity=self.identity,
+            facts=self.facts,
+            egress=self.egress,
             leases=self,
-            observer=self._observer,
-            clock=self._clock,
-            draw=self._draw,
+            observer=self.observer,
+            clock=self.clock,
+            draw=self.draw,
         )
         end = None
         try:
@@ -184,7 +180,7 @@ class WorkerAgent:
         finally:
             self._session = self._link = None
             self._machine.on_disconnect()
-            self._observer.state("offline", why="" if end is None else end.why)
+            self.observer.state("offline", why="" if end is None else end.why)
             self._note_change()
 
     @property
@@ -197,7 +193,7 @@ class WorkerAgent:
 
     @property
     def workspaces(self) -> int:
-        return len(self._scratches.names())
+        return len(self.scratches.names())
 
     @property
     def open_ids(self) -> tuple[str, ...]:
@@ -214,7 +210,7 @@ class WorkerAgent:
 
     def on_attested(self, link: WorkerLink) -> None:
         self._link = link
-        self._observer.state("online", worker_id=self._identity.device_id)
+        self.observer.state("online", worker_id=self.identity.device_id)
         self._carry_out(self._machine.on_attested())
         self._note_change()
 
@@ -234,7 +230,7 @@ class WorkerAgent:
                 answer = command.settlement_answer
                 message = answer.message[:MAX_REASON_CHARS]
                 if answer.code:
-                    self._observer.say(f"the daemon's answer on lease {answer.lease_id}: {answer.code}: {message}")
+                    self.observer.say(f"the daemon's answer on lease {answer.lease_id}: {answer.code}: {message}")
                 self._carry_out(self._machine.on_answer(answer.lease_id, answer.code, message))
             case "owed":
                 self._on_owed(OwedLease(command.owed.lease_id, command.owed.fence, command.owed.nonce))
@@ -247,7 +243,7 @@ class WorkerAgent:
                 case lease_machine.Decline(lease_id, fence, refusal):
                     self._decline(lease_id, fence, refusal)
                 case lease_machine.Stop(lease_id, reason):
-                    self._observer.say(f"lease {lease_id} is stopped: {reason}")
+                    self.observer.say(f"lease {lease_id} is stopped: {reason}")
                     self._runner.stop(lease_id)
                 case lease_machine.Report(lease_id):
                     self._report(lease_id)
@@ -257,15 +253,15 @@ class WorkerAgent:
                     self._begin(self._disclaim(owed), f"look for {owed.lease_id}")
                 case lease_machine.Forget(lease_id):
                     self._ended.pop(lease_id, None)
-                    self._notes.forget(lease_id)
+                    self.notes.forget(lease_id)
         self._note_change()
 
     async def _run_lease(self, offer: LeaseOffer) -> None:
         """Note a lease on disk, run it, and note its end."""
         lease_id = offer.lease_id
-        note = LeaseNote.of(offer, self._clock.now_ms())
+        note = LeaseNote.of(offer, self.clock.now_ms())
         try:
-            await asyncio.to_thread(self._notes.write, note)
+            await asyncio.to_thread(self.notes.write, note)
         except PalyraError as error:
             await self._drop(note, error)
             return
@@ -274,10 +270,10 @@ class WorkerAgent:
         end = await self._runner.run(offer, grace_ms=self._grace_ms, sink=sink, stopped=stopped)
         note = note.ended(end)
         try:
-            await asyncio.to_thread(self._notes.write, note)
+            await asyncio.to_thread(self.notes.write, note)
         except PalyraError as error:
             # The end is reported all the same. After a crash it would be reported as interrupted.
-            self._observer.say(f"the end of lease {lease_id} could not be noted: {error.message}")
+            self.observer.say(f"the end of lease {lease_id} could not be noted: {error.message}")
         self._ended[lease_id] = note
         self._carry_out(self._machine.on_end(lease_id))
 
@@ -292,7 +288,7 @@ class WorkerAgent:
 
     def _decline(self, lease_id: str, fence: int, refusal: PalyraError) -> None:
         reason = f"{refusal.code}: {refusal.message}"[:MAX_REASON_CHARS]
-        self._observer.say(f"lease {lease_id[:64]} is declined: {reason}")
+        self.observer.say(f"lease {lease_id[:64]} is declined: {reason}")
         if self._link is not None:
             self._link.send(declined=wire.LeaseDeclined(lease_id=lease_id, fence=fence, reason=reason))
 
@@ -300,7 +296,7 @@ class WorkerAgent:
         try:
             LeaseId.parse(owed.lease_id)
         except PalyraError:
-            self._observer.say("the daemon asks about a lease whose id is malformed")
+            self.observer.say("the daemon asks about a lease whose id is malformed")
             return
         self._carry_out(self._machine.on_owed(owed))
 
@@ -311,10 +307,10 @@ class WorkerAgent:
         if link is None or link is not self._link:
             return
         disclaimer = LeaseDisclaimer(
-            worker_id=self._identity.device_id, boot_id=self._facts.boot_id, session=session, cleanup=proof
+            worker_id=self.identity.device_id, boot_id=self.facts.boot_id, session=session, cleanup=proof
         )
-        self._observer.say(f"lease {owed.lease_id} was never begun here")
-        link.send_event(wire_values.to_disclaimer_event(disclaimer, self._identity.key()))
+        self.observer.say(f"lease {owed.lease_id} was never begun here")
+        link.send_event(wire_values.to_disclaimer_event(disclaimer, self.identity.key()))
 
     def _report(self, lease_id: str) -> None:
         if self._link is None:
@@ -329,7 +325,7 @@ class WorkerAgent:
             self._session.send_heartbeat()
 
     def _settlement(self, lease_id: str) -> wire.WorkerEvent:
-        return wire_values.to_settlement_event(self._ended[lease_id], self._identity.device_id, self._identity.key())
+        return wire_values.to_settlement_event(self._ended[lease_id], self.identity.device_id, self.identity.key())
 
     def _restate(self, lease_id: str, code: str, message: str) -> None:
         note = self._ended[lease_id]
@@ -337,7 +333,7 @@ class WorkerAgent:
         error = {"code": code, "message": f"the daemon did not take the result: {message}", "hint": ""}
         note = msgspec.structs.replace(note, end=note.end.as_failure(error), restated=True)
         self._ended[lease_id] = note
-        self._begin(asyncio.to_thread(self._notes.write, note), f"note {lease_id}")
+        self._begin(asyncio.to_thread(self.notes.write, note), f"note {lease_id}")
 
     async def _connected(self) -> WorkerLink:
         while self._link is None:
@@ -348,14 +344,14 @@ class WorkerAgent:
         return {
             "layer": "worker",
             "asked": f"lease {offer.lease_id}, fence {offer.fence}",
-            "got": f"worker {self._identity.device_id}, build {self._facts.build_digest_sha256 or 'unknown'}",
+            "got": f"worker {self.identity.device_id}, build {self.facts.build_digest_sha256 or 'unknown'}",
         }
 
     async def _wind_down(self) -> None:
         self._machine.wind_down()
         if self._session is not None and self._link is not None:
             self._session.send_heartbeat()
-        self._observer.state("winding_down")
+        self.observer.state("winding_down")
         if not await _within(self._until(lambda: not self._machine.running), limits.WIND_DOWN_SECONDS):
             self._carry_out(self._machine.stop_all("the worker was stopped"))
             await self._until(lambda: not self._machine.running)

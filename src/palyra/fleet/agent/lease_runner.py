@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -24,26 +25,19 @@ log = logging.getLogger("palyra.worker")
 _LOOK_AGAIN: Final = (0.02, 0.1, 0.5)
 
 
+@dataclass(eq=False, kw_only=True)
 class LeaseRunner:
-    def __init__(
-        self,
-        *,
-        scratches: ScratchFolder,
-        calls: LeasedCalls,
-        clock: Clock,
-        connected: Callable[[], Awaitable[WorkerLink]],
-        proof_of: Callable[[LeaseOffer], dict[str, Any]],
-    ) -> None:
-        """Take ``connected``, which waits for an attested connection, and ``proof_of``, the receipt's first line."""
-        self._scratches = scratches
-        self._calls = calls
-        self._clock = clock
-        self._connected = connected
-        self._proof_of = proof_of
-        self._working: dict[str, asyncio.Task[tuple[CallEnd, Gathered]]] = {}
-        # Leases whose scratch folder is being made, and those of them that were stopped meanwhile.
-        self._beginning: set[str] = set()
-        self._stopped: set[str] = set()
+    """``connected`` waits for an attested connection. ``proof_of`` gives the receipt's first line."""
+
+    scratches: ScratchFolder
+    calls: LeasedCalls
+    clock: Clock
+    connected: Callable[[], Awaitable[WorkerLink]]
+    proof_of: Callable[[LeaseOffer], dict[str, Any]]
+    _working: dict[str, asyncio.Task[tuple[CallEnd, Gathered]]] = field(default_factory=dict, init=False)
+    # Leases whose scratch folder is being made, and those of them that were stopped meanwhile.
+    _beginning: set[str] = field(default_factory=set, init=False)
+    _stopped: set[str] = field(default_factory=set, init=False)
 
     def stop(self, lease_id: str) -> None:
         """End the call, or prevent its start. Its cleanup and its end follow."""
@@ -54,7 +48,7 @@ class LeaseRunner:
 
     async def run(self, offer: LeaseOffer, *, grace_ms: int, sink: OutputSink, stopped: bool = False) -> LeaseEnd:
         """Run a lease. Never raises. A lease that is ``stopped`` already is not begun."""
-        started_ms, arrived = self._clock.now_ms(), self._clock.monotonic()
+        started_ms, arrived = self.clock.now_ms(), self.clock.monotonic()
         deadline = arrived + min(offer.timeout_ms, limits.MAX_RUN_MS) / MS_PER_SECOND
         scratch: Scratch | None = None
         end, gathered = _failed(InternalError("the lease ended without a result")), Gathered()
@@ -83,13 +77,13 @@ class LeaseRunner:
             end = _failed(InternalError("the worker broke inside Palyra", lease_id=offer.lease_id))
         finally:
             self._working.pop(offer.lease_id, None)
-        ended_ms = max(started_ms, self._clock.now_ms())
+        ended_ms = max(started_ms, self.clock.now_ms())
         proof = await self._clean_up(offer.lease_id, offer.fence, offer.nonce, ended_ms, scratch)
         return LeaseEnd(
             outcome=end.outcome,
             result=end.result,
             error=end.error,
-            receipt=[self._proof_of(offer), *end.receipt, *_artifact_lines(offer, gathered)],
+            receipt=[self.proof_of(offer), *end.receipt, *_artifact_lines(offer, gathered)],
             executor=end.executor,
             artifacts=gathered.artifacts,
             started_ms=started_ms,
@@ -101,7 +95,7 @@ class LeaseRunner:
         """Make the scratch folder. Return None if the lease was stopped meanwhile."""
         self._beginning.add(lease_id)
         try:
-            scratch = await asyncio.to_thread(self._scratches.make, lease_id)
+            scratch = await asyncio.to_thread(self.scratches.make, lease_id)
             return None if lease_id in self._stopped else scratch
         finally:
             self._beginning.discard(lease_id)
@@ -109,7 +103,7 @@ class LeaseRunner:
 
     async def end_unfinished(self, note: LeaseNote, error: PalyraError) -> LeaseNote:
         """End a lease that was not begun, or that an earlier life of this worker did not finish."""
-        ended_ms = max(note.begun_ms, self._clock.now_ms())
+        ended_ms = max(note.begun_ms, self.clock.now_ms())
         proof = await self._clean_up(note.lease_id, note.fence, note.nonce, ended_ms, None)
         end = LeaseEnd(
             outcome=LeaseOutcome.FAILED,
@@ -122,7 +116,7 @@ class LeaseRunner:
 
     async def prove_absent(self, owed: OwedLease) -> CleanupProof:
         """Make the cleanup proof of a lease that was never begun here, by the same check as after a call."""
-        return await self._clean_up(owed.lease_id, owed.fence, owed.nonce, self._clock.now_ms(), None)
+        return await self._clean_up(owed.lease_id, owed.fence, owed.nonce, self.clock.now_ms(), None)
 
     async def _perform(
         self, offer: LeaseOffer, scratch: Scratch, deadline: float, grace: float, sink: OutputSink
@@ -137,14 +131,14 @@ class LeaseRunner:
             raise ArtifactMissing(f"the daemon did not give an input: {lost.why}") from None
         except TimeoutError:
             raise ArtifactMissing("an input did not come before the deadline") from None
-        left_ms = max(1, round((deadline - self._clock.monotonic()) * MS_PER_SECOND))
-        end = await self._calls.perform(offer, scratch, left_ms, sink)
+        left_ms = max(1, round((deadline - self.clock.monotonic()) * MS_PER_SECOND))
+        end = await self.calls.perform(offer, scratch, left_ms, sink)
         if end.outcome is not LeaseOutcome.SUCCEEDED:
             return end, Gathered()
-        gathered = await asyncio.to_thread(scratch.gather, offer.inputs, offer.scope, self._calls.is_protected)
+        gathered = await asyncio.to_thread(scratch.gather, offer.inputs, offer.scope, self.calls.is_protected)
         if gathered.artifacts:
             # Half of the grace is for the cleanup and its report.
-            until = max(deadline, self._clock.monotonic()) + grace / 2
+            until = max(deadline, self.clock.monotonic()) + grace / 2
             try:
                 async with asyncio.timeout_at(self._loop_time(until)):
                     await self._retry(partial(self._deliver, offer, scratch, gathered.artifacts), offer.lease_id)
@@ -158,7 +152,7 @@ class LeaseRunner:
         """Transfer files, on another connection after each loss. Raise ``LinkLost`` if the daemon refuses."""
         while True:
             try:
-                return await transfer(await self._connected())
+                return await transfer(await self.connected())
             except LinkLost as lost:
                 if lost.final:
                     raise
@@ -185,8 +179,8 @@ class LeaseRunner:
         """Remove everything and count what is left. The proof states the count."""
 
         def remove_and_look() -> Residue:
-            self._scratches.remove(lease_id)
-            return look(self._scratches.root / lease_id, lease_id)
+            self.scratches.remove(lease_id)
+            return look(self.scratches.root / lease_id, lease_id)
 
         residue = await asyncio.to_thread(remove_and_look)
         for pause in _LOOK_AGAIN:
@@ -200,7 +194,7 @@ class LeaseRunner:
             nonce=nonce,
             workspace="" if scratch is None else scratch.identity,
             ended_ms=ended_ms,
-            checked_ms=max(ended_ms, self._clock.now_ms()),
+            checked_ms=max(ended_ms, self.clock.now_ms()),
             entries_left=residue.entries,
             processes_left=residue.processes,
             mounts_left=residue.mounts,
@@ -208,7 +202,7 @@ class LeaseRunner:
 
     def _loop_time(self, moment: float) -> float:
         """Convert a moment of this worker's clock to the event loop's clock."""
-        return asyncio.get_running_loop().time() + (moment - self._clock.monotonic())
+        return asyncio.get_running_loop().time() + (moment - self.clock.monotonic())
 
 
 def _failed(error: PalyraError) -> CallEnd:

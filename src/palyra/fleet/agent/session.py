@@ -5,6 +5,7 @@ Messages about leases go to the agent. A connection ends once, for one reason, a
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -52,45 +53,38 @@ class SessionEnd(msgspec.Struct, frozen=True):
     attested: bool
 
 
+@dataclass(eq=False)
 class Session:
     """Made for one connection; used once."""
 
-    def __init__(
-        self,
-        address: str,
-        *,
-        identity: HeldIdentity,
-        facts: WorkerFacts,
-        egress: EgressOfLease | None,
-        leases: LeaseSide,
-        observer: WorkerObserver,
-        clock: Clock,
-        draw: Callable[[], float],
-    ) -> None:
-        self._identity = identity
-        self._facts = facts
-        self._egress = egress
-        self._leases = leases
-        self._observer = observer
-        self._clock = clock
-        self._draw = draw
-        self.link = WorkerLink(address, identity.credentials(), identity.device_id)
+    address: str
+    _: KW_ONLY
+    identity: HeldIdentity
+    facts: WorkerFacts
+    egress: EgressOfLease | None
+    leases: LeaseSide
+    observer: WorkerObserver
+    clock: Clock
+    draw: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self.link = WorkerLink(self.address, self.identity.credentials(), self.identity.device_id)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._renew_now = asyncio.Event()
         self._end: asyncio.Future[SessionEnd] = asyncio.get_running_loop().create_future()
         self._attested = False
-        self._received_at = self._beat_at = clock.monotonic()
+        self._received_at = self._beat_at = self.clock.monotonic()
 
     async def run(self) -> SessionEnd:
         self.link.send(
             hello=wire.Hello(
                 protocol_version=limits.PROTOCOL_VERSION,
-                display_name=self._identity.name,
-                platform=self._facts.platform,
-                software_version=self._facts.software_version,
-                boot_id=self._facts.boot_id,
-                slots=self._leases.slots,
-                open_lease_ids=self._leases.name_open(),
+                display_name=self.identity.name,
+                platform=self.facts.platform,
+                software_version=self.facts.software_version,
+                boot_id=self.facts.boot_id,
+                slots=self.leases.slots,
+                open_lease_ids=self.leases.name_open(),
             )
         )
         self._begin(self._stream())
@@ -104,8 +98,8 @@ class Session:
 
     def send_heartbeat(self) -> None:
         """Send a heartbeat with the waiting messages. The next regular one follows an interval later."""
-        self._beat_at = self._clock.monotonic()
-        leases = self._leases
+        self._beat_at = self.clock.monotonic()
+        leases = self.leases
         self.link.send(
             heartbeat=wire.Heartbeat(running=leases.running, workspaces=leases.workspaces, slots=leases.slots)
         )
@@ -117,12 +111,12 @@ class Session:
             self._give_up(lost.kind, lost.why)
 
     def _on_message(self, command: Any) -> None:
-        self._received_at = self._clock.monotonic()
+        self._received_at = self.clock.monotonic()
         match command.WhichOneof("command"):
             case "welcome":
                 welcome = command.welcome
-                self._leases.on_welcome(welcome)
-                self._begin(self._identity.trust(welcome.ca_bundle_pem.decode("ascii", "replace")))
+                self.leases.on_welcome(welcome)
+                self._begin(self.identity.trust(welcome.ca_bundle_pem.decode("ascii", "replace")))
                 self._begin(self._beat(welcome.heartbeat_interval_ms))
                 self._begin(self._renew_in_time())
             case "challenge":
@@ -131,43 +125,43 @@ class Session:
                 self._on_attestation_answer(command.attestation_answer.code, command.attestation_answer.message)
             case "certificate_news":
                 news = command.certificate_news
-                self._begin(self._identity.trust(news.ca_bundle_pem.decode("ascii", "replace")))
+                self._begin(self.identity.trust(news.ca_bundle_pem.decode("ascii", "replace")))
                 if news.renew_now:
                     self._renew_now.set()
             case "goodbye":
-                self._observer.say(f"the daemon says goodbye: {command.goodbye.code[:64]}")
+                self.observer.say(f"the daemon says goodbye: {command.goodbye.code[:64]}")
             case "heartbeat_ack":
                 pass
             case _:
-                self._leases.on_message(command)
+                self.leases.on_message(command)
 
     async def _attest(self, nonce: str) -> None:
-        worker_id, egress = self._identity.device_id, None
-        if self._egress is not None:
+        worker_id, egress = self.identity.device_id, None
+        if self.egress is not None:
             try:
-                egress = await self._egress.binding(worker_id, nonce)
+                egress = await self.egress.binding(worker_id, nonce)
             except PalyraError as error:
                 # The fleet's policy decides whether an attestation without a binding is enough.
-                self._observer.say(f"the egress proxy gave no binding: {error.message}")
-        attestation = make_attestation(self._facts, worker_id, nonce, self._clock.now_ms(), egress)
-        self.link.send(attestation=to_wire(sign_statement(attestation, self._identity.key())))
+                self.observer.say(f"the egress proxy gave no binding: {error.message}")
+        attestation = make_attestation(self.facts, worker_id, nonce, self.clock.now_ms(), egress)
+        self.link.send(attestation=to_wire(sign_statement(attestation, self.identity.key())))
 
     def _on_attestation_answer(self, code: str, message: str) -> None:
         if code:
-            self._observer.say(f"the daemon did not accept the attestation: {code}: {message}")
+            self.observer.say(f"the daemon did not accept the attestation: {code}: {message}")
             self._give_up(LossKind.TURNED_AWAY, f"{code}: {message}")
             return
         if not self._attested:
-            self._observer.say("connected and attested")
+            self.observer.say("connected and attested")
         self._attested = True
-        self._leases.on_attested(self.link)
+        self.leases.on_attested(self.link)
 
     async def _beat(self, interval_ms: int) -> None:
         interval = max(interval_ms, limits.SHORTEST_HEARTBEAT_MS) / MS_PER_SECOND
         self.send_heartbeat()
         while True:
-            await asyncio.sleep(max(0.0, self._beat_at + interval - self._clock.monotonic()))
-            now = self._clock.monotonic()
+            await asyncio.sleep(max(0.0, self._beat_at + interval - self.clock.monotonic()))
+            now = self.clock.monotonic()
             if now - self._received_at > limits.SILENT_INTERVALS * interval:
                 self._give_up(LossKind.UNREACHABLE, "no heartbeat was answered")
             if now - self._beat_at >= interval:
@@ -177,14 +171,14 @@ class Session:
         """Renew the certificate, then replace the link. Running leases go on and are reported on the new link."""
         backoff = Backoff()
         while True:
-            await wait_for_renewal(self._identity.renew_at_ms, self._renew_now, self._clock)
+            await wait_for_renewal(self.identity.renew_at_ms, self._renew_now, self.clock)
             try:
-                csr = await self._identity.request_renewal()
-                await self._identity.take_renewal(await self.link.renew(csr, self._identity.generation))
+                csr = await self.identity.request_renewal()
+                await self.identity.take_renewal(await self.link.renew(csr, self.identity.generation))
             except (LinkLost, PalyraError) as error:
-                self._observer.say(f"the certificate could not be renewed: {error}")
+                self.observer.say(f"the certificate could not be renewed: {error}")
                 backoff = backoff.failed()
-                await asyncio.sleep(backoff.delay_ms(self._draw()) / MS_PER_SECOND)
+                await asyncio.sleep(backoff.delay_ms(self.draw()) / MS_PER_SECOND)
                 continue
             self._give_up(None, "a new certificate")
             return

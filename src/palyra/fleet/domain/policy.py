@@ -2,7 +2,7 @@
 
 import re
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -36,6 +36,7 @@ class WorkerAgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 SDK_PROTOCOL_VERSION: Final = 1
 WIT_ABI_VERSION: Final = "palyra:plugins@0.1.0"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_DIGESTS: Final = ("image_digests", "build_digests", "artifact_digests", "egress_policy_digests")
 
 
 class PlacementRule(StrEnum):
@@ -91,7 +92,7 @@ class WorkerFleetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         for name, (least, most) in bounds.items():
             if not least <= getattr(self, name) <= most:
                 raise InvalidFleetPolicy(f"{name} is {getattr(self, name)}, not between {least} and {most}", name=name)
-        for name in ("image_digests", "build_digests", "artifact_digests", "egress_policy_digests"):
+        for name in _DIGESTS:
             for digest in getattr(self, name) or ():
                 if not _SHA256.fullmatch(digest):
                     raise InvalidFleetPolicy(f"{name} has {digest[:80]!r}, not a SHA-256 in hex", name=name)
@@ -171,6 +172,8 @@ class WorkerFleetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     def policy(self) -> WorkerFleetPolicy:
         """Make the policy. Raise InvalidFleetPolicy for values that contradict each other."""
+        # An empty list pins nothing.
+        digests: dict[str, Any] = {name: frozenset(getattr(self, name)) or None for name in _DIGESTS}
         return WorkerFleetPolicy(
             max_workers=self.max_workers,
             max_leases_per_worker=self.max_leases_per_worker,
@@ -179,21 +182,14 @@ class WorkerFleetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             heartbeat_interval_ms=_ms(self.heartbeat_seconds),
             heartbeat_timeout_ms=_ms(self.heartbeat_timeout_seconds),
             attestation_interval_ms=_ms(self.attestation_seconds),
-            image_digests=_pinned(self.image_digests),
-            build_digests=_pinned(self.build_digests),
-            artifact_digests=_pinned(self.artifact_digests),
             require_egress_binding=self.require_egress_binding,
-            egress_policy_digests=_pinned(self.egress_policy_digests),
             required_capabilities=frozenset(self.required_capabilities),
             placement=PlacementRule(self.placement),
             retry_lost=self.retry_lost,
             max_attempts=self.max_attempts,
+            **digests,
         )
 
 
 def _ms(seconds: float) -> int:
     return max(1, round(seconds * _MS))
-
-
-def _pinned(digests: tuple[str, ...]) -> frozenset[str] | None:
-    return frozenset(digests) or None

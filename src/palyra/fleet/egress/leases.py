@@ -178,9 +178,6 @@ class LeaseRegistry:
     def __init__(self) -> None:
         self._leases: dict[str, LeaseAccess] = {}
 
-    def __len__(self) -> int:
-        return len(self._leases)
-
     def find(self, lease_id: str) -> LeaseAccess | None:
         return self._leases.get(lease_id)
 

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import grpc
@@ -37,20 +38,20 @@ class FleetDecisions(Protocol):
         """Decide a command, on disk. Raise its refusal."""
 
 
+@dataclass(eq=False)
 class EgressService(EgressServiceServicer):
     """Takes reports. The worker is in quarantine and the report in the journal before the answer."""
 
-    def __init__(self, gate: PeerGate, fleet: FleetDecisions) -> None:
-        self._gate = gate
-        self._fleet = fleet
+    gate: PeerGate
+    fleet: FleetDecisions
 
     async def ReportViolations(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        fingerprint = await self._gate.fingerprint(context, _REPORT)
+        fingerprint = await self.gate.fingerprint(context, _REPORT)
         known = False
         async for report in requests:
-            peer = await self._gate.admit_message(context, fingerprint, PROXIES, report.device_id, _REPORT)
+            peer = await self.gate.admit_message(context, fingerprint, PROXIES, report.device_id, _REPORT)
             if not known:
-                await self._gate.identities.used(peer)
+                await self.gate.identities.used(peer)
                 known = True
             code = await self._record(peer, report)
             yield worker_pb2.ViolationReceipt(sequence=report.sequence, code=code)
@@ -63,17 +64,17 @@ class EgressService(EgressServiceServicer):
             violation=violation_text(report.code, report.host, report.port, report.lease_id),
         )
         try:
-            await self._fleet.decide(command)
+            await self.fleet.decide(command)
         except PalyraError as refusal:
             return refusal.code
         return ""
 
     async def RenewCertificate(self, request: Any, context: Any) -> Any:  # noqa: N802
-        peer = await self._gate.admit_renewal(context, PROXIES, request.device_id, _RENEW)
+        peer = await self.gate.admit_renewal(context, PROXIES, request.device_id, _RENEW)
         try:
-            issued = await self._gate.identities.renew(peer, request.csr_der, request.generation)
+            issued = await self.gate.identities.renew(peer, request.csr_der, request.generation)
         except Denied as refusal:
-            await self._gate.refuse(context, refusal, _RENEW, peer.fingerprint)
+            await self.gate.refuse(context, refusal, _RENEW, peer.fingerprint)
         except PalyraError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{error.code}: {error.message}")
             raise AssertionError("abort does not return") from error
@@ -90,30 +91,30 @@ def violation_text(code: str, host: str, port: int, lease_id: str) -> str:
     return f"{text} lease {lease_id}" if _ID.fullmatch(lease_id) else text
 
 
+@dataclass(eq=False)
 class LeaseGrantService(LeaseGrantServiceServicer):
     """Sends each proxy the grants of its workers' leases. ``open_leases`` gives those of a proxy from the ledger."""
 
-    def __init__(self, gate: PeerGate, grants: LeaseGrants, open_leases: Callable[[str], Iterable[LeaseRef]]) -> None:
-        self._gate = gate
-        self._grants = grants
-        self._open_leases = open_leases
+    gate: PeerGate
+    grants: LeaseGrants
+    open_leases: Callable[[str], Iterable[LeaseRef]]
 
     async def FollowLeases(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        fingerprint = await self._gate.fingerprint(context, _FOLLOW)
-        peer = await self._gate.admit_message(context, fingerprint, PROXIES, request.device_id, _FOLLOW)
-        await self._gate.identities.used(peer)
+        fingerprint = await self.gate.fingerprint(context, _FOLLOW)
+        peer = await self.gate.admit_message(context, fingerprint, PROXIES, request.device_id, _FOLLOW)
+        await self.gate.identities.used(peer)
         egress_id = str(peer.device_id)
-        whole, queue = self._grants.attach(egress_id, self._open_leases(egress_id))
+        whole, queue = self.grants.attach(egress_id, self.open_leases(egress_id))
         # One event for each proxy, so that a change does not wake a thousand others.
         changed = asyncio.Event()
         queue.changed = changed.set
         bundle = b""
         orders: Orders | None = whole
         try:
-            while self._grants.is_followed_by(egress_id, queue) and not queue.overrun:
+            while self.grants.is_followed_by(egress_id, queue) and not queue.overrun:
                 # A proxy that was revoked, locked or superseded is cut even if there is nothing to send.
-                await self._gate.admit_message(context, fingerprint, PROXIES, request.device_id, _FOLLOW)
-                sent, bundle = bundle, self._gate.identities.ca_bundle_pem()
+                await self.gate.admit_message(context, fingerprint, PROXIES, request.device_id, _FOLLOW)
+                sent, bundle = bundle, self.gate.identities.ca_bundle_pem()
                 if orders is not None or bundle != sent:
                     yield _to_message(orders or Orders(), bundle if bundle != sent else b"")
                 changed.clear()
@@ -122,7 +123,7 @@ class LeaseGrantService(LeaseGrantServiceServicer):
                     await _wait(changed)
                     orders = queue.take()
         finally:
-            self._grants.detach(egress_id, queue)
+            self.grants.detach(egress_id, queue)
 
 
 async def _wait(changed: asyncio.Event) -> None:

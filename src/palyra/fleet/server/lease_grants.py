@@ -64,9 +64,6 @@ class LeaseGrants:
         if grant is not None and queue is not None:
             queue.add(ended=LeaseRef(grant.lease_id, grant.fence))
 
-    def __len__(self) -> int:
-        return len(self._grants)
-
     def attach(self, egress_id: str, still_open: Iterable[LeaseRef]) -> tuple[Orders, OrderQueue]:
         """Return the whole list for a connecting proxy, and the queue of later orders."""
         older = self._queues.get(egress_id)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 from palyra.clock import MS_PER_SECOND, Clock
@@ -48,9 +49,6 @@ class OutputTails:
     def __init__(self) -> None:
         # By lease and stream: the offset of the end, and the last bytes.
         self._tails: dict[str, dict[int, tuple[int, bytes]]] = {}
-
-    def __len__(self) -> int:
-        return len(self._tails)
 
     def add(self, lease_id: str, stream: int, offset: int, data: bytes) -> None:
         """Append output. Repeated bytes are dropped; a gap stays."""
@@ -115,26 +113,21 @@ class _WaitingCall:
         self.worker: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
 
+@dataclass(eq=False)
 class LeaseService:
-    def __init__(
-        self,
-        sessions: FleetSessions,
-        *,
-        clock: Clock,
-        egress: LeaseGrants,
-        metrics: FleetMetrics,
-        forget_output: Callable[[str], None],
-    ) -> None:
-        self._sessions = sessions
-        self._forget_output = forget_output
-        self._clock = clock
-        self._egress = egress
-        self._metrics = metrics
+    sessions: FleetSessions
+    _: KW_ONLY
+    clock: Clock
+    egress: LeaseGrants
+    metrics: FleetMetrics
+    forget_output: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self._pending: dict[str, PendingLease] = {}
         self._results: dict[str, SettledResult] = {}
         self._line: WaitingLine[_WaitingCall] = WaitingLine()
         self._ends = Pace()
-        sessions.watch = self
+        self.sessions.watch = self
 
     @property
     def waiting(self) -> int:
@@ -148,19 +141,19 @@ class LeaseService:
     @property
     def busy(self) -> bool:
         """Whether so many leases end that a message which nothing waits for should travel with another."""
-        return self._ends.per_second(self._clock.monotonic()) >= BUSY_LEASES_A_SECOND
+        return self._ends.per_second(self.clock.monotonic()) >= BUSY_LEASES_A_SECOND
 
     def lease_of(self, lease_id: str) -> WorkerLease:
         """Return the lease as it was granted. Raise UnknownLease."""
         pending = self._pending.get(lease_id)
         if pending is not None and pending.lease is not None and not pending.end.done():
             return pending.lease
-        return self._sessions.ledger.lease(lease_id)
+        return self.sessions.ledger.lease(lease_id)
 
     async def run(self, request: LeaseRequest) -> LeaseReport:
         """Run a call on a worker. Raise if no worker takes it, or if its lease is lost."""
-        deadline = self._clock.monotonic() + request.timeout_ms / MS_PER_SECOND
-        now_ms = self._clock.now_ms()
+        deadline = self.clock.monotonic() + request.timeout_ms / MS_PER_SECOND
+        now_ms = self.clock.now_ms()
         grant_id = str(GrantId.new())
         grant: WorkerApprovalGrant | None = WorkerApprovalGrant(
             grant_id=grant_id,
@@ -190,8 +183,8 @@ class LeaseService:
             worker_id = await self._choose_worker(request, deadline)
             lease_id = str(LeaseId.new())
             pending = self._pending[lease_id] = PendingLease(request)
-            left_ms = max(1, round((deadline - self._clock.monotonic()) * MS_PER_SECOND))
-            deciding = self._sessions.batcher.submit(
+            left_ms = max(1, round((deadline - self.clock.monotonic()) * MS_PER_SECOND))
+            deciding = self.sessions.batcher.submit(
                 commands.LeaseWork(
                     actor=ACTOR,
                     worker_id=worker_id,
@@ -221,19 +214,19 @@ class LeaseService:
             if not isinstance(refusal, _TRY_ANOTHER):
                 raise refusal
             if decision.worker is None or not decision.worker.connected:
-                self._sessions.index.forget(worker_id)
+                self.sessions.index.forget(worker_id)
         raise refusal
 
     def _release_place(self, worker_id: str, lease_id: str, decided: "asyncio.Future[FleetDecision]") -> None:
-        self._sessions.index.release(worker_id)
+        self.sessions.index.release(worker_id)
         if decided.cancelled() or decided.exception() is not None or decided.result().refusal is not None:
             self._pending.pop(lease_id, None)
 
     async def _choose_worker(self, request: LeaseRequest, deadline: float) -> str:
-        index = self._sessions.index
+        index = self.sessions.index
         if not self._line:
             try:
-                return index.choose(request.needs, self._clock.now_ms())
+                return index.choose(request.needs, self.clock.now_ms())
             except NoWorker:
                 if not index.can_ever(request.needs):
                     raise
@@ -242,7 +235,7 @@ class LeaseService:
         self.dispatch_waiting()
         taken = False
         try:
-            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+            async with asyncio.timeout(max(0.0, deadline - self.clock.monotonic())):
                 worker_id = await asyncio.shield(place.worker)
             taken = True
             return worker_id
@@ -259,7 +252,7 @@ class LeaseService:
 
     def dispatch_waiting(self) -> None:
         """Give free places to the waiting calls, in their order."""
-        index, now_ms = self._sessions.index, self._clock.now_ms()
+        index, now_ms = self.sessions.index, self.clock.now_ms()
         chosen = ""
         # Many calls have the same needs: a choice that failed is not tried again.
         in_vain: set[frozenset[str]] = set()
@@ -294,7 +287,7 @@ class LeaseService:
             self._pending.pop(lease.lease_id, None)
 
     async def _cancel_lease(self, lease: WorkerLease, pending: PendingLease) -> None:
-        self._sessions.batcher.submit(
+        self.sessions.batcher.submit(
             commands.CancelLease(actor=ACTOR, lease_id=lease.lease_id, reason="the call was stopped")
         )
         await asyncio.wait([pending.end], timeout=CANCEL_SECONDS)
@@ -302,7 +295,7 @@ class LeaseService:
     async def _grant_retry(self, lease: WorkerLease) -> str:
         """Return a grant for a retry. If a retry could do harm, raise the call's end."""
         grant_id = str(GrantId.new())
-        decision = await self._sessions.batcher.decide(
+        decision = await self.sessions.batcher.decide(
             commands.RetryLease(actor=ACTOR, lease_id=lease.lease_id, grant_id=grant_id, valid_ms=GRANT_VALID_MS)
         )
         refusal = decision.refusal
@@ -327,7 +320,7 @@ class LeaseService:
     def on_granted(self, lease: WorkerLease, egress_id: str) -> None:
         """Send a granted lease to the worker's proxy, then to the worker."""
         pending = self._pending.get(lease.lease_id)
-        session = self._sessions.session(lease.worker_id)
+        session = self.sessions.session(lease.worker_id)
         if pending is None:
             return
         pending.lease = lease
@@ -336,14 +329,14 @@ class LeaseService:
             self._offer(session, lease, pending, egress_id)
         if pending.abandoned:
             self._pending.pop(lease.lease_id, None)
-            self._sessions.batcher.submit(
+            self.sessions.batcher.submit(
                 commands.CancelLease(actor=ACTOR, lease_id=lease.lease_id, reason="the call was stopped")
             )
 
     def _offer(self, session: Session, lease: WorkerLease, pending: PendingLease, egress_id: str) -> None:
-        request, now_ms = pending.request, self._clock.now_ms()
+        request, now_ms = pending.request, self.clock.now_ms()
         if egress_id:
-            self._egress.grant(
+            self.egress.grant(
                 egress_id,
                 LeaseGrant(
                     worker_id=lease.worker_id,
@@ -362,11 +355,11 @@ class LeaseService:
         session.stream.send(messages.offer(lease, request, now_ms))
 
     def on_ended(self, lease: WorkerLease) -> None:
-        self._ends.count(self._clock.monotonic())
-        self._egress.end(lease.lease_id)
-        self._forget_output(lease.lease_id)
+        self._ends.count(self.clock.monotonic())
+        self.egress.end(lease.lease_id)
+        self.forget_output(lease.lease_id)
         seconds = max(0, lease.ended_ms - lease.granted_ms) / MS_PER_SECOND
-        self._metrics.lease_ended(lease.state.value, seconds)
+        self.metrics.lease_ended(lease.state.value, seconds)
         staged = self._results.pop(lease.lease_id, None)
         # The result counts only if the ledger settled the lease: it may have fenced the lease because of it.
         settled = staged if lease.state is LeaseState.SETTLED else None
@@ -390,9 +383,9 @@ class LeaseService:
             elif lease.taken_ms:
                 continue
             elif pending is not None and lease.state is LeaseState.OPEN:
-                self._offer(session, lease, pending, self._sessions.ledger.worker(lease.worker_id).egress_id)
+                self._offer(session, lease, pending, self.sessions.ledger.worker(lease.worker_id).egress_id)
             else:
-                self._sessions.batcher.submit(
+                self.sessions.batcher.submit(
                     commands.DeclineLease(
                         actor=ACTOR,
                         worker_id=lease.worker_id,
@@ -406,8 +399,8 @@ class LeaseService:
     def settle_moved_leases(self) -> None:
         """End the leases whose worker moved to another daemon and whose end is in the ledger."""
         for lease_id, pending in list(self._pending.items()):
-            if pending.lease is None or self._sessions.session(pending.lease.worker_id) is not None:
+            if pending.lease is None or self.sessions.session(pending.lease.worker_id) is not None:
                 continue
-            lease = self._sessions.ledger.lease(lease_id)
+            lease = self.sessions.ledger.lease(lease_id)
             if lease.state in LOST_STATES or not lease.is_open:
                 self.on_ended(lease)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import grpc
@@ -41,14 +42,12 @@ class TooManyRefusals(LimitExceeded):
     hint = "nearly every message of this worker is refused: read its own log"
 
 
+@dataclass(eq=False)
 class WorkerEvents:
-    def __init__(
-        self, sessions: FleetSessions, leases: LeaseService, artifacts: LeaseArtifacts, output: OutputTails
-    ) -> None:
-        self._sessions = sessions
-        self._leases = leases
-        self._artifacts = artifacts
-        self._output = output
+    sessions: FleetSessions
+    leases: LeaseService
+    artifacts: LeaseArtifacts
+    output: OutputTails
 
     async def on_message(self, session: Session, sequence: int, events: tuple[Any, ...]) -> str | None:
         """Handle all events of one message. The ledger decides them together, before the next message is read."""
@@ -58,7 +57,7 @@ class WorkerEvents:
             match event.WhichOneof("event"):
                 case "heartbeat":
                     beat = event.heartbeat
-                    self._sessions.beat(session, beat.workspaces, beat.slots)
+                    self.sessions.beat(session, beat.workspaces, beat.slots)
                 case "output":
                     self._add_output(session, event.output)
                 case "accepted":
@@ -70,11 +69,11 @@ class WorkerEvents:
                 case "disclaimer":
                     deciding.append(self._disclaim(session, event.disclaimer))
                 case "settlement":
-                    self._sessions.reset_workspace_count(session)
+                    self.sessions.reset_workspace_count(session)
                     deciding.append(self._settle(session, event.settlement))
                 case "leaving":
                     return LEFT
-        if beat is not None and not (deciding and self._leases.busy):
+        if beat is not None and not (deciding and self.leases.busy):
             self._acknowledge(session, sequence, beat.slots)
         await asyncio.gather(*deciding)
         if session.refused > limits.MAX_REFUSED_MESSAGES:
@@ -87,17 +86,17 @@ class WorkerEvents:
         A worker that winds down always gets an answer, because it waits for the messages that are kept back.
         """
         stream = session.stream
-        if stream.sent == session.sent or not slots or not self._leases.busy:
+        if stream.sent == session.sent or not slots or not self.leases.busy:
             stream.send(messages.acknowledge_heartbeat(sequence))
         session.sent = stream.sent
 
     async def _attest(self, session: Session, sent: Any) -> None:
-        decision = await self._sessions.attest(session, SignedStatement(sent.payload, sent.signature))
+        decision = await self.sessions.attest(session, SignedStatement(sent.payload, sent.signature))
         if decision.refusal is not None:
             session.refused += 1
-        next_ms = self._sessions.policy.challenge_after_ms()
+        next_ms = self.sessions.policy.challenge_after_ms()
         session.stream.send(messages.answer_attestation(decision.refusal, next_ms))
-        self._sessions.follow_attestation(session, decision)
+        self.sessions.follow_attestation(session, decision)
 
     async def _decline(self, session: Session, sent: Any) -> None:
         await self._decide(
@@ -143,13 +142,13 @@ class WorkerEvents:
                 signed, sent.result_json, sent.attestation_json, sent.error_json, session.key
             )
             assert settled is not None
-            lease = self._leases.lease_of(lease_id)
+            lease = self.leases.lease_of(lease_id)
             if lease.worker_id == session.worker_id:
                 require_of_lease(settled, lease)
-                if settled.statement.artifacts and self._sessions.ledger.lease(lease_id).is_open:
-                    self._sessions.confirm_lease(session.worker_id, lease)
-                    await self._artifacts.require_all(lease, settled.statement.artifacts)
-                self._leases.stage_result(lease_id, settled)
+                if settled.statement.artifacts and self.sessions.ledger.lease(lease_id).is_open:
+                    self.sessions.confirm_lease(session.worker_id, lease)
+                    await self.artifacts.require_all(lease, settled.statement.artifacts)
+                self.leases.stage_result(lease_id, settled)
         except _LIES as lie:
             settled, refusal = None, lie
         except PalyraError as error:
@@ -171,9 +170,9 @@ class WorkerEvents:
                 ),
             )
         finally:
-            self._leases.discard_result(lease_id)
+            self.leases.discard_result(lease_id)
         answer = messages.answer_settlement(lease_id, refusal)
-        if refusal is None and self._leases.busy:
+        if refusal is None and self.leases.busy:
             # The worker only forgets the lease after it, which can wait for the next lease or heartbeat.
             session.stream.send_along(answer)
         else:
@@ -181,16 +180,16 @@ class WorkerEvents:
 
     async def _decide(self, session: Session, command: commands.FleetCommand) -> PalyraError | None:
         """Decide a command. Count and return its refusal."""
-        refusal = (await self._sessions.batcher.decide(command)).refusal
+        refusal = (await self.sessions.batcher.decide(command)).refusal
         session.refused += refusal is not None
         return refusal
 
     def _require_held(self, session: Session, sent: Any) -> WorkerLease:
         """Return the lease with this fencing number. Naming it shows that the worker has it."""
-        lease = self._leases.lease_of(sent.lease_id[:64])
+        lease = self.leases.lease_of(sent.lease_id[:64])
         if lease.worker_id != session.worker_id or lease.fence != sent.fence:
             raise Denied("the worker never held this lease")
-        self._sessions.confirm_lease(session.worker_id, lease)
+        self.sessions.confirm_lease(session.worker_id, lease)
         return lease
 
     def _note_accepted(self, session: Session, sent: Any) -> None:
@@ -204,7 +203,7 @@ class WorkerEvents:
             lease = self._require_held(session, sent)
             if not lease.is_open:
                 raise Denied("the lease is over")
-            self._output.add(lease.lease_id, sent.stream, sent.offset, sent.data)
+            self.output.add(lease.lease_id, sent.stream, sent.offset, sent.data)
         except PalyraError:
             session.refused += 1
 
@@ -238,26 +237,17 @@ class Leave(Protocol):
         """Remove a worker from the fleet and end its pairing."""
 
 
+@dataclass(eq=False, kw_only=True)
 class WorkerService(WorkerServiceServicer):
-    def __init__(
-        self,
-        *,
-        gate: PeerGate,
-        sessions: FleetSessions,
-        events: WorkerEvents,
-        artifacts: LeaseArtifacts,
-        keys: DeviceKeys,
-        leave: Leave,
-    ) -> None:
-        self._gate = gate
-        self._sessions = sessions
-        self._events = events
-        self._artifacts = artifacts
-        self._keys = keys
-        self._leave = leave
+    gate: PeerGate
+    sessions: FleetSessions
+    events: WorkerEvents
+    artifacts: LeaseArtifacts
+    keys: DeviceKeys
+    leave: Leave
 
     async def Work(self, _messages: Any, context: Any) -> None:  # noqa: N802
-        fingerprint = await self._gate.fingerprint(context, _WORK)
+        fingerprint = await self.gate.fingerprint(context, _WORK)
         stream = WorkerStream(context)
         opened = await self._open_session(context, fingerprint, stream)
         if opened is None:
@@ -267,9 +257,9 @@ class WorkerService(WorkerServiceServicer):
         try:
             ending = await stream.run(on_message)
         finally:
-            await asyncio.shield(self._sessions.close(session))
+            await asyncio.shield(self.sessions.close(session))
         if isinstance(ending.refusal, Denied):
-            await self._gate.refuse(context, ending.refusal, _WORK, fingerprint)
+            await self.gate.refuse(context, ending.refusal, _WORK, fingerprint)
         if ending.refusal is not None:
             await abort_with(context, ending.refusal)
         if ending.cut:
@@ -282,30 +272,30 @@ class WorkerService(WorkerServiceServicer):
         first = await _read_first(context)
         if first is None:
             return None
-        peer = await self._gate.admit_message(context, fingerprint, WORKERS, first.device_id, _WORK)
+        peer = await self.gate.admit_message(context, fingerprint, WORKERS, first.device_id, _WORK)
         try:
             hello = _read_hello(first)
-            key = self._keys.of_certificate(context.auth_context()["x509_pem_cert"][0])
-            session, record = await self._sessions.open(str(peer.device_id), hello, stream, key)
+            key = self.keys.of_certificate(context.auth_context()["x509_pem_cert"][0])
+            session, record = await self.sessions.open(str(peer.device_id), hello, stream, key)
         except Denied as refusal:
-            await self._gate.refuse(context, refusal, _WORK, fingerprint)
+            await self.gate.refuse(context, refusal, _WORK, fingerprint)
         except PalyraError as error:
             await abort_with(context, error)
         try:
-            await self._gate.identities.used(peer)
-            void = self._sessions.find_void_leases(record, hello.open_lease_ids)
-            bundle = self._gate.identities.ca_bundle_pem()
-            stream.send(messages.welcome(record, self._sessions.policy, void, bundle))
+            await self.gate.identities.used(peer)
+            void = self.sessions.find_void_leases(record, hello.open_lease_ids)
+            bundle = self.gate.identities.ca_bundle_pem()
+            stream.send(messages.welcome(record, self.sessions.policy, void, bundle))
             if is_challengeable(record):
-                stream.send(messages.challenge(record.nonce, self._sessions.policy))
+                stream.send(messages.challenge(record.nonce, self.sessions.policy))
         except BaseException:
-            await asyncio.shield(self._sessions.close(session))
+            await asyncio.shield(self.sessions.close(session))
             raise
         return session, self._make_handler(session, fingerprint, tuple(first.events[1:]))
 
     def _make_handler(self, session: Session, fingerprint: str, rest: tuple[Any, ...]) -> OnBatch:
         """Make the handler of later messages. ``rest`` are the events that came with the hello."""
-        check, events = self._gate.check, self._events
+        check, events = self.gate.check, self.events
 
         async def on_message(batch: Any) -> str | None:
             nonlocal rest
@@ -318,11 +308,11 @@ class WorkerService(WorkerServiceServicer):
         return on_message
 
     async def FindMissingArtifacts(self, request: Any, context: Any) -> Any:  # noqa: N802
-        peer = await self._gate.admit(context, WORKERS, request.device_id, _FIND)
+        peer = await self.gate.admit(context, WORKERS, request.device_id, _FIND)
         try:
             if len(request.digests_sha256) > limits.MAX_DIGESTS_PER_REQUEST:
                 raise TooMuchAtOnce(f"at most {limits.MAX_DIGESTS_PER_REQUEST} digests are answered at once")
-            missing = await self._artifacts.missing(
+            missing = await self.artifacts.missing(
                 str(peer.device_id), request.lease_id, request.fence, list(request.digests_sha256)
             )
         except PalyraError as error:
@@ -330,14 +320,14 @@ class WorkerService(WorkerServiceServicer):
         return wire.FindMissingArtifactsResponse(digests_sha256=missing)
 
     async def UploadArtifact(self, parts: Any, context: Any) -> Any:  # noqa: N802
-        fingerprint = await self._gate.fingerprint(context, _UPLOAD)
+        fingerprint = await self.gate.fingerprint(context, _UPLOAD)
         first = await context.read()
         head = None if first is grpc.aio.EOF else first.head
         claimed = "" if head is None else head.device_id
-        peer = await self._gate.admit_message(context, fingerprint, WORKERS, claimed, _UPLOAD)
+        peer = await self.gate.admit_message(context, fingerprint, WORKERS, claimed, _UPLOAD)
         assert head is not None
         try:
-            async with self._artifacts.receiving(
+            async with self.artifacts.receiving(
                 str(peer.device_id), head.lease_id, head.fence, head.digest_sha256, head.size
             ) as write:
                 while (part := await context.read()) is not grpc.aio.EOF:
@@ -347,9 +337,9 @@ class WorkerService(WorkerServiceServicer):
         return wire.UploadArtifactResponse(digest_sha256=head.digest_sha256)
 
     async def DownloadArtifact(self, request: Any, context: Any) -> None:  # noqa: N802
-        peer = await self._gate.admit(context, WORKERS, request.device_id, _DOWNLOAD)
+        peer = await self.gate.admit(context, WORKERS, request.device_id, _DOWNLOAD)
         try:
-            async for offset, data in self._artifacts.sending(
+            async for offset, data in self.artifacts.sending(
                 str(peer.device_id), request.lease_id, request.fence, request.digest_sha256, request.offset
             ):
                 await context.write(wire.ArtifactChunk(offset=offset, data=data))
@@ -357,11 +347,11 @@ class WorkerService(WorkerServiceServicer):
             await self._refuse(error, context, _DOWNLOAD, peer.fingerprint)
 
     async def RenewCertificate(self, request: Any, context: Any) -> Any:  # noqa: N802
-        peer = await self._gate.admit_renewal(context, WORKERS, request.device_id, _RENEW)
+        peer = await self.gate.admit_renewal(context, WORKERS, request.device_id, _RENEW)
         try:
-            issued = await self._gate.identities.renew(peer, request.csr_der, request.generation)
+            issued = await self.gate.identities.renew(peer, request.csr_der, request.generation)
         except Denied as refusal:
-            await self._gate.refuse(context, refusal, _RENEW, peer.fingerprint)
+            await self.gate.refuse(context, refusal, _RENEW, peer.fingerprint)
         except PalyraError as error:
             await abort_with(context, error)
         return wire.RenewCertificateResponse(
@@ -369,10 +359,10 @@ class WorkerService(WorkerServiceServicer):
         )
 
     async def LeaveFleet(self, request: Any, context: Any) -> Any:  # noqa: N802
-        peer = await self._gate.admit(context, WORKERS, request.device_id, _LEAVE)
+        peer = await self.gate.admit(context, WORKERS, request.device_id, _LEAVE)
         try:
             actor = actor_of(peer.kind, peer.device_id)
-            await self._leave(str(peer.device_id), reason=request.reason or "the worker left", actor=actor)
+            await self.leave(str(peer.device_id), reason=request.reason or "the worker left", actor=actor)
         except PalyraError as error:
             await abort_with(context, error)
         return wire.LeaveFleetResponse()
@@ -380,7 +370,7 @@ class WorkerService(WorkerServiceServicer):
     async def _refuse(self, error: PalyraError, context: Any, method: str, fingerprint: str) -> None:
         """Refuse a call. A worker that asks for another's files is recorded."""
         if isinstance(error, WrongWorker | StaleFence):
-            await self._gate.note(error, method, fingerprint)
+            await self.gate.note(error, method, fingerprint)
         await abort_with(context, error)
 
 
