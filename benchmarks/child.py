@@ -10,8 +10,8 @@ from benchmarks.bar import Bar
 
 def main(module: str, file: str) -> None:
     rows = importlib.import_module(module).run()
-    told = [{**row, "bar": row["bar"].key if isinstance(row["bar"], Bar) else None} for row in rows]
-    Path(file).write_text(json.dumps(told), encoding="utf-8")
+    with_keys = [{**row, "bar": row["bar"].key if isinstance(row["bar"], Bar) else None} for row in rows]
+    Path(file).write_text(json.dumps(with_keys), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def _by_policies() -> Row:
 
 
 @asynccontextmanager
-async def _house(place: Path) -> AsyncIterator[Gateway]:
+async def _gateway(place: Path) -> AsyncIterator[Gateway]:
     unlimited = {"calls": 1_000_000, "wall_ms": 10**12}
     settings = msgspec.convert({"budget": unlimited, "tools": {"preapproved": ["process.run"]}}, Settings)
     async with running_gateway(settings, StateDir.open(place / "state"), place / "policies") as gateway:
@@ -75,7 +75,7 @@ async def _by_events(folder: Path) -> list[Row]:
     times: list[list[float]] = []
     small: list[list[float]] = []
     request = _call("echo", {"text": "x"})
-    async with _house(folder / "grows") as grows, _house(folder / "stays") as stays:
+    async with _gateway(folder / "grows") as grows, _gateway(folder / "stays") as stays:
         await _fill(stays, EVENTS[0])
         for events in EVENTS:
             await _fill(grows, events)
@@ -126,7 +126,7 @@ def _verified(state: Path) -> tuple[float, int]:
 async def _by_crowd(folder: Path) -> Row:
     rates: list[float] = []
     request = _call("process.run", {"command": "true"})
-    async with _house(folder / "crowd") as gateway:
+    async with _gateway(folder / "crowd") as gateway:
         await gateway.broker.call(request)
         for crowd in AT_ONCE:
             gate = asyncio.Semaphore(crowd)

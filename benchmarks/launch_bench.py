@@ -1,7 +1,7 @@
 """Tier B: spawn to exit of a static no-op program with all limits through a warm launcher, against posix_spawn.
 
-The two are measured in turn in one run. Warm means that a keeper is ready, as it is unless launches come faster than
-keepers are made; how fast that is, is the second row.
+The two are measured in turn in one run. Warm means that a supervisor is ready, which it is unless launches
+come faster than supervisors are made; that rate is the second row.
 """
 
 import asyncio

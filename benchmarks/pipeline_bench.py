@@ -1,4 +1,4 @@
-"""What the pipeline adds to a call that does nothing: decision, budget, a durable record, attestation."""
+"""The cost that the pipeline adds to a call that does nothing: decision, budget, a durable record, attestation."""
 
 import asyncio
 import sqlite3
@@ -41,7 +41,7 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
         request = _request(run_id)
         for _ in range(50):
             await gateway.broker.call(request)
-        parts = _BareParts(gateway, folder / "bare.db")
+        parts = _BareCalls(gateway, folder / "bare.db")
         ours: list[float] = []
         bare: list[float] = []
         for _ in range(SAMPLES):
@@ -88,7 +88,7 @@ async def _caller(gateway: Gateway, request: CallRequest) -> None:
         await gateway.broker.call(request)
 
 
-class _BareParts:
+class _BareCalls:
     """Each thing the pipeline must do, done by hand: parse, check, decide, commit the start, sign, commit the end.
 
     Both commits are durable; they have three rows and one."""

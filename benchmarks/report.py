@@ -1,4 +1,4 @@
-"""What a run of the benchmark says: one table, and a sentence about each bar that was not met."""
+"""The report of a run: one table, and a sentence about each bar that was not met."""
 
 from collections.abc import Iterable
 from typing import Any

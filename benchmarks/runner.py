@@ -1,5 +1,7 @@
-"""Runs benchmarks one after the other, each in a process of its own, so that none weighs on the next and one that
-fails or hangs costs only its own rows."""
+"""Runs benchmarks one after the other, each in a process of its own.
+
+None weighs on the next, and one that fails or hangs costs only its own rows.
+"""
 
 import contextlib
 import json
@@ -126,7 +128,7 @@ def run_all(sources: list[Source], tell: Callable[[str], None], results: Path) -
 
 
 def run_one(source: Source, *, max_seconds: float = MAX_SECONDS) -> Ended:
-    """What the benchmark prints goes to standard error: standard output is for the table."""
+    """Run one benchmark. It prints to standard error: standard output is for the table."""
     # gRPC tells of every connection that ends, and a benchmark ends a thousand at once.
     environment = {"GRPC_VERBOSITY": "ERROR", **os.environ}
     places = dict.fromkeys((str(ROOT), str(source.path), *filter(None, [environment.get("PYTHONPATH")])))
@@ -141,14 +143,14 @@ def run_one(source: Source, *, max_seconds: float = MAX_SECONDS) -> Ended:
         try:
             status = process.wait(max_seconds)
             if status != 0:
-                failure = f"ended with {status}; what it said is above"
+                failure = f"ended with {status}; its output is above"
         except subprocess.TimeoutExpired:
             failure = f"did not end within {max_seconds:.0f} s"
         finally:
             _end(process)
         rows = json.loads(file.read_text(encoding="utf-8")) if not failure else []
-    told = tuple({**row, "bar": _BY_KEY.get(row["bar"])} for row in rows)
-    return Ended(source, told, time.monotonic() - since, failure, processor_time().stolen_since(before))
+    with_bars = tuple({**row, "bar": _BY_KEY.get(row["bar"])} for row in rows)
+    return Ended(source, with_bars, time.monotonic() - since, failure, processor_time().stolen_since(before))
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

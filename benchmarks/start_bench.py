@@ -1,4 +1,4 @@
-"""What a command costs before it does anything, and what the embedded stack weighs while nothing happens."""
+"""The time of a command that does nothing, and the memory of the idle embedded stack."""
 
 import contextlib
 import json

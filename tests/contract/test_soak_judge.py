@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fakes.gateway_harness import open_harness
-from soak.book import OK, Book
 from soak.judge import Record, judge
 from soak.leaks import memory_is_bounded, memory_of_workers_is_bounded
+from soak.observations import OK, Observations
 from soak.pace import GaveUp, Pace
 from soak.shelf import Shelf
 from soak.watch import Sample
@@ -24,14 +24,14 @@ MIB = 2**20
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Book]:
+def lived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Observations]:
     """A state directory after some calls, and what their caller saw."""
-    folder, book = tmp_path_factory.mktemp("lived"), Book()
-    asyncio.run(_live(folder, book))
-    return folder / "state", book
+    folder, answers = tmp_path_factory.mktemp("lived"), Observations()
+    asyncio.run(_live(folder, answers))
+    return folder / "state", answers
 
 
-async def _live(folder: Path, book: Book) -> None:
+async def _live(folder: Path, answers: Observations) -> None:
     async with open_harness(folder) as harness:
         (harness.workspace / "made").mkdir()
         write = {"path": FILE, "content": "once"}
@@ -43,13 +43,13 @@ async def _live(folder: Path, book: Book) -> None:
             await harness.call("echo", {"text": "x"}, channel="nowhere"),
             await harness.call("echo", {"txet": "x"}),
         ):
-            book.saw("echo", {"call_id": made.call_id, "status": made.state.value})
-        book.documents.clear()
-        book.wrote(FILE, "once", "yes")
+            answers.saw("echo", {"call_id": made.call_id, "status": made.state.value})
+        answers.documents.clear()
+        answers.wrote(FILE, "once", "yes")
 
 
 @pytest.fixture
-def state(lived: tuple[Path, Book], tmp_path: Path) -> Path:
+def state(lived: tuple[Path, Observations], tmp_path: Path) -> Path:
     shutil.copytree(lived[0], tmp_path / "state")
     return tmp_path / "state"
 
@@ -64,9 +64,9 @@ def database(state: Path) -> Iterator[sqlite3.Connection]:
     opened.close()
 
 
-def failing(state: Path, book: Book) -> list[str]:
+def failing(state: Path, answers: Observations) -> list[str]:
     shelf = Shelf(state / "workspace", state / "shelf")
-    return [verdict.what for verdict in judge(Record(state), book, shelf) if not verdict.holds]
+    return [verdict.what for verdict in judge(Record(state), answers, shelf) if not verdict.holds]
 
 
 def again(database: sqlite3.Connection, kind: str) -> None:
@@ -85,7 +85,7 @@ def entered(database: sqlite3.Connection, kind: str, payload: bytes) -> None:
 
 
 @pytest.mark.promise("P-faults")
-def test_a_real_record_holds(lived: tuple[Path, Book]) -> None:
+def test_a_real_record_holds(lived: tuple[Path, Observations]) -> None:
     assert failing(*lived) == []
 
 
@@ -99,7 +99,7 @@ SPOILT: dict[str, tuple[str, Callable[[sqlite3.Connection], object]]] = {
     "running": (CALLS, lambda database: database.execute("UPDATE calls SET state = 'running'")),
     "unrecorded": (CALLS, lambda database: database.execute("DELETE FROM events WHERE kind LIKE 'call.%'")),
     "told otherwise": (
-        "callers were told what is recorded",
+        "callers got what is recorded",
         lambda database: database.execute("UPDATE calls SET state = 'failed' WHERE state = 'succeeded'"),
     ),
     "used twice": (
@@ -124,7 +124,7 @@ SPOILT: dict[str, tuple[str, Callable[[sqlite3.Connection], object]]] = {
 @pytest.mark.promise("P-faults")
 @pytest.mark.parametrize("how", SPOILT)
 def test_a_spoilt_record_does_not(
-    how: str, lived: tuple[Path, Book], state: Path, database: sqlite3.Connection
+    how: str, lived: tuple[Path, Observations], state: Path, database: sqlite3.Connection
 ) -> None:
     what, spoil = SPOILT[how]
     spoil(database)
@@ -135,20 +135,20 @@ def test_a_spoilt_record_does_not(
 @pytest.mark.promise("P-faults")
 @pytest.mark.parametrize("content", ["onc", None])
 def test_a_file_that_is_not_what_its_call_made_is_seen(
-    content: str | None, lived: tuple[Path, Book], state: Path
+    content: str | None, lived: tuple[Path, Observations], state: Path
 ) -> None:
     path = state / "workspace" / FILE
     path.unlink() if content is None else path.write_text(content)
     assert failing(state, lived[1]) == ["files are what their calls made of them"]
 
 
-def test_a_fault_in_palyra_is_never_an_answer(lived: tuple[Path, Book]) -> None:
-    book = Book()
-    book.wrote(FILE, "once", "yes")
-    book.note("echo", OK, 0.1, 1.0)
-    assert failing(lived[0], book) == []
-    book.note("echo", "internal.bug", 0.1, 1.0, "a bug")
-    assert failing(lived[0], book) == ["no answer was wrong"]
+def test_a_fault_in_palyra_is_never_an_answer(lived: tuple[Path, Observations]) -> None:
+    answers = Observations()
+    answers.wrote(FILE, "once", "yes")
+    answers.note("echo", OK, 0.1, 1.0)
+    assert failing(lived[0], answers) == []
+    answers.note("echo", "internal.bug", 0.1, 1.0, "a bug")
+    assert failing(lived[0], answers) == ["no answer was wrong"]
 
 
 @pytest.mark.parametrize(("end", "holds"), [(140, True), (240, False)])

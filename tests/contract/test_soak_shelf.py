@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from soak.book import Book
 from soak.judge import files_are_as_recorded
+from soak.observations import Observations
 from soak.shelf import MOST_IN_USE, Shelf
 
 
@@ -13,7 +13,7 @@ class Written:
     """More files than are in use at once."""
 
     def __init__(self, root: Path) -> None:
-        self.book, self.shelf = Book(), Shelf(root / "workspace", root / "shelf")
+        self.observed, self.shelf = Observations(), Shelf(root / "workspace", root / "shelf")
         self.made = self.shelf.workspace / "made"
         self.made.mkdir(parents=True)
         self.shelf.folder.mkdir()
@@ -24,11 +24,11 @@ class Written:
     def write(self, number: int) -> None:
         name = f"made/{number}.txt"
         (self.shelf.workspace / name).write_text("content")
-        self.book.wrote(name, "content", "yes")
+        self.observed.wrote(name, "content", "yes")
         self.shelf.written(name, "content")
 
     def problems(self) -> list[str]:
-        return files_are_as_recorded(self.book, self.shelf).problems
+        return files_are_as_recorded(self.observed, self.shelf).problems
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_the_oldest_files_are_put_away_and_all_are_judged(written: Written) -> N
     (written.made / "2.txt").write_text("content")
     (written.made / "9.txt").write_text("cont")
     (written.made / "10.txt").unlink()
-    written.book.wrote("made/11.txt", "content", "no")
+    written.observed.wrote("made/11.txt", "content", "no")
     (written.made / "other.txt").write_text("content")
     (written.shelf.workspace / ".part").write_text("content")
     assert written.problems() == [

@@ -10,7 +10,6 @@ from collections import Counter
 from pathlib import Path
 
 from fakes.star_of_networks import enter
-from soak.book import Book
 from soak.enclosure import Enclosure, become_orphanage
 from soak.faults import Faults
 from soak.judge import Record, Verdict, judge
@@ -22,6 +21,7 @@ from soak.leaks import (
     nothing_is_left,
 )
 from soak.load import Load, warm_up
+from soak.observations import Observations
 from soak.operator import Operator
 from soak.pace import Pace
 from soak.report import Summary
@@ -67,16 +67,16 @@ def main() -> int:
 
 def _soak(plan: Plan, enclosure: Enclosure) -> Summary:
     print(f"soak: {plan.minutes:g} minutes, seed {plan.seed}, in {enclosure.root}", flush=True)
-    pace, book = Pace(), Book()
+    pace, answers = Pace(), Observations()
     stack = Stack(enclosure, pace)
     faults, operator, watch = Faults(stack, plan), Operator(stack, plan.seed), Watch(stack)
-    load = Load(stack, plan, book)
-    summary = Summary(plan, pace, book, faults, operator)
+    load = Load(stack, plan, answers)
+    summary = Summary(plan, pace, answers, faults, operator)
     enter(stack.networks.near)
     try:
         with web_server(stack.networks.near):
             stack.start()
-            warm_up(stack, plan, book)
+            warm_up(stack, plan, answers)
             pace.sleep(5.0)
             before = watch.holding()
             print(f"{pace.awake:7.1f}  everything works; the load begins", flush=True)
@@ -85,7 +85,7 @@ def _soak(plan: Plan, enclosure: Enclosure) -> Summary:
             if not plan.no_faults:
                 faults.start()
             begun = pace.awake
-            _wait(plan, pace, book)
+            _wait(plan, pace, answers)
             summary.loaded = pace.awake - begun
             if not plan.no_faults:
                 faults.stop()
@@ -107,14 +107,14 @@ def _soak(plan: Plan, enclosure: Enclosure) -> Summary:
     summary.log = _log(stack.home.log)
     summary.verdicts = [
         Verdict(what="everything works after the last fault", problems=[f"{kind} does not" for kind in missing]),
-        Verdict(what="faults could be made and mended", problems=faults.failed, told=f"{len(faults.done)} faults"),
+        Verdict(what="faults could be made and mended", problems=faults.failed, note=f"{len(faults.done)} faults"),
         Verdict(what="the daemon stops in order", problems=[f"with status {status}"] if status else []),
         Verdict(
             what="the journal verifies offline",
             problems=[verified.stdout] if verified.status else [],
-            told=f"{summary.record.kinds.total()} events",
+            note=f"{summary.record.kinds.total()} events",
         ),
-        *judge(summary.record, book, stack.shelf),
+        *judge(summary.record, answers, stack.shelf),
         rest,
         left,
         deaf,
@@ -125,15 +125,18 @@ def _soak(plan: Plan, enclosure: Enclosure) -> Summary:
     return summary
 
 
-def _wait(plan: Plan, pace: Pace, book: Book) -> None:
+def _wait(plan: Plan, pace: Pace, answers: Observations) -> None:
     """To the end of the load, or to the first Ctrl-C: what has happened until then is judged."""
     enough = threading.Event()
     signal.signal(signal.SIGINT, lambda _number, _frame: enough.set())
     begun = pace.awake
     while (passed := pace.awake - begun) < plan.seconds and not enough.is_set():
         pace.sleep(min(_PROGRESS_SECONDS, plan.seconds - passed), enough)
-        totals = book.totals()
-        print(f"{pace.awake:7.1f}  {totals.total()} outcomes, {totals['ok']} ok, {len(book.wrong)} wrong", flush=True)
+        totals = answers.totals()
+        print(
+            f"{pace.awake:7.1f}  {totals.total()} outcomes, {totals['ok']} ok, {len(answers.wrong)} wrong",
+            flush=True,
+        )
 
 
 def _log(path: Path) -> Counter[str]:

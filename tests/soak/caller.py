@@ -12,7 +12,7 @@ from palyra.client.client import Client
 from palyra.client.protocol import ApiError, NeedsApprovalError
 from palyra.client.views import CallView
 from palyra.errors import PalyraError
-from soak.book import OK, Book
+from soak.observations import OK, Observations
 from soak.stack import Stack
 
 # Calls that share one run and its budget.
@@ -36,9 +36,9 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Caller:
-    def __init__(self, stack: Stack, book: Book, name: str, seed: int) -> None:
+    def __init__(self, stack: Stack, observed: Observations, name: str, seed: int) -> None:
         self.stack = stack
-        self.book = book
+        self.observed = observed
         self.name = name
         self.principal = f"agent:{name}"
         self.random = random.Random(f"{seed} {name}")
@@ -84,9 +84,9 @@ class Caller:
             ended, message = Ended(str(error.as_dict()["code"]), error.call), error.message
         except PalyraError as error:
             ended, message = Ended(str(error.as_dict()["code"])), error.message
-        self.book.note(kind, ended.code, time.monotonic() - begun, self.stack.pace.awake, message)
+        self.observed.note(kind, ended.code, time.monotonic() - begun, self.stack.pace.awake, message)
         if ended.call is not None:
-            self.book.saw(kind, ended.call.document)
+            self.observed.saw(kind, ended.call.document)
         if ended.code in _AWAY:
             time.sleep(0.3)
         return ended

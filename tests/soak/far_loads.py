@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from soak.book import OK
 from soak.caller import Caller, Ended
 from soak.loads import SHOP, reached
+from soak.observations import OK
 from soak.settings import ELSEWHERE, HOST, WEB_PORT
 
 # A browser is many processes: two cores carry two of them beside the rest.
@@ -19,7 +19,7 @@ def on_worker(caller: Caller) -> None:
         text = caller.unique()
         ended = caller.call("worker", "echo", {"text": text}, tier="worker")
         if ended.code == OK and ended.result != {"text": text}:
-            caller.book.is_wrong(f"echo of {text} on a worker returned {ended.result}")
+            caller.observed.is_wrong(f"echo of {text} on a worker returned {ended.result}")
     elif choice < 0.6:
         caller.call("worker", "sleep", {"seconds": 0.7}, tier="worker")
     elif choice < 0.8:
@@ -50,14 +50,14 @@ def _session(caller: Caller) -> None:
 
     seen = act("browser.snapshot")
     if seen.code == OK and "Orders" not in seen.result["text"]:
-        caller.book.is_wrong(f"a page was seen as {seen.result['text'][:200]}")
+        caller.observed.is_wrong(f"a page was seen as {seen.result['text'][:200]}")
     act("browser.act", actions=[{"action": "click", "target": {"text": "Press"}}])
     if caller.random.random() < 0.5:
         act("browser.screenshot", format="jpeg")
     if caller.random.random() < 0.3:
         refused = act("browser.navigate", "browser_elsewhere", url=f"http://{ELSEWHERE}/")
         if refused.code == OK:
-            caller.book.is_wrong("a browser reached a host that is not allowed")
+            caller.observed.is_wrong("a browser reached a host that is not allowed")
     act("browser.navigate", url=SHOP + "/more")
     if caller.random.random() < 0.9:
         act("browser.close")

@@ -13,7 +13,7 @@ from palyra.pipeline.attest import verify_worker_attestation
 from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.signing.p256 import P256Verifier
 from palyra.signing.tool_attestation import verify_evidence
-from soak.book import Book
+from soak.observations import Observations
 from soak.shelf import Shelf
 
 # Whatever goes wrong around it, these are never the answer.
@@ -29,7 +29,7 @@ _MOST_SHOWN = 5
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     problems: list[str]
-    told: str = ""
+    note: str = ""
 
     @property
     def holds(self) -> bool:
@@ -79,17 +79,17 @@ class Record:
             self.approvals[json.loads(payload)["approval_id"]].append(kind)
 
 
-def judge(record: Record, book: Book, shelf: Shelf) -> list[Verdict]:
+def judge(record: Record, answers: Observations, shelf: Shelf) -> list[Verdict]:
     return [
         every_call_ended_once(record),
-        callers_were_told_the_truth(record, book),
+        callers_got_true_answers(record, answers),
         budgets_balance(record),
         leases_ended_once(record),
         honest_workers_are_believed(record),
         approvals_were_used_once(record),
-        files_are_as_recorded(book, shelf),
-        results_are_attested(record, book),
-        nothing_was_wrong(book),
+        files_are_as_recorded(answers, shelf),
+        results_are_attested(record, answers),
+        nothing_was_wrong(answers),
     ]
 
 
@@ -117,23 +117,23 @@ def every_call_ended_once(record: Record) -> Verdict:
     problems += [
         f"{call} is in the ledger and not in the journal" for call in record.calls if call not in record.by_call
     ]
-    told = f"{len(record.by_call)} calls: " + ", ".join(f"{count} {status}" for status, count in ends.most_common())
-    return Verdict(what="every call ended exactly once", problems=problems, told=told)
+    note = f"{len(record.by_call)} calls: " + ", ".join(f"{count} {status}" for status, count in ends.most_common())
+    return Verdict(what="every call ended exactly once", problems=problems, note=note)
 
 
-def callers_were_told_the_truth(record: Record, book: Book) -> Verdict:
+def callers_got_true_answers(record: Record, answers: Observations) -> Verdict:
     """What a caller was told a call ended as is what the ledger says."""
-    problems = [f"told twice: {one}" for one in book.twice]
-    for call, seen in book.calls.items():
+    problems = [f"told twice: {one}" for one in answers.twice]
+    for call, seen in answers.calls.items():
         status = record.calls.get(call, ("missing", {}))[0]
         if status != seen.status and seen.status not in ("needs_approval", "running"):
             problems.append(f"{seen.kind} {call}: its caller was told {seen.status}, the ledger says {status}")
-    return Verdict(what="callers were told what is recorded", problems=problems, told=f"{len(book.calls)} answers")
+    return Verdict(what="callers got what is recorded", problems=problems, note=f"{len(answers.calls)} answers")
 
 
 def budgets_balance(record: Record) -> Verdict:
     """Nothing is reserved, and what is used is what the journal says was used."""
-    booked: Counter[tuple[str, str]] = Counter()
+    settled: Counter[tuple[str, str]] = Counter()
     for call, events in record.by_call.items():
         reserved: dict[str, int] = {}
         for kind, payload in events:
@@ -141,10 +141,10 @@ def budgets_balance(record: Record) -> Verdict:
                 reserved = payload["reserved"]
             elif kind == "call.finished":
                 for budget in reserved:
-                    booked[record.run_of[call], budget] += payload["used"].get(budget, 0)
+                    settled[record.run_of[call], budget] += payload["used"].get(budget, 0)
     problems = []
     for run, kind, cap, reserved_now, used in record.budgets:
-        should = booked[run, kind] - record.returned[run, kind]
+        should = settled[run, kind] - record.returned[run, kind]
         if reserved_now:
             problems.append(f"run {run}: {reserved_now} {kind} still reserved")
         if used != should:
@@ -152,7 +152,7 @@ def budgets_balance(record: Record) -> Verdict:
         if kind == "calls" and used > cap:
             problems.append(f"run {run}: {used} calls of {cap}")
     problems += [f"{call} still has reserved {held}" for call, (_, held) in record.calls.items() if held]
-    return Verdict(what="budgets balance", problems=problems, told=f"{len(record.budgets)} accounts")
+    return Verdict(what="budgets balance", problems=problems, note=f"{len(record.budgets)} accounts")
 
 
 def leases_ended_once(record: Record) -> Verdict:
@@ -162,13 +162,13 @@ def leases_ended_once(record: Record) -> Verdict:
         if kinds.count("lease.granted") != 1 or len(kinds) != 2
     ]
     problems += [f"{lease} is still open" for lease in record.open_leases]
-    return Verdict(what="every lease ended exactly once", problems=problems, told=f"{len(record.leases)} leases")
+    return Verdict(what="every lease ended exactly once", problems=problems, note=f"{len(record.leases)} leases")
 
 
 def honest_workers_are_believed(record: Record) -> Verdict:
     problems = [f"{count} times {reason}" for reason, count in record.quarantines.items() if reason in NEVER_OF_WORKERS]
-    told = ", ".join(f"{count} {reason}" for reason, count in record.quarantines.most_common())
-    return Verdict(what="no honest worker was taken for a liar", problems=problems, told=told)
+    note = ", ".join(f"{count} {reason}" for reason, count in record.quarantines.most_common())
+    return Verdict(what="no honest worker was taken for a liar", problems=problems, note=note)
 
 
 def approvals_were_used_once(record: Record) -> Verdict:
@@ -180,13 +180,13 @@ def approvals_were_used_once(record: Record) -> Verdict:
             problems.append(f"{approval}: {kinds}")
         if count["approval.consumed"] and not count["approval.approved"]:
             problems.append(f"{approval} was used without a yes: {kinds}")
-    told = ", ".join(f"{record.kinds[kind]} {kind}" for kind in sorted(record.kinds) if kind.startswith("approval."))
-    return Verdict(what="every approval was decided and used at most once", problems=problems, told=told)
+    note = ", ".join(f"{record.kinds[kind]} {kind}" for kind in sorted(record.kinds) if kind.startswith("approval."))
+    return Verdict(what="every approval was decided and used at most once", problems=problems, note=note)
 
 
-def files_are_as_recorded(book: Book, shelf: Shelf) -> Verdict:
+def files_are_as_recorded(answers: Observations, shelf: Shelf) -> Verdict:
     problems = []
-    for name, (content, written) in book.files.items():
+    for name, (content, written) in answers.files.items():
         path = shelf.place(name)
         there = path.is_file()
         if written == "yes" and not there:
@@ -197,15 +197,15 @@ def files_are_as_recorded(book: Book, shelf: Shelf) -> Verdict:
             problems.append(f"{name} is torn: {path.stat().st_size} bytes")
     found = {path.relative_to(shelf.workspace).as_posix() for path in shelf.workspace.rglob("*")}
     problems += [f"{name} came back to the workspace" for name in sorted(found & shelf.away)]
-    problems += [f"{name} was left in the workspace" for name in sorted(found - book.files.keys() - _OWN_FILES)]
-    told = f"{len(book.files)} files, {len(shelf.away)} put away, {len(found - _OWN_FILES)} in the workspace"
-    return Verdict(what="files are what their calls made of them", problems=problems, told=told)
+    problems += [f"{name} was left in the workspace" for name in sorted(found - answers.files.keys() - _OWN_FILES)]
+    note = f"{len(answers.files)} files, {len(shelf.away)} put away, {len(found - _OWN_FILES)} in the workspace"
+    return Verdict(what="files are what their calls made of them", problems=problems, note=note)
 
 
-def results_are_attested(record: Record, book: Book) -> Verdict:
+def results_are_attested(record: Record, answers: Observations) -> Verdict:
     keys = [Ed25519Verifier.from_pem_file(record.state / "signing.pub")]
     problems, count, on_workers = [], 0, 0
-    for kind, documents in book.documents.items():
+    for kind, documents in answers.documents.items():
         for document in documents:
             count += 1
             try:
@@ -216,21 +216,21 @@ def results_are_attested(record: Record, book: Book) -> Verdict:
                     problems.append(f"{document['call_id']} ran on a worker without its word")
             except Exception as error:
                 problems.append(f"{kind} {document['call_id']}: {error}")
-    told = f"{count} results, {on_workers} of them with their worker's word"
-    return Verdict(what="results are attested", problems=problems, told=told)
+    note = f"{count} results, {on_workers} of them with their worker's word"
+    return Verdict(what="results are attested", problems=problems, note=note)
 
 
-def nothing_was_wrong(book: Book) -> Verdict:
-    problems = list(book.wrong)
+def nothing_was_wrong(answers: Observations) -> Verdict:
+    problems = list(answers.wrong)
     problems += [
-        f"{count} times {code}: {book.messages[code]}" for code, count in book.totals().items() if code in NEVER
+        f"{count} times {code}: {answers.messages[code]}" for code, count in answers.totals().items() if code in NEVER
     ]
     return Verdict(what="no answer was wrong", problems=problems)
 
 
-def shown(verdict: Verdict) -> str:
+def render(verdict: Verdict) -> str:
     lines = [
-        f"{'holds' if verdict.holds else 'FAILS':>6}  {verdict.what}" + (f" ({verdict.told})" if verdict.told else "")
+        f"{'holds' if verdict.holds else 'FAILS':>6}  {verdict.what}" + (f" ({verdict.note})" if verdict.note else "")
     ]
     lines += [f"          {problem}" for problem in verdict.problems[:_MOST_SHOWN]]
     if len(verdict.problems) > _MOST_SHOWN:

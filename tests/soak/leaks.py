@@ -55,8 +55,8 @@ def holds_no_more(watch: Watch, before: Holding, stack: Stack) -> tuple[Verdict,
         f"{after.threads} threads",
         f"{after.processes.total()} processes",
     )
-    told = ", ".join(held)
-    return Verdict(what="at rest the stack holds no more than before", problems=problems(), told=told), after
+    note = ", ".join(held)
+    return Verdict(what="at rest the stack holds no more than before", problems=problems(), note=note), after
 
 
 def nothing_is_left(stack: Stack) -> Verdict:
@@ -108,14 +108,14 @@ def memory_of_workers_is_bounded(samples: list[Sample]) -> Verdict:
 
 def _bounded(what: str, lived: list[int]) -> Verdict:
     if len(lived) < _LEAST_SAMPLES:
-        return Verdict(what=what, problems=[], told=f"only {len(lived)} samples: not judged")
+        return Verdict(what=what, problems=[], note=f"only {len(lived)} samples: not judged")
     tenth = max(1, len(lived) // 10)
     early = _middle(lived[len(lived) // 4 : len(lived) // 4 + tenth])
     late = _middle(lived[-tenth:])
-    told = f"{early / 2**20:.0f} MiB after a quarter of its longest life, {late / 2**20:.0f} MiB at the end"
+    note = f"{early / 2**20:.0f} MiB after a quarter of its longest life, {late / 2**20:.0f} MiB at the end"
     grown = late - early
     problems = [f"it grew by {grown / 2**20:.0f} MiB"] if grown > _MORE_BYTES else []
-    return Verdict(what=what, problems=problems, told=told)
+    return Verdict(what=what, problems=problems, note=note)
 
 
 def _middle(values: list[int]) -> int:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from fakes.star_of_networks import enter
-from soak.book import OK, Book
 from soak.caller import Caller
 from soak.far_loads import FAR_KINDS
 from soak.loads import KINDS
+from soak.observations import OK, Observations
 from soak.pace import GaveUp
 from soak.settings import Plan
 from soak.stack import Stack
@@ -32,12 +32,12 @@ _PAUSE_SECONDS = 0.12
 
 
 class Load:
-    def __init__(self, stack: Stack, plan: Plan, book: Book) -> None:
+    def __init__(self, stack: Stack, plan: Plan, observed: Observations) -> None:
         self._stack = stack
-        self._book = book
+        self._observed = observed
         self._plan = plan
         self._stop = threading.Event()
-        self._callers = [Caller(stack, book, f"a{number}", plan.seed) for number in range(plan.callers)]
+        self._callers = [Caller(stack, observed, f"a{number}", plan.seed) for number in range(plan.callers)]
         self._threads = [threading.Thread(target=self._work, args=(one,), name=one.name) for one in self._callers]
 
     def start(self) -> None:
@@ -57,7 +57,7 @@ class Load:
             try:
                 STORIES[name][1](caller)
             except Exception:
-                self._book.is_wrong(f"{name}: {traceback.format_exc(limit=-4)}")
+                self._observed.is_wrong(f"{name}: {traceback.format_exc(limit=-4)}")
             self._stack.pace.sleep(caller.random.uniform(0, 2 * _PAUSE_SECONDS), self._stop)
         caller.close()
 
@@ -65,21 +65,21 @@ class Load:
         """Waits until every vital kind has succeeded after that moment; those that have not."""
 
         def missing() -> list[str]:
-            return [kind for kind in VITAL if self._book.last_success.get(kind, -1.0) <= since]
+            return [kind for kind in VITAL if self._observed.last_success.get(kind, -1.0) <= since]
 
         with suppress(GaveUp):
             self._stack.pace.wait_for(lambda: not missing(), "every kind succeeds", seconds, every=0.5)
         return missing()
 
 
-def warm_up(stack: Stack, plan: Plan, book: Book) -> None:
+def warm_up(stack: Stack, plan: Plan, observed: Observations) -> None:
     """Every vital kind in turn, until each has gone well: a stack that does not work is not put under load."""
-    caller = Caller(stack, book, "first", plan.seed)
+    caller = Caller(stack, observed, "first", plan.seed)
     begun = stack.pace.awake
-    while missing := [kind for kind in VITAL if kind not in book.last_success]:
+    while missing := [kind for kind in VITAL if kind not in observed.last_success]:
         if stack.pace.awake - begun > 180:
-            raise GaveUp(f"these do not work before anything was broken: {missing}; {book.messages}")
+            raise GaveUp(f"these do not work before anything was broken: {missing}; {observed.messages}")
         for kind in missing:
             STORIES[VITAL[kind]][1](caller)
     caller.close()
-    assert book.outcomes["echo"][OK]
+    assert observed.outcomes["echo"][OK]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from fakes.daemon import Place
 from palyra.errors import PalyraError
 from palyra.secret import Secret
-from soak.book import OK
 from soak.caller import NEEDS_APPROVAL, Caller, Ended
+from soak.observations import OK
 from soak.settings import APPROVAL_SECONDS, ELSEWHERE, HOST, WEB_PORT
 
 SHOP = f"http://{HOST}:{WEB_PORT}"
@@ -22,13 +22,13 @@ def echo(caller: Caller) -> None:
     text = caller.unique()
     ended = caller.call("echo", "echo", {"text": text})
     if ended.code == OK and ended.result != {"text": text}:
-        caller.book.is_wrong(f"echo of {text} returned {ended.result}")
+        caller.observed.is_wrong(f"echo of {text} returned {ended.result}")
 
 
 def read(caller: Caller) -> None:
     ended = caller.call("read", "fs.read", {"path": "greeting.txt"})
     if ended.code == OK and ended.result["content"] != "hello from the workspace\n":
-        caller.book.is_wrong(f"fs.read returned {ended.result}")
+        caller.observed.is_wrong(f"fs.read returned {ended.result}")
     if caller.random.random() < 0.2:
         caller.call("read", "fs.search", {"query": "workspace", "path": "greeting.txt"})
 
@@ -43,13 +43,13 @@ def program(caller: Caller) -> None:
     if choice < 0.5:
         ended = caller.call("program", "process.run", {"command": "cat", "args": ["greeting.txt"]})
         if ended.code == OK and ended.result["stdout"] != "hello from the workspace\n":
-            caller.book.is_wrong(f"cat printed {ended.result}")
+            caller.observed.is_wrong(f"cat printed {ended.result}")
     elif choice < 0.8:
         caller.call("program", "process.run", {"command": "sleep", "args": ["0.3"]})
     else:
         arguments = {"command": "sleep", "args": ["20"], "timeout_ms": 200}
         if caller.call("program_timeout", "process.run", arguments).code == OK:
-            caller.book.is_wrong("a program of twenty seconds ended within its deadline of 200 ms")
+            caller.observed.is_wrong("a program of twenty seconds ended within its deadline of 200 ms")
 
 
 def background(caller: Caller) -> None:
@@ -79,14 +79,14 @@ def _command(caller: Caller, kind: str, place: Place, *words: str) -> None:
             answer = place.palyra(*words)
         except subprocess.TimeoutExpired:
             # The machine stood still for longer than a command may take, or the command does.
-            caller.book.note(kind, "command_line.late", time.monotonic() - begun, caller.stack.pace.awake)
+            caller.observed.note(kind, "command_line.late", time.monotonic() - begun, caller.stack.pace.awake)
             return
         try:
             code = OK if answer.status == 0 else str(answer.error["code"])
         except (ValueError, KeyError):
             code, caller_saw = "command_line.no_document", f"{words}: {answer.status} {answer.stdout} {answer.stderr}"
-            caller.book.is_wrong(caller_saw[:600])
-        caller.book.note(kind, code, time.monotonic() - begun, caller.stack.pace.awake, answer.stdout)
+            caller.observed.is_wrong(caller_saw[:600])
+        caller.observed.note(kind, code, time.monotonic() - begun, caller.stack.pace.awake, answer.stdout)
 
 
 def fetch(caller: Caller) -> None:
@@ -95,7 +95,7 @@ def fetch(caller: Caller) -> None:
     if caller.random.random() < 0.2:
         ended = caller.call("fetch_elsewhere", "http.fetch", {"url": f"http://{ELSEWHERE}/"})
         if ended.code == OK:
-            caller.book.is_wrong("a host that is not allowed was fetched")
+            caller.observed.is_wrong("a host that is not allowed was fetched")
 
 
 def curl(caller: Caller) -> None:
@@ -110,20 +110,20 @@ def reached(caller: Caller, kind: str, ended: Ended) -> None:
         return
     status, printed = ended.result["exit_code"], ended.result["stdout"]
     if status == 0 and "Orders" not in printed:
-        caller.book.is_wrong(f"curl printed {ended.result}")
-    caller.book.note(kind, OK if status == 0 else f"curl status {status}", 0.0, caller.stack.pace.awake, printed)
+        caller.observed.is_wrong(f"curl printed {ended.result}")
+    caller.observed.note(kind, OK if status == 0 else f"curl status {status}", 0.0, caller.stack.pace.awake, printed)
 
 
 def deadline(caller: Caller) -> None:
     ended = caller.call("deadline", "sleep", {"seconds": 8}, timeout_ms=300)
     if ended.code == OK:
-        caller.book.is_wrong("a call of eight seconds ended within its deadline of 300 ms")
+        caller.observed.is_wrong("a call of eight seconds ended within its deadline of 300 ms")
 
 
 def denied(caller: Caller) -> None:
     """A door that policy does not know."""
     if caller.call("denied", "echo", {"text": "x"}, channel="carrier-pigeon").code == OK:
-        caller.book.is_wrong("a call through an unknown channel was allowed")
+        caller.observed.is_wrong("a call through an unknown channel was allowed")
 
 
 def budget(caller: Caller) -> None:
@@ -137,7 +137,7 @@ def budget(caller: Caller) -> None:
         *[lambda: codes.append(caller.call("budget", "echo", {"text": "x"}, run_id=run_id).code) for _ in range(5)]
     )
     if codes.count(OK) > 3:
-        caller.book.is_wrong(f"five calls in a run of three ended as {codes}")
+        caller.observed.is_wrong(f"five calls in a run of three ended as {codes}")
 
 
 def token(caller: Caller) -> None:
@@ -153,7 +153,7 @@ def token(caller: Caller) -> None:
         except PalyraError:
             return
         if caller.noted("token_revoked", lambda: own.call("echo", {"text": "mine"}, timeout_ms=20_000)).code == OK:
-            caller.book.is_wrong("a revoked token was taken")
+            caller.observed.is_wrong("a revoked token was taken")
 
 
 def look(caller: Caller) -> None:
@@ -196,16 +196,16 @@ def approval(caller: Caller) -> None:
     kind = "worker_write" if options else "write"
     asked = caller.call("asked", "fs.write", write, **options)
     if asked.code == OK:
-        caller.book.is_wrong(f"{path} was written without a person's yes")
+        caller.observed.is_wrong(f"{path} was written without a person's yes")
     if asked.code != NEEDS_APPROVAL:
         return
-    caller.book.wrote(path, content, "no")
+    caller.observed.wrote(path, content, "no")
     choice = caller.random.random()
     if choice < 0.15:
         if caller.noted("deny", lambda: caller.client.deny(asked.approval_id)).code == OK:
             after = caller.call("after_deny", "fs.write", write, **options)
             if after.code == OK:
-                caller.book.is_wrong(f"{path} was written after a no")
+                caller.observed.is_wrong(f"{path} was written after a no")
         return
     if choice < 0.25:
         caller.noted("withdraw", lambda: caller.client.withdraw(asked.approval_id))
@@ -214,23 +214,23 @@ def approval(caller: Caller) -> None:
         caller.stack.pace.sleep(APPROVAL_SECONDS + 1.5)
     if caller.noted("approve", lambda: caller.client.approve(asked.approval_id)).code != OK:
         return
-    caller.book.wrote(path, content, "perhaps")
+    caller.observed.wrote(path, content, "perhaps")
     done = caller.call(kind, "fs.write", write, **options)
     if done.code == OK:
-        caller.book.wrote(path, content, "yes")
+        caller.observed.wrote(path, content, "yes")
         again = caller.call("used_up", "fs.write", {**write, "mode": "create"}, **options)
         if again.code == OK:
-            caller.book.is_wrong(f"one yes for {path} was used twice")
+            caller.observed.is_wrong(f"one yes for {path} was used twice")
         caller.stack.shelf.written(path, content)
 
 
 def waiting(caller: Caller) -> None:
     """Asked of the person while the caller waits; see ``operator``."""
     path = f"made/wait-{caller.unique()}.txt"
-    caller.book.wrote(path, "waited for", "perhaps")
+    caller.observed.wrote(path, "waited for", "perhaps")
     ended = caller.call("waiting", "fs.write", {"path": path, "content": "waited for"}, wait_ms=6_000)
     if ended.code == OK:
-        caller.book.wrote(path, "waited for", "yes")
+        caller.observed.wrote(path, "waited for", "yes")
         caller.stack.shelf.written(path, "waited for")
 
 

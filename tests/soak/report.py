@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from soak.book import OK, Book
 from soak.faults import Faults
-from soak.judge import Record, Verdict, shown
+from soak.judge import Record, Verdict, render
+from soak.observations import OK, Observations
 from soak.operator import Operator
 from soak.pace import Pace
 from soak.settings import Plan
@@ -20,10 +20,10 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 
 class Summary:
-    def __init__(self, plan: Plan, pace: Pace, book: Book, faults: Faults, operator: Operator) -> None:
+    def __init__(self, plan: Plan, pace: Pace, answers: Observations, faults: Faults, operator: Operator) -> None:
         self.plan = plan
         self.pace = pace
-        self.book = book
+        self.answers = answers
         self.faults = faults
         self.operator = operator
         self.verdicts: list[Verdict] = []
@@ -46,9 +46,9 @@ class Summary:
             "awake_seconds": round(self.pace.awake, 1),
             "freezes": [{"at": round(at, 1), "seconds": round(seconds, 1)} for at, seconds in self.pace.freezes],
             "verdicts": [{**msgspec.to_builtins(one), "holds": one.holds} for one in self.verdicts],
-            "outcomes": {kind: dict(codes.most_common()) for kind, codes in sorted(self.book.outcomes.items())},
-            "codes": self.book.messages,
-            "latency_ms": {kind: _latency(values) for kind, values in sorted(self.book.latencies.items())},
+            "outcomes": {kind: dict(codes.most_common()) for kind, codes in sorted(self.answers.outcomes.items())},
+            "codes": self.answers.messages,
+            "latency_ms": {kind: _latency(values) for kind, values in sorted(self.answers.latencies.items())},
             "faults": self.faults.counts(),
             "each_fault": [msgspec.to_builtins(one) for one in self.faults.done],
             "operator": dict(self.operator.did),
@@ -63,12 +63,12 @@ class Summary:
             f" seed {self.plan.seed}, {self.plan.callers} callers, {self.pace.awake:.0f} s awake,"
             f" {len(self.pace.freezes)} freezes of the machine ({sum(long for _, long in self.pace.freezes):.0f} s)",
             "",
-            *[shown(verdict) for verdict in self.verdicts],
+            *[render(verdict) for verdict in self.verdicts],
             "",
             f"{'kind':<18} {'ok':>7} {'other':>7} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8}  other outcomes",
         ]
-        for kind, codes in sorted(self.book.outcomes.items()):
-            took = _latency(self.book.latencies.get(kind, []))
+        for kind, codes in sorted(self.answers.outcomes.items()):
+            took = _latency(self.answers.latencies.get(kind, []))
             others = ", ".join(f"{count} {code}" for code, count in codes.most_common() if code != OK)
             lines.append(
                 f"{kind:<18} {codes[OK]:>7} {codes.total() - codes[OK]:>7} {took['p50']:>8} {took['p99']:>8}"

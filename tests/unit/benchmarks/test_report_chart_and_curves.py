@@ -50,9 +50,9 @@ def test_the_table_has_every_row_with_its_verdict() -> None:
 
 
 def test_the_document_names_bars_by_their_keys() -> None:
-    told = document(ROWS, JUDGED, {"cores": 2})
-    assert [each["bar"] for each in told["rows"]] == ["known", "new", "browser.guard", "sandbox.launch", None]
-    assert told["bars"][0] | {"cause": ""} == {
+    printed = document(ROWS, JUDGED, {"cores": 2})
+    assert [each["bar"] for each in printed["rows"]] == ["known", "new", "browser.guard", "sandbox.launch", None]
+    assert printed["bars"][0] | {"cause": ""} == {
         "key": "known",
         "kind": "ratio at most",
         "number": 2,

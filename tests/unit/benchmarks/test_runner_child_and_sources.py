@@ -41,11 +41,11 @@ def source(folder: Path, name: str, text: str) -> Source:
 
 
 def test_a_failure_costs_its_own_rows_only(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    told: list[str] = []
+    printed: list[str] = []
     results = tmp_path / "results"
 
     def tell(text: str) -> None:
-        told.append(text)
+        printed.append(text)
         if text.startswith("[2/2] good …"):
             # What was measured before is there, whatever becomes of the rest.
             assert "failed: bad" in (results / "bench.txt").read_text()
@@ -57,7 +57,7 @@ def test_a_failure_costs_its_own_rows_only(tmp_path: Path, capfd: pytest.Capture
         "browser.guard": Verdict.NOT_MEASURED,
     }
     assert "failed: bad: ended with 1" in result.text()
-    assert told[0] == "[1/2] bad …" and "2 rows" in told[-1]
+    assert printed[0] == "[1/2] bad …" and "2 rows" in printed[-1]
     captured = capfd.readouterr()
     assert captured.out == "" and "noise" in captured.err and "RuntimeError: browser.guard" in captured.err
     written = result.write(results)

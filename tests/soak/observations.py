@@ -20,7 +20,7 @@ class Seen(msgspec.Struct, frozen=True):
     status: str
 
 
-class Book:
+class Observations:
     def __init__(self) -> None:
         self.outcomes: dict[str, Counter[str]] = defaultdict(Counter)
         self.messages: dict[str, str] = {}
