@@ -60,7 +60,6 @@ _CHARACTERS: Final = _ALPHABET.encode() * 8
 
 
 def random_text(chars: int) -> str:
-    """Return random characters, as at the end of a ULID."""
     return os.urandom(chars).translate(_CHARACTERS).decode("ascii")
 
 

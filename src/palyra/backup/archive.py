@@ -269,7 +269,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def _add_file(tar: tarfile.TarFile, name: str, content: IO[bytes]) -> BackupFile:
-    """As long as it was when its turn came: what is appended meanwhile is not part of it."""
+    """Add a file with its present size. Bytes appended meanwhile are not part of it."""
     size = os.fstat(content.fileno()).st_size
     measured = _Measured(content, size)
     tar.addfile(_entry(name, size), measured)  # type: ignore[arg-type]
@@ -283,8 +283,6 @@ def _entry(name: str, size: int) -> tarfile.TarInfo:
 
 
 class _Measured:
-    """Reader of a given number of bytes, which hashes them."""
-
     def __init__(self, content: IO[bytes], size: int) -> None:
         self._content = content
         self._left = size

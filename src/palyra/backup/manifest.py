@@ -46,7 +46,6 @@ class BadEntry(Tampered):
 
 
 def part_of(name: str) -> Part:
-    """Classify a file by its name relative to the state directory."""
     path = PurePosixPath(name)
     top, last = path.parts[0], path.name
     if top == _WORKSPACE:
@@ -114,7 +113,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.size for one in self.files)
 
     def summary(self) -> dict[str, Any]:
-        """Return the manifest with a count in place of the files."""
         shown: dict[str, Any] = msgspec.to_builtins(self)
         return {**shown, "files": len(self.files), "bytes": self.bytes}
 
@@ -153,7 +151,6 @@ def require_format(found: str) -> None:
 
 
 def require_same(manifest: Manifest, found: dict[str, BackupFile]) -> None:
-    """Raise unless the files found are exactly those of the list, unchanged."""
     for listed in manifest.files:
         kept = found.get(listed.name)
         if kept is None:

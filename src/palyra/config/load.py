@@ -86,7 +86,6 @@ def merge(tree: type[Tree], layers: Sequence[Layer], check: Callable[[Tree], Non
 
 
 def given_in_file(tree: type[msgspec.Struct], file: "TomlFile") -> dict[str, Given]:
-    """Return the values of a settings file by dotted name."""
     sections = {info.section for info in known_settings(tree).values()}
     found: dict[str, Given] = {}
     for section, body in file.tree.items():

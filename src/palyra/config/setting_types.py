@@ -33,8 +33,6 @@ Millis = Annotated[int, Meta(ge=1, le=limits.MAX_CALL_TIMEOUT_MS)]
 
 
 class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One leaf of the tree, as the documentation and the parsers need it."""
-
     name: str
     section: str
     key: str

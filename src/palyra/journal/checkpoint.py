@@ -72,7 +72,6 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         return b"".join((_DOMAIN, numbers, self.head_hash, self.root, self.previous, key_id))
 
     def digest(self) -> bytes:
-        """Return the digest that the next checkpoint names as ``previous``."""
         return sha256(_DIGEST_DOMAIN + self.signed_bytes()).digest()
 
     def to_json(self) -> bytes:

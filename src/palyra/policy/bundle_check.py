@@ -39,7 +39,6 @@ class CheckedBundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_bundle(bundle: Bundle) -> CheckedBundle:
-    """Return the parsed bundle, or raise ``BadBundle`` with every problem."""
     _refuse(_oversized(bundle))
     schema = _parse_schema(bundle)
     checker = _Checker(schema, _vocabulary(bundle.schema))
@@ -87,7 +86,6 @@ def _parse_schema(bundle: Bundle) -> Any:
 
 
 def _vocabulary(schema: str) -> frozenset[str]:
-    """Collect every name that the schema declares or uses."""
     return frozenset(
         token.text.strip('"') for token in tokens(schema) if token.text[0] == '"' or token.text[0].isalpha()
     )

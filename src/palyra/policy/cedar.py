@@ -72,7 +72,6 @@ class PolicyIndex:
         return tuple([bucket for head in heads if (bucket := self._bucket_of.get(head)) is not None])
 
     def policies_in(self, key: SliceKey) -> tuple[Policy, ...]:
-        """Return the policies of a slice, in the order of the bundle."""
         return tuple(
             self._policies[position] for position in sorted(p for bucket in key for p in self._members[bucket])
         )

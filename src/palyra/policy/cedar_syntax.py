@@ -43,7 +43,6 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     tokens: tuple[Token, ...]
 
     def prefix(self, count: int) -> str:
-        """Return the text up to and including the first ``count`` tokens."""
         return self.text[: self.tokens[count - 1].end - self.start] if count else ""
 
 

@@ -117,8 +117,6 @@ def strictest(several: Iterable[Obligations]) -> Obligations:
 
 
 class Reason(StrEnum):
-    """Reason codes of a decision."""
-
     PERMITTED = "policy.permitted"
     FORBIDDEN = "policy.forbidden"
     NO_PERMIT = "policy.no_permit"
@@ -178,8 +176,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(StrEnum):
-    """Result of one evaluation."""
-
     ALLOW = "allow"
     DENY = "deny"
     INVALID = "invalid"

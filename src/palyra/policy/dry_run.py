@@ -46,8 +46,6 @@ class BadExpectation(InvalidInput):
 
 
 class ToolFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of a tool that policies use."""
-
     capabilities: frozenset[str] = frozenset()
     sensitive: bool = False
     tier: str = "builtin"

@@ -173,7 +173,6 @@ class LivePolicy:
         return outcome
 
     async def watch(self) -> None:
-        """Reload after every change, until it is cancelled."""
         async for _ in watch_directory(self._policy_dir):
             try:
                 await self.reload()

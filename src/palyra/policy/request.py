@@ -206,7 +206,6 @@ def _escaped(character: str) -> str:
 
 
 def glob_literal(name: str) -> str:
-    """Return a pattern that matches exactly this name."""
     return re.sub(r"([*?\[])", r"[\1]", name)
 
 

@@ -118,7 +118,6 @@ def use_request(directory: EntityDirectory, ref: SecretRef, use: SecretUse) -> P
 
 
 def refusal_of(ref: SecretRef, use: SecretUse, decision: Decision) -> PalyraError | None:
-    """Return the error of a decision, or None if the secret may be used."""
     reasons = ", ".join(decision.reasons)
     details: dict[str, Any] = {"ref": str(ref), "policies": list(decision.policies)}
     match decision.outcome:

@@ -64,7 +64,6 @@ class VaultState(msgspec.Struct, frozen=True, kw_only=True):
         return cls(vault_id=vault_id, revision=0, seq=0, live=0, active_key=active_key, previous_key="", buckets=empty)
 
     def keys_in_use(self) -> frozenset[str]:
-        """Return the keys under which records may be sealed now."""
         return frozenset((self.active_key, self.previous_key)) - {""}
 
     def tag(self, index_key: bytes) -> bytes:

@@ -90,8 +90,6 @@ class SecretInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UseNote(msgspec.Struct, frozen=True, kw_only=True):
-    """Record of one use of a secret, for the journal."""
-
     actor: str
     principal: str = ""
     run: str = ""

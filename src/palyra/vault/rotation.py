@@ -118,7 +118,6 @@ class Rotation:
         return keys
 
     async def _pass(self, keys: _Keys) -> tuple[int, list[str]]:
-        """Re-wrap once everything that is under the previous key."""
         rewrapped, damaged = 0, list[str]()
         after: Cursor | None = _START
         while after is not None:

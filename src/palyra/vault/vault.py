@@ -135,8 +135,6 @@ class Vault:
         return list_secrets(self._store, scope, after=after, limit=limit)
 
     async def delete(self, ref: SecretRef, *, actor: str) -> SecretInfo:
-        """Destroy every version."""
-
         def work(tx: Transaction) -> SecretInfo:
             vault = self._open(tx)
             before = None if vault is None else vault.head(ref)

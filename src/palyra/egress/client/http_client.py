@@ -127,8 +127,6 @@ class FetchTlsStream(TlsStream):
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
-    """One hop of the call, for the receipt."""
-
     authority: str
     address: str
     tls: str = ""

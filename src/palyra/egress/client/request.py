@@ -49,8 +49,6 @@ class Credentials(Protocol):
 
 
 class FetchAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Grant, connector and credentials of one call."""
-
     grant: EgressGrant
     connector: Connector
     credentials: Credentials
@@ -187,8 +185,6 @@ class TooManyRedirects(LimitExceeded):
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
-    """One redirect that was followed, for the result."""
-
     status: int
     source: str
     destination: str

@@ -78,7 +78,6 @@ class CredentialBindingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_un
             raise BadBinding(f"the prefix of {self.secret_ref} is no header text")
 
     def names(self, target: Target) -> bool:
-        """Return whether the target is one of the hosts."""
         return find_rule(parse_rules(self.hosts), target.host, target.port) is not None
 
     def covers(self, target: Target, method: str, path: str) -> bool:
@@ -131,8 +130,6 @@ def header_text(text: str, secret_ref: str) -> str:
 def bindings_for(
     bindings: tuple[CredentialBindingPlan, ...], rules: tuple[HostRule, ...]
 ) -> tuple[CredentialBindingPlan, ...]:
-    """Return the bindings that may apply to some host that the rules allow."""
-
     def applies(binding: CredentialBindingPlan) -> bool:
         return any(
             bound.host == rule.host or bound.names(rule.host) or rule.names(bound.host)

@@ -18,8 +18,6 @@ Face = Literal["socks5", "connect", "http", "transparent", "dns", "fetch"]
 
 
 class Connected(msgspec.Struct, frozen=True, kw_only=True, tag="egress.connected"):
-    """A connection to the judged ``address`` stands."""
-
     target: Target
     address: str
     face: Face

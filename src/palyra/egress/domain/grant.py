@@ -35,7 +35,6 @@ class EgressGrant(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(rule.host for rule in self.rules if not rule.below and not rule.is_address))
 
     def ports(self) -> tuple[int, ...]:
-        """Return every port that some rule opens, in ascending order."""
         return tuple(sorted({port for rule in self.rules for port in rule.ports}))
 
 
@@ -81,7 +80,6 @@ class Meter:
         self._budget.down += count
 
     def spend_up(self, count: int) -> None:
-        """Count bytes that are about to be sent; refuse them when they do not fit."""
         if not self.covers(count):
             raise self.exceeded()
         self.count_up(count)

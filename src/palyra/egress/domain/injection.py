@@ -50,7 +50,6 @@ class InjectionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bound_to(grant: EgressGrant, target: Target) -> tuple[CredentialBindingPlan, ...]:
-    """Return the bindings of this host, for any method and path."""
     return tuple(binding for binding in grant.bindings if binding.names(target))
 
 
@@ -287,7 +286,6 @@ class ResponseScan:
         return bytes(changed)
 
     def _undecided(self, text: bytes) -> int:
-        """Return how many of the last bytes could begin a secret."""
         start = max(0, len(text) - self._longest + 1)
         tail = text[start:]
         most = 0

@@ -32,8 +32,6 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One question on the way to a verdict, and its answer."""
-
     name: str
     outcome: Literal["passed", "refused", "skipped"]
     detail: str

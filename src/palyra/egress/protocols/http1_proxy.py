@@ -131,7 +131,6 @@ _absolute: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?]*)(.*)").fullm
 
 
 def error_reply(status: int, body: bytes) -> bytes:
-    """Render a whole answer that ends the connection."""
     headers = (("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))))
     head = render_response(status, _REASONS.get(status, "Refused"), "1.1", (*headers, ("Connection", "close")))
     return head + body
@@ -190,7 +189,6 @@ class HttpProxyServer:
         return self.rest
 
     def refused(self, status: int, refusal: EgressRefused) -> bytes:
-        """Return the answer for a refused request; it ends the connection."""
         self._step(ProxyEvent.REFUSED)
         return error_reply(status, refusal_body(type(refusal), refusal.message))
 

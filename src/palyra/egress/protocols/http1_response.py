@@ -96,7 +96,6 @@ class ResponseReader:
 
     @property
     def reusable(self) -> bool:
-        """Return whether the connection may carry another request."""
         return self.state is ResponseState.ENDED and self._stays_open
 
     def receive(self, data: bytes) -> list[ResponseCommand]:

@@ -145,7 +145,6 @@ async def _serve_http(tunnel: Tunnel) -> None:
 
 
 def connect_target(authority: str) -> Target:
-    """Parse the target of a tunnel, in the scheme of its port."""
     target = Target.from_authority(authority, scheme="tcp")
     return Target(scheme_of(target.port), target.host, target.port)
 

@@ -55,6 +55,13 @@ def status_of(refused: EgressRefused) -> int:
     return _STATUS.get(type(refused), _FORBIDDEN)
 
 
+def require_same_host(named: Target, target: Target) -> None:
+    if (named.host, named.port) != (target.host, target.port):
+        raise HostHeaderMismatch(
+            f"a request for {named.authority} on a connection to {target.authority}", host=named.host, port=named.port
+        )
+
+
 class ClientConversation:
     """The requests of one client connection, and the body of the one under way."""
 
@@ -184,12 +191,8 @@ class HttpConversation(ClientConversation):
 
     async def _admit(self, target: Target) -> None:
         tunnel = self._tunnel
-        if self._fixed is not None and (target.host, target.port) != (self._fixed.host, self._fixed.port):
-            raise HostHeaderMismatch(
-                f"a request for {target.authority} on a connection to {self._fixed.authority}",
-                host=target.host,
-                port=target.port,
-            )
+        if self._fixed is not None:
+            require_same_host(target, self._fixed)
         # The same target was judged at its admission, and a change of policy that forbids it has cut the tunnel since.
         if tunnel.target is None or (target.host, target.port) != (tunnel.target.host, tunnel.target.port):
             await tunnel.admit(target)

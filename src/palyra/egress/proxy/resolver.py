@@ -124,8 +124,6 @@ def system_lookup(name: str) -> tuple[str, ...]:
 
 
 class _Line:
-    """Names of one domain that wait for a thread, and how many have one."""
-
     def __init__(self) -> None:
         self.waiting: deque[str] = deque()
         self.running = 0

@@ -11,14 +11,17 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from palyra.egress.domain.target import is_address
 from palyra.egress.limits import CERTIFICATE_BACKDATE_MINUTES, CERTIFICATE_DAYS, MAX_BOUND_HOSTS
 from palyra.errors import LimitExceeded
-
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 # HTTP/2 would need a parser of its frames; every client falls back to this.
 ALPN: Final = ["http/1.1"]
@@ -33,8 +36,6 @@ class RunAuthority:
     """``hosts`` are the names (or suffixes ``.example.com``) it may vouch for."""
 
     def __init__(self, label: str, hosts: tuple[str, ...], *, now: datetime.datetime) -> None:
-        from cryptography.hazmat.primitives.asymmetric import ec
-
         self._now = now
         self._key = ec.generate_private_key(ec.SECP256R1())
         # One key for all its hosts: they end in this process alone, and making a key for each costs time.
@@ -43,8 +44,6 @@ class RunAuthority:
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     def pem(self) -> bytes:
-        from cryptography.hazmat.primitives.serialization import Encoding
-
         return self._certificate.public_bytes(Encoding.PEM)
 
     def bundle(self, system: bytes) -> bytes:
@@ -61,8 +60,6 @@ class RunAuthority:
         return self._contexts[host]
 
     def _server_context(self, host: str) -> ssl.SSLContext:
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(ALPN)
@@ -72,14 +69,11 @@ class RunAuthority:
             context.load_cert_chain(path)
         return context
 
-    def _self_signed(self, label: str, hosts: tuple[str, ...]) -> "x509.Certificate":
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-
+    def _self_signed(self, label: str, hosts: tuple[str, ...]) -> x509.Certificate:
         name = _name(f"Palyra run {label}"[:64])
         permitted = [_general_name(host) for host in hosts]
         # Constraints hold for the kinds of names they list: without an address among the hosts, exclude all addresses.
-        excluded = None if any(map(_is_address, hosts)) else [_general_name("0.0.0.0/0"), _general_name("::/0")]
+        excluded = None if any(map(is_address, hosts)) else [_general_name("0.0.0.0/0"), _general_name("::/0")]
         builder = self._dated(name, name, self._key).add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
@@ -91,11 +85,7 @@ class RunAuthority:
         identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         return builder.add_extension(identifier, critical=False).sign(self._key, hashes.SHA256())
 
-    def _issued(self, host: str) -> "x509.Certificate":
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.x509.oid import ExtendedKeyUsageOID
-
+    def _issued(self, host: str) -> x509.Certificate:
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return (
             self._dated(_name("Palyra"), self._certificate.subject, self._host_key)
@@ -107,11 +97,7 @@ class RunAuthority:
             .sign(self._key, hashes.SHA256())
         )
 
-    def _dated(
-        self, subject: "x509.Name", issuer: "x509.Name", key: "EllipticCurvePrivateKey"
-    ) -> "x509.CertificateBuilder":
-        from cryptography import x509
-
+    def _dated(self, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -138,16 +124,11 @@ def _nameless_file(content: bytes) -> Iterator[str]:
         yield file.name
 
 
-def _name(common: str) -> "x509.Name":
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
+def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-def _usage(*, signs_certificates: bool) -> "x509.KeyUsage":
-    from cryptography import x509
-
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         content_commitment=False,
@@ -161,27 +142,15 @@ def _usage(*, signs_certificates: bool) -> "x509.KeyUsage":
     )
 
 
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _alternative(host: str) -> "x509.GeneralName":
-    from cryptography import x509
-
+def _alternative(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
 
 
-def _general_name(host: str) -> "x509.GeneralName":
+def _general_name(host: str) -> x509.GeneralName:
     """Return a constraint: a name covers itself and all names below, ``.example.com`` only those below."""
-    from cryptography import x509
-
     try:
         return x509.IPAddress(ipaddress.ip_network(host))
     except ValueError:

@@ -29,7 +29,6 @@ from palyra.egress.domain.injection import (
 from palyra.egress.domain.refusal import (
     EgressRefused,
     HandshakeTimeout,
-    HostHeaderMismatch,
     MalformedTraffic,
     Unreachable,
 )
@@ -47,7 +46,7 @@ from palyra.egress.protocols.http1_proxy import (
 )
 from palyra.egress.protocols.http1_response import Answer, AnswerBody, AnswerEnded, ResponseReader
 from palyra.egress.protocols.tunnel_opening import Opening
-from palyra.egress.proxy.http_forward import ClientConversation, answer_while_sending, status_of
+from palyra.egress.proxy.http_forward import ClientConversation, answer_while_sending, require_same_host, status_of
 from palyra.egress.proxy.run_authority import RunAuthority
 from palyra.egress.proxy.socket_stream import SocketStream
 from palyra.egress.proxy.tunnel import Tunnel
@@ -241,7 +240,6 @@ class CredentialTermination:
         self._authorities[grant.grant_id] = authority
 
     def forget(self, grant_id: str) -> None:
-        """Drop the authority of a grant that is over, with its key."""
         self._authorities.pop(grant_id, None)
 
     def wants(self, grant: EgressGrant, target: Target) -> bool:
@@ -269,8 +267,6 @@ class CredentialTermination:
 
 
 class _BoundConversation(ClientConversation):
-    """Requests of one client connection to one bound host."""
-
     def __init__(
         self,
         owner: CredentialTermination,
@@ -300,7 +296,7 @@ class _BoundConversation(ClientConversation):
     async def _exchange(self, forward: Forward) -> bool:
         exchange: InjectedExchange | None = None
         try:
-            self._check_host(forward)
+            require_same_host(Target.from_url(forward.target_url), self._target)
             plan = plan_injection(
                 self._tunnel.grant, self._target, forward.head.method, forward.head.target, forward.head.headers
             )
@@ -324,15 +320,6 @@ class _BoundConversation(ClientConversation):
             self._server = None
             self._tunnel.drop_connection()
         return goes_on and self._body_sent
-
-    def _check_host(self, forward: Forward) -> None:
-        named = Target.from_url(forward.target_url)
-        if (named.host, named.port) != (self._target.host, self._target.port):
-            raise HostHeaderMismatch(
-                f"a request for {named.authority} on a connection to {self._target.authority}",
-                host=named.host,
-                port=named.port,
-            )
 
     async def _connected(self) -> Connection:
         if self._tunnel.server is not None and self._tunnel.server.has_ended():

@@ -119,7 +119,6 @@ class Tunnel:
         return self._task
 
     def stop(self) -> None:
-        """End the tunnel because the listener closes."""
         if self._task is not None:
             self._task.cancel()
 
@@ -202,7 +201,6 @@ class Tunnel:
         self._drop_server("done")
 
     def terminated(self) -> bool:
-        """Return whether a termination reads this target's traffic."""
         termination = self._owner.termination
         return termination is not None and self.target is not None and termination.wants(self.grant, self.target)
 

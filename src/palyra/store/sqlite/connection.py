@@ -298,13 +298,11 @@ class SqliteTransaction:
         return max(self._changed, 0)
 
     def finish(self) -> None:
-        """Keep the unit's changes as part of its group."""
         group, self._group = self._require_group(), None
         if self._in_savepoint:
             group.connection.execute("RELEASE unit")
 
     def undo(self) -> None:
-        """Undo the unit's changes and no others."""
         group, self._group = self._require_group(), None
         group.log.undo(self._events_before)
         if self._in_savepoint:

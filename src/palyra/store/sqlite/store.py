@@ -163,8 +163,6 @@ class SqliteReader:
 
 
 class SqliteSnapshot:
-    """One read transaction on a connection of its own."""
-
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 

@@ -67,8 +67,6 @@ class Unit:
 
 
 class Commit(msgspec.Struct, kw_only=True):
-    """Result of one commit."""
-
     outcomes: list[Outcome]
     events: Sequence[Event] = ()
     first_seq: int = 0
