@@ -21,7 +21,7 @@ from fakes.node_state_harness import (
 )
 from palyra.devicelink.limits import MAX_ENDED_CODES, MAX_ENDED_PAIRINGS, MAX_FINISHED_REQUESTS
 from palyra.nodes.domain.records import CodeState, DeviceCapabilityView, PairingState, RequestState
-from palyra.nodes.store.document import ReadOnlyUnit
+from palyra.nodes.store.port import ReadOnlyUnit
 from palyra.store.event import NewEvent
 
 CHILD = Path(__file__).parent.parent / "fakes" / "node_state_process.py"

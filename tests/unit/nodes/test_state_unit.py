@@ -3,7 +3,8 @@ import pytest
 from fakes.node_state_harness import code_record, node_record, request_record
 from palyra.devicelink.limits import MAX_FINISHED_REQUESTS
 from palyra.nodes.domain.records import RequestState
-from palyra.nodes.store.document import DocumentUnit, NodeDocument, ReadOnlyUnit
+from palyra.nodes.store.document import DocumentUnit, NodeDocument
+from palyra.nodes.store.port import ReadOnlyUnit
 from palyra.store.event import NewEvent
 
 

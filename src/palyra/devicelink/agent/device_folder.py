@@ -3,11 +3,11 @@
 import contextlib
 import fcntl
 import os
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
+from palyra.config.state_dir import StateDir
 from palyra.devicelink import limits
 from palyra.errors import InvalidInput, Tampered, Unavailable
 from palyra.secret import Secret
@@ -118,19 +118,10 @@ LOCK_FILE: Final = "{kind}-host.lock"
 BACKUP: Final = ".bak"
 
 
-class PrivateFolder(Protocol):
-    """A folder of this user alone, with atomic writes."""
-
-    @property
-    def root(self) -> Path: ...
-
-    def write_atomic(self, name: str, content: bytes) -> Path: ...
-
-
 class PairingFolder:
     """``kind`` names the files. ``warnings`` are messages for the person about damaged files."""
 
-    def __init__(self, folder: PrivateFolder, kind: str) -> None:
+    def __init__(self, folder: StateDir, kind: str) -> None:
         self.folder = folder
         self._device_file = DEVICE_FILE.format(kind=kind)
         self._backup_file = self._device_file + BACKUP

@@ -1,15 +1,14 @@
 """The checks on every peer, at the gRPC services of the device listener, and the keys of workers' certificates."""
 
 import hashlib
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
 
 from palyra.clock import Clock
 from palyra.devicelink.limits import CODE_KEY
 from palyra.devicelink.server.peer_checks import (
-    Identities,
     Outward,
     RefusalCounts,
     RefusalKind,
@@ -61,18 +60,14 @@ _STATUS: Final = {
 }
 
 
-class RefusalRecord(Protocol):
-    async def __call__(self, kind: RefusalKind, count: int) -> None: ...
-
-
 class PeerGate:
     def __init__(
         self,
-        identities: Identities,
+        identities: "IdentityManager",
         *,
         fingerprint_of: Callable[[bytes], str],
         is_paired: Callable[[DeviceId], bool],
-        record: RefusalRecord,
+        record: Callable[[RefusalKind, int], Awaitable[None]],
         clock: Clock,
         on_refused: Callable[[str], None] = lambda _code: None,
     ) -> None:

@@ -5,12 +5,14 @@ import logging
 import resource
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from palyra.config.state_dir import StateDir
 from palyra.devicelink import limits
-from palyra.devicelink.server.peer_checks import Identities
 from palyra.errors import Unavailable
+
+if TYPE_CHECKING:
+    from palyra.identity.identity_manager import IdentityManager
 
 PORTS_FILE: Final = "nodes.ports.json"
 BACKLOG: Final = 128
@@ -117,7 +119,7 @@ def _descriptors() -> int | None:
 
 
 class DeviceListener:
-    def __init__(self, identities: Identities, host: str) -> None:
+    def __init__(self, identities: "IdentityManager", host: str) -> None:
         self._identities = identities
         self._host = host
         self._server: Any = None

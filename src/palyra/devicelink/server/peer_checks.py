@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from palyra.devicelink.limits import MAX_REFUSAL_KINDS, REFUSALS_RECORDED_EVERY_SECONDS
 from palyra.errors import Denied, PalyraError
 from palyra.identity.device import DeviceId, DeviceKind
-from palyra.identity.records import IssuedCertificate, PeerIdentity, ServerCertificate
+from palyra.identity.records import PeerIdentity
 
 
 class Outward(StrEnum):
@@ -87,25 +87,6 @@ def outward(refusal: PalyraError) -> Outward:
     if isinstance(refusal, NoCertificate | UnreadableCertificate) or refusal.code.startswith(_UNESTABLISHED):
         return Outward.UNAUTHENTICATED
     return Outward.PERMISSION_DENIED
-
-
-class Identities(Protocol):
-    def identify(self, fingerprint: str) -> PeerIdentity:
-        """Return the peer, from memory. Raise an ``identity.*`` error for a certificate that is not good now."""
-
-    def identify_for_renewal(self, fingerprint: str) -> PeerIdentity:
-        """Return the peer, also for a superseded certificate."""
-
-    async def used(self, peer: PeerIdentity) -> None:
-        """Note that a certificate is in use. The first use of a newer one retires the older one."""
-
-    async def renew(self, peer: PeerIdentity, csr_der: bytes, generation: int) -> IssuedCertificate: ...
-
-    async def revoke(self, device_id: DeviceId, *, reason: str, actor: str) -> None: ...
-
-    def ca_bundle_pem(self) -> bytes: ...
-
-    def server_certificate(self) -> ServerCertificate: ...
 
 
 class CapabilityCalls(Protocol):

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from palyra.devicelink.agent.device_folder import PrivateFolder
+from palyra.config.state_dir import StateDir
 from palyra.fleet.agent.lease import LeaseNote, NoteBad
 from palyra.fleet.limits import MAX_NOTE_BYTES
 
@@ -18,7 +18,7 @@ _LEASE_NOTE: Final = re.compile(r"([0-9A-Z]{26})\.json")
 class NoteFolder:
     """Blocking. ``unreadable`` are the ids of damaged notes, whose ends cannot be reported."""
 
-    def __init__(self, folder: PrivateFolder) -> None:
+    def __init__(self, folder: StateDir) -> None:
         self._folder = folder
         self.unreadable: list[str] = []
 

@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from palyra.devicelink.agent.device_folder import PairingFolder, PrivateFolder
+from palyra.config.state_dir import StateDir
+from palyra.devicelink.agent.device_folder import PairingFolder
 from palyra.nodes import limits
 from palyra.nodes.agent.messages import Note, NoteState
 
@@ -20,7 +21,7 @@ _REQUEST_NOTE: Final = re.compile(r"([A-Za-z0-9-]{1,64})\.json")
 
 
 class DeviceFolder(PairingFolder):
-    def __init__(self, folder: PrivateFolder) -> None:
+    def __init__(self, folder: StateDir) -> None:
         super().__init__(folder, KIND)
         self._settled: dict[str, None] = {}
 

@@ -15,7 +15,7 @@ from asyncio import TimerHandle, Transport
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import uvicorn
@@ -38,11 +38,13 @@ from palyra.devicelink.limits import (
 )
 from palyra.devicelink.pairing import messages as wire
 from palyra.devicelink.pairing.proof import certificate_hash, certificates_in
-from palyra.devicelink.server.peer_checks import Identities
 from palyra.errors import InternalError, InvalidInput, LimitExceeded, PalyraError
 from palyra.identity.records import ServerCertificate
 from palyra.nodes.domain.rate_limits import network_of
 from palyra.nodes.pairing.service import BootstrapService, Served
+
+if TYPE_CHECKING:
+    from palyra.identity.identity_manager import IdentityManager
 
 _LOG = logging.getLogger("palyra.nodes")
 _CLIENT_CLOSED = 499
@@ -240,7 +242,7 @@ _ACCEPT_PAUSE_SECONDS: Final = 0.1
 class ServedIdentity:
     """The TLS context of the newest certificate, and the hashes of recent ones for the proof."""
 
-    def __init__(self, identity: Identities) -> None:
+    def __init__(self, identity: "IdentityManager") -> None:
         self._identity = identity
         self._contexts: dict[str, ssl.SSLContext] = {}
 

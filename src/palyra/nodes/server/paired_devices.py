@@ -1,14 +1,13 @@
 """The records of paired devices: registration, withheld capabilities, revocation, and views."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from palyra.clock import Clock, rfc3339
 from palyra.devicelink.limits import MAX_PLATFORM_CHARS, MAX_REASON_CHARS, MAX_VERSION_CHARS
 from palyra.devicelink.server.connections import CONTESTED, NodeRegistry
-from palyra.devicelink.server.peer_checks import Identities
 from palyra.identity.device import DeviceId, DeviceKind, actor_of
 from palyra.nodes.domain import capability as capabilities
 from palyra.nodes.domain.capability import accept_inventory, find_device, readable, withhold
@@ -17,6 +16,9 @@ from palyra.nodes.domain.records import CapabilityRequestRecord, DeviceCapabilit
 from palyra.nodes.server.dispatcher import Dispatcher
 from palyra.nodes.store.port import NodeState, NodeUnit
 from palyra.store.event import NewEvent
+
+if TYPE_CHECKING:
+    from palyra.identity.identity_manager import IdentityManager
 
 # The newest requests, shown with one device.
 MAX_SHOWN_REQUESTS = 20
@@ -37,7 +39,7 @@ class PairedDevices:
         state: NodeState,
         registry: NodeRegistry,
         dispatcher: Dispatcher,
-        identities: Callable[[], Identities],
+        identities: "Callable[[], IdentityManager]",
         clock: Clock,
     ) -> None:
         self._state = state

@@ -1,21 +1,18 @@
 """The format of the state file, a unit of work over it in memory, and the retention of records."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from palyra.devicelink.limits import MAX_ENDED_CODES, MAX_ENDED_PAIRINGS, MAX_FINISHED_REQUESTS
 from palyra.nodes.domain.records import (
     CapabilityRequestRecord,
     DevicePairingCodeRecord,
     DevicePairingRequestRecord,
     NodeRecord,
 )
-from palyra.nodes.store.port import Identified, NodeStateUnreadable
-from palyra.store.event import NewEvent
+from palyra.nodes.store.port import Append, Identified, NodeStateUnreadable, NodeUnit, Shelf
 
 # The state file is one JSON document with its version, its revision and the digest of its content.
 #
@@ -118,71 +115,12 @@ def _by_id(records: list[Any]) -> dict[str, Any]:
     return found
 
 
-# A unit of work reads its own writes, and keeps the records within their bounds.
+# A unit of work over a document in memory: reads see the unit's own writes, and the document never changes.
 
 R = TypeVar("R", bound=Identified)
-Append = Callable[[NewEvent], object]
 
 
-class ReadOnlyUnit(Exception):
-    """A programming error: a change during a read."""
-
-
-class TrackedShelf(ABC, Generic[R]):
-    """A shelf that notes whether its unit changed it."""
-
-    def __init__(self, *, writable: bool) -> None:
-        self.changed = False
-        self._writable = writable
-
-    @abstractmethod
-    def get(self, id_: str) -> R | None: ...
-
-    @abstractmethod
-    def put(self, record: R) -> None: ...
-
-    @abstractmethod
-    def delete(self, id_: str) -> None: ...
-
-    @abstractmethod
-    def list(self) -> Sequence[R]: ...
-
-    def _note_change(self) -> None:
-        if not self._writable:
-            raise ReadOnlyUnit("a look at the state changes nothing: use transact")
-        self.changed = True
-
-
-class TrackedUnit:
-    """A unit of work over shelves that ``make_shelf`` makes by name and type. ``append`` is None for a read."""
-
-    def __init__(self, make_shelf: Callable[[str, type[Any]], Any], now_ms: int, append: Append | None) -> None:
-        self.now_ms = now_ms
-        self.codes: TrackedShelf[DevicePairingCodeRecord] = make_shelf("codes", DevicePairingCodeRecord)
-        self.pairings: TrackedShelf[DevicePairingRequestRecord] = make_shelf("pairings", DevicePairingRequestRecord)
-        self.nodes: TrackedShelf[NodeRecord] = make_shelf("nodes", NodeRecord)
-        self.requests: TrackedShelf[CapabilityRequestRecord] = make_shelf("requests", CapabilityRequestRecord)
-        self._append = append
-
-    def append(self, event: NewEvent) -> None:
-        if self._append is None:
-            raise ReadOnlyUnit("a look at the state records nothing: use transact")
-        self._append(event)
-
-    def keep_within_bounds(self) -> bool:
-        """Delete the oldest ended records. Return whether the unit changed anything."""
-        self._keep(self.codes, lambda code: code.ended(self.now_ms), MAX_ENDED_CODES)
-        self._keep(self.pairings, lambda pairing: not pairing.open(), MAX_ENDED_PAIRINGS)
-        self._keep(self.requests, lambda request: not request.open(), MAX_FINISHED_REQUESTS)
-        return any(shelf.changed for shelf in (self.codes, self.pairings, self.nodes, self.requests))
-
-    def _keep(self, shelf: TrackedShelf[R], is_ended: Callable[[R], bool], most: int) -> None:
-        if shelf.changed:
-            for id_ in [record.id for record in shelf.list() if is_ended(record)][:-most]:
-                shelf.delete(id_)
-
-
-class MemoryShelf(TrackedShelf[R]):
+class MemoryShelf(Shelf[R]):
     """A shelf over a dict, which it copies before the first change."""
 
     def __init__(self, records: dict[str, R], *, writable: bool) -> None:
@@ -209,7 +147,7 @@ class MemoryShelf(TrackedShelf[R]):
         return self.records
 
 
-class DocumentUnit(TrackedUnit):
+class DocumentUnit(NodeUnit):
     def __init__(self, document: NodeDocument, now_ms: int, append: Append | None) -> None:
         def make_shelf(name: str, _type: type[Any]) -> MemoryShelf[Any]:
             return MemoryShelf(getattr(document, name), writable=append is not None)

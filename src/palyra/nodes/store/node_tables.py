@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from palyra.clock import Clock
-from palyra.nodes.store.document import Append, TrackedShelf, TrackedUnit, encode_records
-from palyra.nodes.store.port import Identified, NodeStateUnreadable, NodeUnit
+from palyra.nodes.store.document import encode_records
+from palyra.nodes.store.port import Append, Identified, NodeStateUnreadable, NodeUnit, Shelf
 from palyra.store.port import Store, Transaction
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ R = TypeVar("R", bound=Identified)
 Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 
-class SqlShelf(TrackedShelf[R]):
+class SqlShelf(Shelf[R]):
     def __init__(self, name: str, type_: type[R], execute: Execute, *, writable: bool) -> None:
         super().__init__(writable=writable)
         self._name = name
@@ -53,7 +53,7 @@ class SqlShelf(TrackedShelf[R]):
             ) from error
 
 
-class SqlUnit(TrackedUnit):
+class SqlUnit(NodeUnit):
     def __init__(self, execute: Execute, now_ms: int, append: Append | None) -> None:
         super().__init__(
             lambda name, type_: SqlShelf(name, type_, execute, writable=append is not None), now_ms, append

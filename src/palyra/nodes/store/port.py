@@ -5,9 +5,11 @@ of other processes, so a unit sees all earlier commits and may read, decide and 
 not state and never written.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from palyra.devicelink.limits import MAX_ENDED_CODES, MAX_ENDED_PAIRINGS, MAX_FINISHED_REQUESTS
 from palyra.errors import Unavailable
 from palyra.nodes.domain.records import (
     CapabilityRequestRecord,
@@ -18,12 +20,15 @@ from palyra.nodes.domain.records import (
 from palyra.store.event import NewEvent
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Identified(Protocol):
     @property
     def id(self) -> str: ...
+
+
+R = TypeVar("R", bound=Identified)
+Append = Callable[[NewEvent], object]
 
 
 class NodeStateUnreadable(Unavailable):
@@ -34,39 +39,67 @@ class NodeStateUnreadable(Unavailable):
     )
 
 
-class Shelf(Protocol[R]):
-    """The records of one kind. ``list`` sorts them by id, which is by age."""
+class ReadOnlyUnit(Exception):
+    """A programming error: a change during a read."""
 
+
+class Shelf(ABC, Generic[R]):
+    """The records of one kind, sorted by id, which is by age. It notes whether its unit changed it."""
+
+    def __init__(self, *, writable: bool) -> None:
+        self.changed = False
+        self._writable = writable
+
+    @abstractmethod
     def get(self, id_: str) -> R | None: ...
 
+    @abstractmethod
     def put(self, record: R) -> None:
         """Add a record, or replace the one with its id."""
 
+    @abstractmethod
     def delete(self, id_: str) -> None:
         """Delete a record, if it exists."""
 
+    @abstractmethod
     def list(self) -> Sequence[R]: ...
 
+    def _note_change(self) -> None:
+        if not self._writable:
+            raise ReadOnlyUnit("a look at the state changes nothing: use transact")
+        self.changed = True
 
-class NodeUnit(Protocol):
-    """A unit is valid only while its work runs. ``now_ms`` is one instant for the whole unit."""
 
-    @property
-    def now_ms(self) -> int: ...
+class NodeUnit:
+    """A unit of work at one instant, valid only while its work runs.
 
-    @property
-    def codes(self) -> Shelf[DevicePairingCodeRecord]: ...
+    ``make_shelf`` makes the shelves by name and type. ``append`` is None for a read.
+    """
 
-    @property
-    def pairings(self) -> Shelf[DevicePairingRequestRecord]: ...
+    def __init__(self, make_shelf: Callable[[str, type[Any]], Any], now_ms: int, append: Append | None) -> None:
+        self.now_ms = now_ms
+        self.codes: Shelf[DevicePairingCodeRecord] = make_shelf("codes", DevicePairingCodeRecord)
+        self.pairings: Shelf[DevicePairingRequestRecord] = make_shelf("pairings", DevicePairingRequestRecord)
+        self.nodes: Shelf[NodeRecord] = make_shelf("nodes", NodeRecord)
+        self.requests: Shelf[CapabilityRequestRecord] = make_shelf("requests", CapabilityRequestRecord)
+        self._append = append
 
-    @property
-    def nodes(self) -> Shelf[NodeRecord]: ...
+    def append(self, event: NewEvent) -> None:
+        if self._append is None:
+            raise ReadOnlyUnit("a look at the state records nothing: use transact")
+        self._append(event)
 
-    @property
-    def requests(self) -> Shelf[CapabilityRequestRecord]: ...
+    def keep_within_bounds(self) -> bool:
+        """Delete the oldest ended records. Return whether the unit changed anything."""
+        self._keep(self.codes, lambda code: code.ended(self.now_ms), MAX_ENDED_CODES)
+        self._keep(self.pairings, lambda pairing: not pairing.open(), MAX_ENDED_PAIRINGS)
+        self._keep(self.requests, lambda request: not request.open(), MAX_FINISHED_REQUESTS)
+        return any(shelf.changed for shelf in (self.codes, self.pairings, self.nodes, self.requests))
 
-    def append(self, event: NewEvent) -> None: ...
+    def _keep(self, shelf: Shelf[R], is_ended: Callable[[R], bool], most: int) -> None:
+        if shelf.changed:
+            for id_ in [record.id for record in shelf.list() if is_ended(record)][:-most]:
+                shelf.delete(id_)
 
 
 class NodeState(Protocol):
