@@ -158,7 +158,6 @@ class SessionMeter:
         self.tabs = max(0, self.tabs - 1)
 
     def require(self, field: str, size: int) -> None:
-        """Refuse a single thing that is larger than the field allows."""
         most: int = getattr(self.budget, field)
         if size > most:
             raise TooLarge(f"{size} is more than {field} allows, which is {most}", field=field, limit=most)

@@ -60,7 +60,6 @@ class FrameTable:
             self.adopted(frame_id, parent_id, session_id)
 
     def adopted(self, frame_id: str, parent_id: str, session_id: str) -> None:
-        """Give a frame a CDP session of its own."""
         known = self._frames.get(frame_id)
         if known is not None:
             parent_id = parent_id or known.parent_id
@@ -148,7 +147,6 @@ class PageLoad:
 
     @property
     def busy(self) -> bool:
-        """Whether a navigation is under way, or the shown document is not loaded yet."""
         return bool(self.pending) or self.requested or LoadState.LOADED not in self._reached
 
     @property
@@ -206,7 +204,6 @@ class PageLoad:
             self._early.setdefault(loader, set()).add(state)
 
     def stopped(self) -> None:
-        """End loading in the main frame: what was under way has committed, or never will."""
         if self.moving:
             self.ends += 1
         self.requested = False

@@ -140,7 +140,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rules(extra: Iterable[str] = ()) -> DownloadRules:
-    """Add the configured endings to the default ones."""
     wanted = {*DEFAULT_EXTENSIONS}
     for raw in extra:
         ending = "." + raw.strip().lower().removeprefix(".")

@@ -67,7 +67,6 @@ class Stroke(msgspec.Struct, frozen=True, kw_only=True):
     modifiers: int
 
     def events(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the key's down and up events as parameters of Input.dispatchKeyEvent."""
         both = {
             "key": self.key,
             "code": self.code,

@@ -103,11 +103,9 @@ class Refusals:
         self._kept.append(Refusal(url=shown, code=error.code, frame=frame, document=document, error=error))
 
     def since(self, mark: int) -> tuple[Refusal, ...]:
-        """Return the kept refusals that came after the first ``mark``."""
         skipped = max(0, mark - (self.total - len(self._kept)))
         return tuple(self._kept)[skipped:]
 
     def of_document(self, frame: str, mark: int) -> PalyraError | None:
-        """Return the newest reason why the frame was not navigated."""
         found = [each.error for each in self.since(mark) if each.document and each.frame == frame]
         return found[-1] if found else None

@@ -41,7 +41,6 @@ class LogRing:
             self._bytes -= self._entries.popleft()[1]
 
     def entries(self, since: int = 0) -> tuple[LogEntry, ...]:
-        """Return the kept entries that came after the first ``since``."""
         skipped = max(0, since - (self.total - len(self._entries)))
         return tuple(entry for entry, _ in list(self._entries)[skipped:])
 
@@ -61,7 +60,6 @@ class PageLogs:
             keep(self, params, tab, now_ms)
 
     def add_console_call(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
-        """Keep `Runtime.consoleAPICalled`."""
         words = [_plain(each) for each in params.get("args", ())[:_MAX_ARGUMENTS]]
         frames = params.get("stackTrace", {}).get("callFrames", ())
         url = str(frames[0].get("url", "")) if frames else ""
@@ -69,11 +67,9 @@ class PageLogs:
         self._console("error" if kind in _ERRORS else kind, " ".join(words), url, tab, now_ms)
 
     def add_exception(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
-        """Keep `Runtime.exceptionThrown`."""
         self._console("error", exception_text(params["exceptionDetails"]), "", tab, now_ms)
 
     def add_log_entry(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
-        """Keep what the browser itself reports about a page: `Log.entryAdded`."""
         entry = params["entry"]
         level, text = str(entry.get("level", "info")), str(entry.get("text", ""))
         self._console(level, text, str(entry.get("url", "")), tab, now_ms)
@@ -93,7 +89,6 @@ class PageLogs:
             self._open.popitem(last=False)
 
     def add_response(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
-        """Keep `Network.responseReceived`."""
         response = params["response"]
         method, _, kind = self._open.pop(str(params["requestId"]), ("", "", str(params.get("type", "other")).lower()))
         text = str(response.get("mimeType", ""))
@@ -110,7 +105,6 @@ class PageLogs:
         self._network("websocket", text, url, 0, "", tab, now_ms)
 
     def errors(self, since: int) -> tuple[str, ...]:
-        """Return the console's errors after the first ``since`` entries."""
         return tuple(entry.text for entry in self.console.entries(since) if entry.kind == "error")
 
     def _console(self, kind: str, text: str, url: str, tab: str, now_ms: int) -> None:
@@ -137,7 +131,6 @@ class PageLogs:
 
 
 def exception_text(details: dict[str, Any]) -> str:
-    """Describe a script's exception on one line."""
     exception = details.get("exception", {})
     text = str(exception.get("description") or exception.get("value") or details.get("text", "an error"))
     return text.split("\n", 1)[0]

@@ -110,7 +110,6 @@ def _likeness(wanted: str, name: str) -> float:
 
 
 def render_element(role: str, name: str) -> str:
-    """Name an element in an error."""
     cut = name if len(name) <= MAX_ERROR_NAME else name[: MAX_ERROR_NAME - 1] + "…"
     return f"{role} '{cut}'" if cut else role
 
@@ -184,7 +183,6 @@ class PageNode(msgspec.Struct, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str, int, str, str]:
-        """Identify the node in the next observation."""
         return (self.frame_id, self.loader_id, self.number, self.role, self.name)
 
     def walk(self) -> "Iterator[PageNode]":
@@ -385,7 +383,6 @@ def _state(key: str, value: str) -> str:
 
 
 def _inner(text: str) -> str:
-    """Escape a text for use within quotes."""
     return " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"')
 
 
@@ -396,7 +393,6 @@ def _cut(text: str, most: int) -> str:
 
 
 def cut_bytes(text: str, max_bytes: int, mark: str) -> tuple[str, bool]:
-    """Cut a text to ``max_bytes``, with a mark where it was cut."""
     raw = text.encode()
     if len(raw) <= max_bytes:
         return text, False

@@ -274,6 +274,5 @@ class SessionLog:
         return tuple(event for event in self._kept if event.number > number)
 
     def subscribe(self, on_event: Callable[[SessionEvent], None]) -> Callable[[], None]:
-        """Report each event from the next one on, until the returned function is called."""
         self._listeners.append(on_event)
         return lambda: self._listeners.remove(on_event)

@@ -139,7 +139,6 @@ class UploadFolder:
 
 
 def _name(name: str) -> str:
-    """Refuse a file name that is a path or not printable."""
     bad = not name or name in (".", "..") or "/" in name or "\\" in name or not name.isprintable()
     if bad or len(name.encode()) > MAX_UPLOAD_NAME_BYTES:
         raise UploadRefused(f"{name[:60]!r} is no plain file name")

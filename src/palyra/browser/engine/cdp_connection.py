@@ -87,7 +87,6 @@ class CdpPipe:
         session_id: str | None = None,
         timeout: float = limits.COMMAND_SECONDS,
     ) -> "asyncio.Future[dict[str, Any]]":
-        """Send a command and return the future of its result."""
         if len(self._waiting) >= limits.MAX_WAITING_COMMANDS:
             self._drop_cancelled()
             if len(self._waiting) >= limits.MAX_WAITING_COMMANDS:
@@ -228,7 +227,6 @@ class CdpPipe:
             self._loop.remove_writer(self._write_to)
 
     def _put(self) -> bool:
-        """Return whether anything is left to be written."""
         try:
             sent = os.write(self._write_to, self._unsent)
         except BlockingIOError:

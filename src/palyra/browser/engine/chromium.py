@@ -329,7 +329,6 @@ class ChromiumLauncher:
     async def _build(
         self, plan: ChromiumPlan, tree: ProcessTree, prepare: Prepare | None, undo: AsyncExitStack
     ) -> ChromiumProcess:
-        """Build everything that must exist before Chromium begins, then let it begin."""
         first = await tree.built()
         files = BrowserFiles(first, plan.account)
         undo.callback(files.close)
@@ -375,7 +374,6 @@ class ChromiumLauncher:
 
 
 def _lacks_own_sandbox(failure: StartFailed | IsolationDown) -> bool:
-    """Whether Chromium's own sandbox, and nothing else, was unavailable."""
     if isinstance(failure, IsolationDown):
         return bool(failure.details["fences"] == [IsolationLayer.OWN_SANDBOX])
     return _NO_SANDBOX_SAID in failure.details.get("said", "")
@@ -387,7 +385,6 @@ async def _end_tree(tree: ProcessTree) -> None:
 
 @contextmanager
 def _network_of(tree: ProcessTree) -> Iterator[tuple[int, int]]:
-    """Open descriptors of the browser's network and of the user namespace that owns it."""
     with ExitStack() as opened:
         try:
             network = os.open(f"/proc/{tree.first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)

@@ -55,7 +55,6 @@ class IsolationReceipt(msgspec.Struct, frozen=True, kw_only=True):
         return next(line for line in self.lines if line.fence is layer)
 
     def down(self) -> tuple[IsolationLayer, ...]:
-        """Return the layers that are down and may not be."""
         return tuple(line.fence for line in self.lines if not line.held and line.fence not in self.waived)
 
 

@@ -217,7 +217,6 @@ class ChromiumPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def writable_folders(sizes: FolderSizes) -> tuple[tuple[str, int, str], ...]:
-    """Return each folder's path, most bytes, and use."""
     return (
         (PROFILE, sizes.profile, "the profile"),
         (DOWNLOADS, sizes.downloads, "downloads: what grows past it fails"),

@@ -44,7 +44,6 @@ class ProcessPool:
         return sum(spare.alive for spare in self._spares)
 
     def fill(self) -> None:
-        """Start to keep spares, without waiting for them."""
         if self._refill_task is None and not self._closed:
             self._refill_task = asyncio.create_task(self._refill(), name="browsers are kept ready")
 
@@ -103,7 +102,6 @@ class ProcessPool:
         return spare
 
     async def _notice(self, spare: ChromiumProcess) -> None:
-        """Replace a spare at once when it dies."""
         await spare.ended.wait()
         self._attention.set()
 

@@ -119,7 +119,6 @@ def inspect_folders(root: str, sizes: FolderSizes) -> tuple[tuple[str, int, bool
 
 
 def inspect_isolation(first: int, sizes: FolderSizes) -> IsolationSeen:
-    """``first`` is the first process of the browser's pid namespace."""
     processes = [inspect_process(pid) for pid in descendants(first) if pid != first]
     return IsolationSeen(
         processes=tuple(each for each in processes if each is not None),

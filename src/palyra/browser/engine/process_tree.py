@@ -161,7 +161,6 @@ class ProcessTree:
 
     @property
     def said(self) -> str:
-        """The end of its processes' output."""
         return self._said.decode("utf-8", "replace").strip()
 
     def on_end(self, call: Callable[[], None]) -> None:
@@ -237,7 +236,6 @@ class ProcessTree:
                 os.killpg(self.pid, signal.SIGKILL)
 
     async def gone(self, seconds: float) -> bool:
-        """Whether every process of it ends within this time."""
         try:
             async with asyncio.timeout(seconds):
                 await self._outer_gone.wait()
@@ -248,7 +246,6 @@ class ProcessTree:
         return True
 
     async def end(self) -> None:
-        """Kill every process, wait until they are gone, and close all descriptors."""
         self.kill()
         try:
             if not await self.gone(limits.END_SECONDS):
@@ -341,7 +338,6 @@ def spawn(argv: tuple[str, ...]) -> ProcessTree:
 
 
 def _inheritable() -> list[int]:
-    """List the descriptors that this process inherited and would pass on."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the listing's own is closed already

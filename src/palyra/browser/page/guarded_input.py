@@ -191,7 +191,6 @@ class ElementInput:
             await asyncio.gather(*(self._worlds.try_call(each, "arm", _NOTHING) for each in others))
 
     async def clear(self) -> None:
-        """Disarm a guard that an earlier action had to leave."""
         self._answered = False
         if self._armed:
             await self._unless_dialog(self._disarm(self._frames.all()))

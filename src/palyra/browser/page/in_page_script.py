@@ -141,7 +141,6 @@ class PageWorlds:
         return answer.get("value")
 
     async def try_call(self, frame: FrameView, name: str, *given: Any, seconds: float = 0.0) -> Any:
-        """Call a function of the script. None where the document is gone."""
         try:
             return await self.call(frame, name, *given, seconds=seconds)
         except DocumentGone:

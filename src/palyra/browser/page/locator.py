@@ -16,8 +16,6 @@ from palyra.errors import PalyraError
 
 
 class Point(msgspec.Struct, frozen=True):
-    """In pixels of the tab's window."""
-
     x: float
     y: float
 
@@ -105,7 +103,6 @@ class PageFrames:
         return Point(x, y)
 
     async def show(self, frame: FrameView, *, if_unseen: bool = False) -> None:
-        """Scroll every frame around it into view, from the outermost on."""
         around: list[tuple[FrameView, int]] = []
         at = frame
         while (owner := await self.owner(at)) is not None and len(around) < MAX_FRAMES:
@@ -147,7 +144,6 @@ class ElementFinder:
         return await self.the_one(target, await self.matching(target))
 
     async def the_one(self, target: ElementTarget, matched: list[Located]) -> Located:
-        """Require exactly one match."""
         if len(matched) == 1:
             return matched[0]
         if matched:
@@ -193,7 +189,6 @@ class ElementFinder:
         return best[min(best)] if best else []
 
     def locate(self, frame: FrameView, described: dict[str, Any]) -> Located:
-        """Give a ref to an element that the page's script described."""
         bound = _bound(frame, described)
         return Located(ref=self._refs.bind(bound), bound=bound, frame=frame)
 

@@ -142,7 +142,6 @@ class TextInput:
         self._gate = gate
 
     async def type(self, action: Type, located: Located, deadline: float) -> None:
-        """Insert the text into the focused field. The guard keeps it from any other."""
         name = self._finder.name(located)
         secret = action.secret is not None
         if secret:

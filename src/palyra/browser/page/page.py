@@ -127,7 +127,6 @@ class PageWait:
             raise WaitTimedOut(f"waited in vain: {'; '.join(missing)}")
 
     async def _missing(self, action: WaitFor) -> list[str]:
-        """Describe the conditions that do not hold yet."""
         lacking = []
         if action.target is not None and await self._target_there(action) is action.gone:
             lacking.append("the element is still there" if action.gone else "the element is not there")
@@ -214,7 +213,6 @@ class ElementActor:
         return await self._reader.observe(ask, max_bytes, text_bytes)
 
     async def perform(self, action: ElementAction, timeout: float) -> Made:  # noqa: ASYNC109
-        """Wait until the element is there and ready, act, and wait for the effect, within the timeout."""
         self._refuse_dialog()
         await self._gate.clear()
         deadline = asyncio.get_running_loop().time() + timeout

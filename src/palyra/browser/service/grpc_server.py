@@ -357,7 +357,6 @@ async def _refuse_call(_request: Any, context: Any) -> None:
 
 @asynccontextmanager
 async def serve(service: BrowserService, place: SocketPlace) -> AsyncIterator[None]:
-    """Answer calls. At the end running calls get a moment, and no new call is accepted."""
     server = grpc.aio.server(interceptors=(TokenCheck(place.new_token()),), options=_OPTIONS)
     add_BrowserServiceServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     server.add_insecure_port(place.address)

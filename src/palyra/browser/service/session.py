@@ -59,8 +59,6 @@ class Browsers(Protocol):
 
 
 class PagesNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters for the pages of one session."""
-
     process: ChromiumProcess
     judge: RequestJudge
     meter: SessionMeter
@@ -159,7 +157,6 @@ class BrowserSession:
         )
 
     async def act(self, caller: Caller, actions: Sequence[Action], *, picture_on_failure: bool = False) -> ActReport:
-        """Run the actions in order, up to the first that fails."""
         outcomes: list[ActionOutcome] = []
         for action in actions:
             try:

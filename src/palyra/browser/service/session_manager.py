@@ -68,7 +68,6 @@ class SessionManager:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """End sessions whose time is up, and all sessions at the end."""
         sweeping = asyncio.create_task(self._sweep_for_ever(), name="browser sessions are swept")
         try:
             yield
@@ -141,7 +140,6 @@ class SessionManager:
             await asyncio.wait({*ends, *self._ends.values()})
 
     def sweep(self) -> int:
-        """Begin the end of every session whose time is up, and return their number."""
         found = 0
         for session in tuple(self._sessions.values()):
             reason = session.why_over()

@@ -92,7 +92,6 @@ async def export_state(session: BrowserSession) -> bytes:
 
 
 async def import_state(session: BrowserSession, document: bytes) -> ImportReport:
-    """Add the state. A cookie or an item of the same name is replaced."""
     state = read_storage_state(document)
     cdp = session.process.cdp
     for each in state.origins:

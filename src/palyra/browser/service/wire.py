@@ -87,7 +87,6 @@ def read(message: Any, kind: type[T]) -> T:
 
 
 def write(value: msgspec.Struct, message: Any) -> Any:
-    """Fill the message and return it."""
     for field in message.DESCRIPTOR.fields:
         given = getattr(value, field.name, None)
         if given is not None:
@@ -190,7 +189,6 @@ def _put(message: Any, field: FieldDescriptor, given: Any) -> None:
 
 
 def _prefix(enum: EnumDescriptor) -> str:
-    """Return the common prefix of an enum's values: LOAD_STATE_ for LoadState."""
     first: str = enum.values[0].name
     return first.removesuffix("UNSPECIFIED")
 

@@ -113,7 +113,6 @@ class DownloadSandboxSession:
         return id_
 
     def overgrown(self) -> list[str]:
-        """Return the GUIDs of running downloads that exceed a limit and must be stopped."""
         try:
             with open_folder(self._incoming) as incoming:
                 # A copy: downloads begin and end on other threads meanwhile.
@@ -127,7 +126,6 @@ class DownloadSandboxSession:
         return [guid for guid, size in sizes.items() if all_too_much or size > self._budget.max_download_bytes]
 
     async def watch(self, stop: Callable[[str], Awaitable[None]]) -> None:
-        """Stop each download that has outgrown its limit, until this is cancelled."""
         stopped: set[str] = set()
         while True:
             for guid in await asyncio.to_thread(self.overgrown):
@@ -175,7 +173,6 @@ class DownloadSandboxSession:
         return record
 
     def discard(self, guid: str) -> None:
-        """Remove the file that Chromium left of a refused or cut download."""
         if not _GUID.fullmatch(guid):
             return
         with contextlib.suppress(OSError), open_folder(self._incoming) as incoming:
@@ -184,7 +181,6 @@ class DownloadSandboxSession:
                     os.unlink(name, dir_fd=incoming)
 
     def records(self) -> list[DownloadRecord]:
-        """Return the kept downloads, oldest first, then the remembered refusals."""
         return [*self._records.values(), *self._refusals]
 
     def read(self, id_: str) -> bytes:

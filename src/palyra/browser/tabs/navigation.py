@@ -70,7 +70,6 @@ class Navigator:
         await self._moved(tab, lambda: tab.load.commits > commits, wait, deadline, mark)
 
     async def go(self, tab: TabPage, steps: int, wait: LoadState, timeout: float) -> None:  # noqa: ASYNC109
-        """Go back or forward in the tab's history."""
         deadline = time.monotonic() + timeout
         history = await tab.cdp.send("Page.getNavigationHistory", {}, tab.session_id)
         index = int(history["currentIndex"]) + steps

@@ -45,11 +45,9 @@ class Interception:
         await self._judging.cancel()
 
     def was_judged(self, loader_id: str) -> bool:
-        """Whether this load of a document was judged here."""
         return loader_id in self._judged
 
     async def judge_document(self, url: str, *, frame: str = "") -> None:
-        """Record and raise the refusal of a document."""
         try:
             await self._judge.judge_document(url)
         except PalyraError as refused:

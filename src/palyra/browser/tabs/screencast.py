@@ -94,7 +94,6 @@ class ScreencastView:
         self._free.set()
 
     async def operate(self, who: str, given: OperatorInput) -> None:
-        """Send input of the person who took the session over."""
         if self._taken_by != who or not who:
             raise NotTakenOver("the session was not taken over", by=self._taken_by)
         tab = self._active()

@@ -98,7 +98,6 @@ class ChromiumPages:
 
     @classmethod
     async def open(cls, cdp: CdpPipe, **parts: Any) -> Self:
-        """Take a browser over, with its blank page as the first tab."""
         pages = cls(cdp, **parts)
         try:
             await pages._start()
@@ -177,12 +176,10 @@ class ChromiumPages:
         return self._logs.network.entries()
 
     def refusals(self, since: int = 0) -> tuple[Refusal, ...]:
-        """Return the remembered refusals after the first ``since``."""
         return self._refusals.since(since)
 
     @property
     def refused(self) -> int:
-        """The number of refusals in this session."""
         return self._refusals.total
 
     async def cookies(self) -> tuple[dict[str, object], ...]:
@@ -236,7 +233,6 @@ class ChromiumPages:
             raise DialogOpen(f"tab {tab.tab} shows a dialog ({dialog.kind}): {text[:200]!r}", kind=dialog.kind)
 
     async def new_tab(self) -> TabPage:
-        """Open a blank tab and wait until it is ready."""
         self._tabs.require_room()
         made = await self._cdp.send("Target.createTarget", {"url": BLANK})
         tab = self._targets.tab_of(str(made["targetId"]))
@@ -360,7 +356,6 @@ class ChromiumPages:
             await self._leave(tab)
 
     async def _until_ended(self) -> None:
-        """Fail every tab when the browser is gone."""
         await self._cdp.closed.wait()
         why = self._cdp.failure or BrowserEnded("Chromium ended")
         for tab in self._tabs.all():

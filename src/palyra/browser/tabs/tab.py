@@ -172,7 +172,6 @@ class TabPage:
                 waiting.set_result(None)
 
     def fail(self, why: PalyraError) -> None:
-        """Mark the tab as gone, and end every wait for it."""
         if self.failure is None:
             self.failure = why
         self._dialog = None
@@ -292,7 +291,6 @@ class TabPage:
 
 
 def shows_forbidden(url: str) -> bool:
-    """Whether a tab has come to an address that no tab may show."""
     return kind_of(url) in (AddressKind.INSIDE, AddressKind.FORBIDDEN) and not url.startswith("chrome-error:")
 
 
@@ -321,8 +319,6 @@ _HANDLERS: Final[dict[str, Callable[[TabPage, dict[str, Any], str], None]]] = {
 
 
 class TabSet(Protocol):
-    """The tabs of a session, for navigation and actions."""
-
     def find_tab(self, tab: str) -> TabPage: ...
 
     def all_tabs(self) -> tuple[TabPage, ...]: ...

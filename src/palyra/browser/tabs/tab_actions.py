@@ -75,7 +75,6 @@ class TabActions:
         self.granted: dict[str, tuple[str, ...]] = {}
 
     async def set_viewport(self, action: SetViewport, tabs: tuple[TabPage, ...]) -> None:
-        """Set the viewport for the whole session, also for later tabs."""
         sides = (action.width, action.height)
         if not all(MIN_VIEWPORT_SIDE <= side <= MAX_VIEWPORT_SIDE for side in sides):
             raise BadAction(f"a viewport has {MIN_VIEWPORT_SIDE} to {MAX_VIEWPORT_SIDE} pixels on each side")
@@ -133,7 +132,6 @@ class TabActions:
             self._cdp.post("IO.close", stream, tab.session_id)
 
     async def evaluate(self, tab: TabPage, action: Evaluate, timeout: float) -> str:  # noqa: ASYNC109
-        """Return the JSON text of the script's result."""
         if not self._allow_evaluate:
             raise EvaluateDenied("scripts are not allowed in this session")
         self._meter.require("max_type_input_bytes", len(action.expression.encode()))
@@ -289,8 +287,6 @@ _MAX_TITLE_CHARS: Final = 512
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts at the beginning of an action."""
-
     refusals: int
     console: int
     downloads: int

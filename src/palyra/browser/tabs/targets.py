@@ -46,8 +46,7 @@ class TargetWatcher(Protocol):
 
     def on_tab_closed(self, tab: TabPage) -> None: ...
 
-    def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]:
-        """Return the session's own commands for each tab."""
+    def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]: ...
 
     def on_event(self, tab: TabPage | None, event: CdpEvent) -> None:
         """Handle an event of any target, after its tab has handled it."""

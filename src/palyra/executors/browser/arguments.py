@@ -89,7 +89,6 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.hosts, ANY_PUBLIC_HOST) if self.any_public_host else self.hosts
 
     def require(self, target: Target) -> None:
-        """Raise ``HostNotAllowed`` with the allowed hosts."""
         if find_rule(parse_rules(self.hosts), target.host, target.port) is not None:
             return
         if self.any_public_host and target.port in WEB_PORTS:
@@ -145,7 +144,6 @@ def _converted(raw: Any, kind: Any, place: str) -> Any:
 
 
 def addresses_of(steps: tuple[Step, ...]) -> tuple[str, ...]:
-    """Return every address that the actions name."""
     named = (each.action.url for each in steps if isinstance(each.action, Navigate | OpenTab))
     return tuple(url for url in named if url and url != BLANK)
 
@@ -183,7 +181,6 @@ def target_of(url: str) -> Target:
 
 
 def host_words(target: Target) -> str:
-    """Write the target as a host rule."""
     return target.host if target.port in WEB_PORTS else target.authority
 
 
@@ -232,6 +229,5 @@ def _is_public(rule: HostRule) -> bool:
 
 
 def fill_step(step: Step, **filled: Any) -> Action:
-    """Complete a step's action."""
     assert isinstance(step.action, Type | SetFileInput)
     return msgspec.structs.replace(step.action, **filled)

@@ -80,7 +80,6 @@ class BrowserWork:
         return report
 
     async def perform(self, action: Action) -> ActionOutcome:
-        """Run one action, and raise its failure."""
         report = await self.act((action,))
         if report.problem is not None:
             raise report.problem

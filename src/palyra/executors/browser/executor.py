@@ -339,7 +339,6 @@ class BrowserTools:
         return result
 
     async def _handoff(self, work: BrowserWork) -> dict[str, Any]:
-        """Wait for a person to take over and hand back, for as long as the call may last."""
         reason = work.arguments["reason"]
         await self._supervisor.record(work.session, "browser.handoff_requested", call=work.plan.call_id, reason=reason)
         state, by = await self._handed_back(work)

@@ -78,7 +78,6 @@ class BrowserOperatorService:
         return self._to_view(view)
 
     async def events(self, session_id: str, actor: str) -> list[dict[str, Any]]:
-        """List the session's events, the newest first."""
         async with self._supervisor.connected() as client:
             found = await client.events(Caller(operator=actor), session_id)
         return [msgspec.to_builtins(event) for event in reversed(found)]
@@ -157,7 +156,6 @@ class BrowserOperatorService:
 
 
 async def _owner(client: Any, profile_id: str, actor: str) -> Caller:
-    """Return the owner of a profile as the caller that changes it."""
     for view in await client.profiles(Caller(operator=actor)):
         if view.profile_id == profile_id:
             return Caller(principal=view.principal)

@@ -39,7 +39,6 @@ class RunHasSessions(LimitExceeded):
 
 
 def ceiling_of(browser: BrowserSettings, egress: EgressSettings) -> Reach:
-    """Return the most that any session may reach."""
     return Reach(
         hosts=browser.allowed_hosts or egress.allowed_hosts,
         private_targets=browser.private_targets,

@@ -71,7 +71,6 @@ class SessionRegistry:
         return self._sessions.pop(session_id, None)
 
     def find(self, session_id: str) -> OwnedSession | None:
-        """Find a session for an operator, whatever its owner."""
         return self._sessions.get(session_id)
 
     def of(self, principal: Principal | str, run: str, session_id: str) -> OwnedSession:

@@ -112,7 +112,6 @@ class SessionSupervisor:
         self._tasks.start(self._watch(session, client), f"browser session {session.session_id}")
 
     async def catch_up(self, session: OwnedSession, client: "BrowserClient") -> tuple[SessionEvent, ...]:
-        """Record the session's new events, and return them."""
         try:
             events = await client.events(session.caller(), session.session_id, session.recorded)
         except PalyraError:
@@ -121,7 +120,6 @@ class SessionSupervisor:
         return events
 
     async def settle(self, work: BrowserWork) -> tuple[str, ...]:
-        """Record the refusals of a call before it ends, and return them."""
         for refusal in work.refused[:MAX_REFUSALS_RECORDED]:
             await self.record(work.session, "browser.navigation_refused", call=work.plan.call_id, text=refusal)
         seen = await self.catch_up(work.session, work.client)
@@ -133,7 +131,6 @@ class SessionSupervisor:
             await self.record(session, session_api.CLOSED, essential=True, reason=reason, **more)
 
     async def close_session(self, session: OwnedSession, *, reason: str) -> None:
-        """End the session for another reason than its owner's request."""
         with contextlib.suppress(PalyraError):
             async with self.connected() as client:
                 # It is closed also when its last events cannot be recorded.
@@ -196,7 +193,6 @@ class SessionSupervisor:
         return [each.resource.uid.id for each in questions if self._policy.decide(each).outcome is not Outcome.ALLOW]
 
     async def _watch(self, session: OwnedSession, client: "BrowserClient") -> None:
-        """Record the session's events until its end."""
         reason = "it ended"
         try:
             async for seen in client.watch(
@@ -255,7 +251,6 @@ class SessionSupervisor:
         await self._link.lost(client)
 
     async def _record_last_changes(self) -> None:
-        """Record what the sessions that were just closed have saved."""
         if self._link.connected and not self.profiles.rolled_back:
             with contextlib.suppress(PalyraError):
                 await self.profiles.catch_up(await self._link.client())

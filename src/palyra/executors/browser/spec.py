@@ -36,7 +36,6 @@ _FREE: Final = frozenset(("browser.close", "browser.tabs", "browser.logs", DOWNL
 
 
 def browser_specs(questions: BrowserQuestions | None) -> list[ToolSpec]:
-    """Without ``questions`` the specs describe the tools only."""
     asks: dict[str, Question] = {}
     usual: Question | None = None
     if questions is not None:
