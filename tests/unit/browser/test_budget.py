@@ -97,13 +97,8 @@ def test_waiting_as_told_is_enough() -> None:
     meter.spend_action(0.5 + refusal.value.details["retry_after_ms"] / 1_000)
 
 
-def test_tabs_and_sizes() -> None:
-    meter = SessionMeter(SessionBudget(max_tabs_per_session=1, max_type_input_bytes=4), now=0.0)
-    meter.open_tab()
-    with pytest.raises(BudgetSpent):
-        meter.open_tab()
-    meter.close_tab()
-    meter.open_tab()
+def test_sizes() -> None:
+    meter = SessionMeter(SessionBudget(max_type_input_bytes=4), now=0.0)
     meter.require("max_type_input_bytes", 4)
     with pytest.raises(TooLarge):
         meter.require("max_type_input_bytes", 5)

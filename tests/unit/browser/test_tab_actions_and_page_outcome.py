@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from palyra.browser.domain.action import Dialog
 from palyra.browser.domain.page_address import Refusals
 from palyra.browser.domain.page_errors import SchemeRefused
 from palyra.browser.domain.page_logs import PageLogs
+from palyra.browser.domain.ports import Made
 from palyra.browser.tabs.tab import TabPage
-from palyra.browser.tabs.tab_actions import MAX_CONSOLE_ERRORS, MAX_REFUSED, PERMISSIONS, Done, Mark, OutcomeTeller
+from palyra.browser.tabs.tab_actions import MAX_CONSOLE_ERRORS, MAX_REFUSED, PERMISSIONS, Mark, OutcomeTeller
 
 SECRET = "s3cret-value"
 
@@ -17,13 +17,6 @@ SECRET = "s3cret-value"
 class NoDownloads:
     busy = False
     begun: tuple[str, ...] = ()
-
-
-class Nobody:
-    def committed(self, tab: TabPage, url: str, loader_id: str) -> None: ...
-
-    def dialog_opened(self, tab: TabPage, dialog: Dialog) -> Dialog | None:
-        return dialog
 
 
 def redact(text: str) -> str:
@@ -39,14 +32,14 @@ async def test_an_outcome_is_bounded_and_has_no_secret() -> None:
 
     downloads: Any = NoDownloads()
     teller = OutcomeTeller(refusals, logs, downloads, look, redact)
-    tab = TabPage(None, "t1", "M", "S", Nobody())  # type: ignore[arg-type]
+    tab = TabPage(None, "t1", "M", "S", lambda *_: None)  # type: ignore[arg-type]
     tab.frame_table.navigated({"id": "M", "loaderId": "L", "url": f"http://u:p@a.test/{SECRET}"}, "S")
     tab.title = f"{SECRET} " * 100
     mark = Mark(refusals=1, console=1, downloads=0, tabs=1)
     for number in range(100):
         refusals.add(f"http://evil.test/{number // 2}", SchemeRefused("no"))
         logs.add_console_call({"type": "error", "args": [{"value": f"{number} {SECRET} " + "x" * 900}]}, "t1", 1)
-    outcome = await teller.tell(tab, mark, Done(value_json="1"), (), active=True)
+    outcome = await teller.tell(tab, mark, Made(value_json="1"), (), active=True)
     assert looked and outcome.url == "http://a.test/[redacted]" and outcome.value_json == "1"
     assert len(outcome.title) <= 512 and SECRET not in repr(outcome)
     assert len(outcome.console_errors) == MAX_CONSOLE_ERRORS

@@ -4,27 +4,27 @@ from typing import Any
 
 import pytest
 
-from palyra.browser.domain.budget import BudgetSpent, SessionBudget, SessionMeter
+from palyra.browser.domain.budget import BudgetSpent
 from palyra.browser.domain.page_address import Refusals
 from palyra.browser.domain.page_errors import UnknownTab
 from palyra.browser.tabs.tab import TabPage, TabRegistry
 
 
-def book(most: int = 3) -> TabRegistry:
-    return TabRegistry(SessionMeter(SessionBudget(max_tabs_per_session=most), 0.0), Refusals(str))
+def registry(most: int = 3) -> TabRegistry:
+    return TabRegistry(most, Refusals(str))
 
 
 def come(tabs: TabRegistry, opener: str = "") -> TabPage:
     nothing: Any = None
-    made = tabs.came(lambda name: TabPage(nothing, name, f"target-{name}", "S", nothing, opener))
+    made = tabs.add(lambda name: TabPage(nothing, name, f"target-{name}", "S", nothing, opener))
     assert made is not None
     return made
 
 
 def test_a_name_is_never_given_again() -> None:
-    tabs = book()
+    tabs = registry()
     first, second = come(tabs), come(tabs)
-    tabs.went(second)
+    tabs.remove(second)
     third = come(tabs)
     assert [each.tab for each in (first, second, third)] == ["t1", "t2", "t3"]
     assert tabs.find("") is first and tabs.find("t3") is third
@@ -34,27 +34,27 @@ def test_a_name_is_never_given_again() -> None:
 
 
 def test_there_is_room_for_so_many() -> None:
-    tabs = book(1)
+    tabs = registry(1)
     only = come(tabs)
     with pytest.raises(BudgetSpent):
         tabs.require_room()
-    assert tabs.came(lambda name: only) is None
-    tabs.went(only)
+    assert tabs.add(lambda name: only) is None
+    tabs.remove(only)
     # Told twice, it leaves once.
-    tabs.went(only)
+    tabs.remove(only)
     come(tabs)
-    assert tabs.came(lambda name: only) is None and len(tabs) == 1
+    assert tabs.add(lambda name: only) is None and len(tabs) == 1
 
 
 def test_the_opener_is_active_after_its_popup_and_else_the_newest() -> None:
-    tabs = book()
+    tabs = registry()
     first, popup, other = come(tabs), come(tabs, "t1"), come(tabs)
     tabs.active = popup.tab
-    tabs.went(popup)
+    tabs.remove(popup)
     assert tabs.active == first.tab
-    tabs.went(first)
+    tabs.remove(first)
     assert tabs.active == other.tab and "t3" in tabs
-    tabs.went(other)
+    tabs.remove(other)
     assert tabs.active == ""
     with pytest.raises(UnknownTab):
         tabs.find("")

@@ -204,35 +204,25 @@ class ResetState(_Action, tag="reset_state", tag_field="action", frozen=True, kw
     """Clear cookies, storage, caches and permissions, and close every tab but one."""
 
 
+# Actions on an element or on the focus, not on the tab as a whole.
+ElementAction: TypeAlias = (
+    Click | DoubleClick | Hover | Drag | Type | Press | Select | SetFileInput | Scroll | WaitFor | Screenshot
+)
 Action: TypeAlias = (
-    Navigate
+    ElementAction
+    | Navigate
     | Back
     | Forward
     | Reload
-    | Click
-    | DoubleClick
-    | Hover
-    | Drag
-    | Type
-    | Press
-    | Select
-    | SetFileInput
-    | Scroll
-    | WaitFor
     | HandleDialog
     | OpenTab
     | SwitchTab
     | CloseTab
     | SetViewport
     | SetPermissions
-    | Screenshot
     | ExportPdf
     | Evaluate
     | ResetState
-)
-# Actions on an element or on the focus, not on the tab as a whole.
-ElementAction: TypeAlias = (
-    Click | DoubleClick | Hover | Drag | Type | Press | Select | SetFileInput | Scroll | WaitFor | Screenshot
 )
 
 

@@ -111,7 +111,6 @@ class SessionMeter:
     def __init__(self, budget: SessionBudget, now: float) -> None:
         self.budget = budget
         self.actions = 0
-        self.tabs = 0
         self._began = now
         self._used = now
         self._recent: deque[float] = deque()
@@ -146,16 +145,6 @@ class SessionMeter:
             )
         self._recent.append(now)
         self.actions += 1
-
-    def open_tab(self) -> None:
-        if self.tabs >= self.budget.max_tabs_per_session:
-            raise BudgetSpent(
-                f"the session has {self.tabs} tabs", hint="close a tab first", field="max_tabs_per_session"
-            )
-        self.tabs += 1
-
-    def close_tab(self) -> None:
-        self.tabs = max(0, self.tabs - 1)
 
     def require(self, field: str, size: int) -> None:
         most: int = getattr(self.budget, field)

@@ -122,29 +122,11 @@ def listed(candidates: Iterable[Candidate]) -> str:
 
 TEXT: Final = "text"
 FRAME: Final = "iframe"
-INTERACTIVE: Final = frozenset(
-    [
-        "button",
-        "checkbox",
-        "combobox",
-        "gridcell",
-        "link",
-        "listbox",
-        "menuitem",
-        "menuitemcheckbox",
-        "menuitemradio",
-        "option",
-        "radio",
-        "scrollbar",
-        "searchbox",
-        "slider",
-        "spinbutton",
-        "switch",
-        "tab",
-        "textbox",
-        "treeitem",
-    ]
+_INTERACTIVE: Final = (
+    "button checkbox combobox gridcell link listbox menuitem menuitemcheckbox menuitemradio option radio scrollbar "
+    "searchbox slider spinbutton switch tab textbox treeitem"
 )
+INTERACTIVE: Final = frozenset(_INTERACTIVE.split())
 # Not acted on, but worth a ref to look within.
 PLACES: Final = frozenset(["alertdialog", "dialog", "form", "grid", "iframe", "region", "table", "tree", "treegrid"])
 # Returned as a whole when something in it matches.

@@ -21,10 +21,11 @@ class FrameView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """The picture or document that an action on an element produced."""
+    """The picture, document or JSON text that an action produced."""
 
     content: bytes = b""
     media_type: str = ""
+    value_json: str = ""
 
 
 class RequestJudge(Protocol):

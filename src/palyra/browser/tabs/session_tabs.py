@@ -27,7 +27,7 @@ from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.page_address import BLANK, AddressKind, Refusal, Refusals, kind_of, render_address
 from palyra.browser.domain.page_errors import DialogOpen, PageTimeout, SchemeRefused
 from palyra.browser.domain.page_logs import PageLogs
-from palyra.browser.domain.ports import Redact, RequestJudge
+from palyra.browser.domain.ports import Made, Redact, RequestJudge
 from palyra.browser.domain.profile import TabState
 from palyra.browser.engine.background_tasks import BackgroundTasks
 from palyra.browser.engine.cdp_connection import BrowserEnded, CdpPipe, TargetGone
@@ -39,7 +39,7 @@ from palyra.browser.tabs.navigation import Navigator, open_saved_tabs, saved_tab
 from palyra.browser.tabs.request_interception import Interception
 from palyra.browser.tabs.screencast import ScreencastView
 from palyra.browser.tabs.tab import TabPage, TabRegistry, shows_forbidden
-from palyra.browser.tabs.tab_actions import Done, Mark, OutcomeTeller, SessionActions, TabActions
+from palyra.browser.tabs.tab_actions import PAST_DIALOGS, Mark, OutcomeTeller, SessionActions
 from palyra.browser.tabs.targets import Targets
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import PalyraError
@@ -84,17 +84,18 @@ class ChromiumPages:
         self._tasks = BackgroundTasks(log)
         self._closing = False
         self._refusals = Refusals(redact)
-        self._tabs = TabRegistry(meter, self._refusals)
+        self._tabs = TabRegistry(meter.budget.max_tabs_per_session, self._refusals)
         self._interception = Interception(cdp, judge, self._refusals)
         self._logs = PageLogs(meter.budget.max_log_entries, meter.budget.max_log_bytes, redact)
         self._downloads = PageDownloads(cdp, downloads, self._refusals, redact)
         self._script = script
         self._targets = Targets(cdp, self, script.setup)
-        self._tab_actions = TabActions(cdp, meter, redact, allow_evaluate=allow_evaluate)
         self._navigator = Navigator(self._interception, self._refusals, redact)
         self._live = ScreencastView(cdp, self.active_tab, self._quiet, clock.now_ms, redact)
         self._teller = OutcomeTeller(self._refusals, self._logs, self._downloads, self._targets.look, redact)
-        self._actions = SessionActions(self, self.actor, self._navigator, self._tab_actions)
+        self._actions = SessionActions(
+            cdp, meter, redact, self, self.actor, self._navigator, allow_evaluate=allow_evaluate
+        )
 
     @classmethod
     async def open(cls, cdp: CdpPipe, **parts: Any) -> Self:
@@ -130,7 +131,7 @@ class ChromiumPages:
 
     async def perform(self, action: Action) -> ActionOutcome:
         self._meter.spend_action(self._clock.monotonic())
-        timeout = self._actions.timeout(action, self._meter, self._clock.monotonic())
+        timeout = self._actions.timeout(action, self._clock.monotonic())
         async with self._turn(timeout):
             tab = self._acting_on(action)
             mark = self._mark()
@@ -138,13 +139,13 @@ class ChromiumPages:
                 # Requests of the blank document from before the session are not held, so it is replaced.
                 await self._navigator.navigate_with_guards(tab, BLANK, LoadState.COMMITTED, timeout)
             try:
-                done, tab = await self._actions.do(tab, action, timeout)
+                made, tab = await self._actions.do(tab, action, timeout)
             except TargetGone:
                 if tab.tab in self._tabs:
                     raise
                 # The page closed its own tab: the outcome describes the next one.
-                done, tab = Done(), await self._next_tab()
-            return await self._teller.tell(tab, mark, done, self._new_tabs(mark), active=tab.tab == self._tabs.active)
+                made, tab = Made(), await self._next_tab()
+            return await self._teller.tell(tab, mark, made, self._new_tabs(mark), active=tab.tab == self._tabs.active)
 
     async def observe(self, ask: ObserveAsk) -> ChromiumObserveSnapshot:
         self._meter.spend_action(self._clock.monotonic())
@@ -192,11 +193,11 @@ class ChromiumPages:
         return self._live
 
     def permissions(self) -> dict[str, tuple[str, ...]]:
-        return dict(self._tab_actions.granted)
+        return dict(self._actions.granted)
 
     async def restore_permissions(self, granted: dict[str, tuple[str, ...]]) -> None:
         for origin, names in granted.items():
-            await self._tab_actions.set_permissions(origin, names)
+            await self._actions.set_permissions(origin, names)
 
     async def saved_tabs(self) -> tuple[TabState, ...]:
         async with self._order:
@@ -263,17 +264,17 @@ class ChromiumPages:
             by, binding = opener.tab if opener is not None else "", self._script.binding
             return TabPage(self._cdp, name, target_id, session_id, self.committed, by, binding=binding)
 
-        return self._tabs.came(make)
+        return self._tabs.add(make)
 
     def on_tab_closed(self, tab: TabPage) -> None:
         self._actors.pop(tab.tab, None)
         was_active = self._tabs.active == tab.tab
-        self._tabs.went(tab)
+        self._tabs.remove(tab)
         if was_active and not self._closing:
             self._tasks.start(self._next_tab(), "another tab is made active")
 
     def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]:
-        viewport = self._tab_actions.viewport
+        viewport = self._actions.viewport
         return (("Emulation.setDeviceMetricsOverride", viewport),) if viewport else ()
 
     def on_event(self, tab: TabPage | None, event: CdpEvent) -> None:
@@ -320,7 +321,7 @@ class ChromiumPages:
 
     def _acting_on(self, action: Action) -> TabPage:
         tab = self.find_tab(action.tab)
-        if not self._actions.goes_past_dialogs(action):
+        if not isinstance(action, PAST_DIALOGS):
             self.require_no_dialog(tab)
         return tab
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from palyra.browser.domain.action import Dialog, LoadState, TabView
-from palyra.browser.domain.budget import BudgetSpent, SessionMeter
+from palyra.browser.domain.budget import BudgetSpent
 from palyra.browser.domain.cdp_messages import CdpEvent, CommandRefused
 from palyra.browser.domain.document_state import FrameTable, PageLoad
 from palyra.browser.domain.page_address import AddressKind, Refusals, kind_of
@@ -335,8 +335,8 @@ class TabSet(Protocol):
 class TabRegistry:
     """The tabs of a session. A name is given once, so a caller's name of a gone tab never means another."""
 
-    def __init__(self, meter: SessionMeter, refusals: Refusals) -> None:
-        self._meter = meter
+    def __init__(self, most: int, refusals: Refusals) -> None:
+        self._most = most
         self._refusals = refusals
         self._tabs: dict[str, TabPage] = {}
         self.active = ""
@@ -363,13 +363,14 @@ class TabRegistry:
         return found
 
     def require_room(self) -> None:
-        if len(self._tabs) >= self._meter.budget.max_tabs_per_session:
-            raise BudgetSpent(f"the session has {len(self._tabs)} tabs", hint="close a tab first")
+        if len(self._tabs) >= self._most:
+            text = f"the session has {len(self._tabs)} tabs"
+            raise BudgetSpent(text, hint="close a tab first", field="max_tabs_per_session")
 
-    def came(self, make: Callable[[str], TabPage]) -> TabPage | None:
+    def add(self, make: Callable[[str], TabPage]) -> TabPage | None:
         """Add a tab. Where there is no room, return None and record a refusal."""
         try:
-            self._meter.open_tab()
+            self.require_room()
         except BudgetSpent as spent:
             self._refusals.add("popup", spent)
             return None
@@ -379,10 +380,9 @@ class TabRegistry:
         self.active = self.active or tab.tab
         return tab
 
-    def went(self, tab: TabPage) -> None:
+    def remove(self, tab: TabPage) -> None:
         """Remove a tab. If it was active, its opener or the newest tab becomes active."""
         if self._tabs.pop(tab.tab, None) is None:
             return
-        self._meter.close_tab()
         if self.active == tab.tab:
             self.active = tab.opener if tab.opener in self._tabs else next(reversed(self._tabs), "")

@@ -20,7 +20,6 @@ from palyra.browser.domain.action import (
     ExportPdf,
     HandleDialog,
     LoadState,
-    SetPermissions,
     SetViewport,
     TabView,
 )
@@ -65,16 +64,114 @@ _CHUNK_BYTES: Final = 256 * 1024
 _SHOWN_ERROR_CHARS: Final = 500
 
 
-class TabActions:
-    def __init__(self, cdp: CdpPipe, meter: SessionMeter, redact: Redact, *, allow_evaluate: bool) -> None:
+# A dialog stops the page, not these actions on its tab.
+PAST_DIALOGS: Final = (does.HandleDialog, does.CloseTab, does.SwitchTab, does.OpenTab, does.ResetState)
+_SLOW: Final = (
+    does.Navigate,
+    does.Back,
+    does.Forward,
+    does.Reload,
+    does.OpenTab,
+    does.WaitFor,
+    does.HandleDialog,
+    does.ResetState,
+    does.ExportPdf,
+)
+
+
+class SessionActions:
+    def __init__(
+        self,
+        cdp: CdpPipe,
+        meter: SessionMeter,
+        redact: Redact,
+        tabs: TabSet,
+        actor: Callable[[TabPage], ElementActor],
+        navigator: Navigator,
+        *,
+        allow_evaluate: bool,
+    ) -> None:
         self._cdp = cdp
         self._meter = meter
         self._redact = redact
+        self._tabs = tabs
+        self._actor = actor
+        self._navigator = navigator
         self._allow_evaluate = allow_evaluate
         self.viewport: dict[str, Any] | None = None
         self.granted: dict[str, tuple[str, ...]] = {}
 
-    async def set_viewport(self, action: SetViewport, tabs: tuple[TabPage, ...]) -> None:
+    def timeout(self, action: Action, now: float) -> float:
+        field = "max_navigation_timeout_ms" if isinstance(action, _SLOW) else "max_action_timeout_ms"
+        return self._meter.timeout_ms(action.timeout_ms, field, now) / MS_PER_SECOND
+
+    async def do(self, tab: TabPage, action: Action, timeout: float) -> tuple[Made, TabPage]:  # noqa: ASYNC109
+        """Return the action's product, and the tab that its outcome describes."""
+        if isinstance(action, ElementAction):
+            return await self._actor(tab).perform(action, timeout), tab
+        match action:
+            case does.Navigate():
+                await self._navigator.navigate_with_guards(tab, action.url, action.wait, timeout)
+            case does.Back():
+                await self._navigator.go(tab, -1, action.wait, timeout)
+            case does.Forward():
+                await self._navigator.go(tab, 1, action.wait, timeout)
+            case does.Reload():
+                await self._navigator.reload(tab, action.wait, timeout)
+            case does.HandleDialog():
+                await self.handle_dialog(tab, action)
+                await tab.settle(timeout)
+            case does.OpenTab() | does.SwitchTab() | does.CloseTab() | does.ResetState():
+                return Made(), await self._tab(tab, action, timeout)
+            case does.SetViewport():
+                await self.set_viewport(action)
+            case does.SetPermissions():
+                await self.set_permissions(action.origin, action.grant)
+            case does.ExportPdf():
+                return await self.export_pdf(tab, action, timeout), tab
+            case does.Evaluate():
+                return Made(value_json=await self.evaluate(tab, action, timeout)), tab
+        return Made(), tab
+
+    async def _tab(self, tab: TabPage, action: Any, timeout: float) -> TabPage:  # noqa: ASYNC109
+        match action:
+            case does.OpenTab():
+                if action.url:
+                    # Refused before there is a tab for it.
+                    require_tab_address(action.url)
+                opened = await self._tabs.new_tab()
+                await self._tabs.activate(opened)
+                if action.url:
+                    await self._navigator.navigate_with_guards(opened, action.url, does.LoadState.LOADED, timeout)
+                return opened
+            case does.SwitchTab():
+                if not action.tab:
+                    raise BadAction("say which tab to switch to")
+                await self._tabs.activate(tab)
+                return tab
+            case does.CloseTab():
+                await self._tabs.end_tab(tab)
+                return self._tabs.active_tab()
+            case _:
+                return await self._reset(timeout)
+
+    async def _reset(self, timeout: float) -> TabPage:  # noqa: ASYNC109
+        """Close the old tabs first: their last writes are cleared with the rest."""
+        before = self._tabs.all_tabs()
+        last = before[-1]
+        for tab in before[:-1]:
+            await self._tabs.end_tab(tab)
+        fresh = await self._tabs.new_tab() if len(before) == 1 else None
+        if fresh is not None:
+            await self._tabs.activate(fresh)
+            await self._tabs.end_tab(last)
+        else:
+            fresh = last
+            await self._navigator.navigate_with_guards(fresh, "about:blank", does.LoadState.LOADED, timeout)
+        await self.clear_state(fresh)
+        return fresh
+
+    async def set_viewport(self, action: SetViewport) -> None:
         sides = (action.width, action.height)
         if not all(MIN_VIEWPORT_SIDE <= side <= MAX_VIEWPORT_SIDE for side in sides):
             raise BadAction(f"a viewport has {MIN_VIEWPORT_SIDE} to {MAX_VIEWPORT_SIDE} pixels on each side")
@@ -86,7 +183,7 @@ class TabActions:
             "deviceScaleFactor": action.scale,
             "mobile": False,
         }
-        for tab in tabs:
+        for tab in self._tabs.all_tabs():
             await self._cdp.send("Emulation.setDeviceMetricsOverride", self.viewport, tab.session_id)
 
     async def set_permissions(self, origin: str, grant: tuple[str, ...]) -> None:
@@ -101,9 +198,6 @@ class TabActions:
             self.granted[origin_of(origin)] = grant
         else:
             self.granted.pop(origin_of(origin), None)
-
-    async def permissions(self, action: SetPermissions) -> None:
-        await self.set_permissions(action.origin, action.grant)
 
     async def handle_dialog(self, tab: TabPage, action: HandleDialog) -> None:
         if tab.dialog() is None:
@@ -173,109 +267,6 @@ class TabActions:
         self.granted.clear()
 
 
-# A dialog stops the page, not these actions on its tab.
-_PAST_DIALOGS: Final = (does.HandleDialog, does.CloseTab, does.SwitchTab, does.OpenTab, does.ResetState)
-_SLOW: Final = (
-    does.Navigate,
-    does.Back,
-    does.Forward,
-    does.Reload,
-    does.OpenTab,
-    does.WaitFor,
-    does.HandleDialog,
-    does.ResetState,
-    does.ExportPdf,
-)
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    made: Made = Made()
-    value_json: str = ""
-
-
-class SessionActions:
-    def __init__(
-        self, tabs: TabSet, actor: Callable[[TabPage], ElementActor], navigator: Navigator, whole: TabActions
-    ) -> None:
-        self._tabs = tabs
-        self._actor = actor
-        self._navigator = navigator
-        self._whole = whole
-
-    def goes_past_dialogs(self, action: Action) -> bool:
-        return isinstance(action, _PAST_DIALOGS)
-
-    def timeout(self, action: Action, meter: SessionMeter, now: float) -> float:
-        field = "max_navigation_timeout_ms" if isinstance(action, _SLOW) else "max_action_timeout_ms"
-        return meter.timeout_ms(action.timeout_ms, field, now) / MS_PER_SECOND
-
-    async def do(self, tab: TabPage, action: Action, timeout: float) -> tuple[Done, TabPage]:  # noqa: ASYNC109
-        """Return the action's product, and the tab that its outcome describes."""
-        if isinstance(action, ElementAction):
-            return Done(made=await self._actor(tab).perform(action, timeout)), tab
-        match action:
-            case does.Navigate():
-                await self._navigator.navigate_with_guards(tab, action.url, action.wait, timeout)
-            case does.Back():
-                await self._navigator.go(tab, -1, action.wait, timeout)
-            case does.Forward():
-                await self._navigator.go(tab, 1, action.wait, timeout)
-            case does.Reload():
-                await self._navigator.reload(tab, action.wait, timeout)
-            case does.HandleDialog():
-                await self._whole.handle_dialog(tab, action)
-                await tab.settle(timeout)
-            case does.OpenTab() | does.SwitchTab() | does.CloseTab() | does.ResetState():
-                return Done(), await self._tab(tab, action, timeout)
-            case does.SetViewport():
-                await self._whole.set_viewport(action, self._tabs.all_tabs())
-            case does.SetPermissions():
-                await self._whole.permissions(action)
-            case does.ExportPdf():
-                return Done(made=await self._whole.export_pdf(tab, action, timeout)), tab
-            case does.Evaluate():
-                return Done(value_json=await self._whole.evaluate(tab, action, timeout)), tab
-        return Done(), tab
-
-    async def _tab(self, tab: TabPage, action: Any, timeout: float) -> TabPage:  # noqa: ASYNC109
-        match action:
-            case does.OpenTab():
-                if action.url:
-                    # Refused before there is a tab for it.
-                    require_tab_address(action.url)
-                opened = await self._tabs.new_tab()
-                await self._tabs.activate(opened)
-                if action.url:
-                    await self._navigator.navigate_with_guards(opened, action.url, does.LoadState.LOADED, timeout)
-                return opened
-            case does.SwitchTab():
-                if not action.tab:
-                    raise BadAction("say which tab to switch to")
-                await self._tabs.activate(tab)
-                return tab
-            case does.CloseTab():
-                await self._tabs.end_tab(tab)
-                return self._tabs.active_tab()
-            case _:
-                return await self._reset(timeout)
-
-    async def _reset(self, timeout: float) -> TabPage:  # noqa: ASYNC109
-        """Close the old tabs first: their last writes are cleared with the rest."""
-        before = self._tabs.all_tabs()
-        last = before[-1]
-        for tab in before[:-1]:
-            await self._tabs.end_tab(tab)
-        fresh = await self._tabs.new_tab() if len(before) == 1 else None
-        if fresh is not None:
-            await self._tabs.activate(fresh)
-            await self._tabs.end_tab(last)
-        else:
-            fresh = last
-            await self._navigator.navigate_with_guards(fresh, "about:blank", does.LoadState.LOADED, timeout)
-        await self._whole.clear_state(fresh)
-        return fresh
-
-
 # An outcome waits this long for a popup to have its address, and for a download to end.
 NEWS_SECONDS: Final = 1.0
 # It waits this long for a new document to report its title, or that it has none.
@@ -309,7 +300,7 @@ class OutcomeTeller:
         self._redact = redact
 
     async def tell(
-        self, tab: TabPage, mark: Mark, done: Done, new_tabs: tuple[TabPage, ...], *, active: bool
+        self, tab: TabPage, mark: Mark, made: Made, new_tabs: tuple[TabPage, ...], *, active: bool
     ) -> ActionOutcome:
         for each in new_tabs:
             await self._arrived(each)
@@ -334,9 +325,9 @@ class OutcomeTeller:
             downloads=tuple(self._downloads.begun[mark.downloads :]),
             console_errors=tuple(errors[-MAX_CONSOLE_ERRORS:]),
             refused=tuple(refused[:MAX_REFUSED]),
-            content=done.made.content,
-            media_type=done.made.media_type,
-            value_json=done.value_json,
+            content=made.content,
+            media_type=made.media_type,
+            value_json=made.value_json,
         )
 
     def view(self, tab: TabPage, *, active: bool) -> TabView:
