@@ -23,8 +23,7 @@ from palyra.browser.domain.page_errors import (
 )
 from palyra.browser.domain.page_tree import FRAME
 from palyra.browser.domain.ports import FrameView
-from palyra.browser.page.in_page_script import PageView, PageWorlds
-from palyra.browser.page.locator import ElementFinder, FrameHidden, Located, PageFrames, Point
+from palyra.browser.page.locator import FrameHidden, Located, PageTools, Point
 from palyra.errors import PalyraError
 
 _NOTHING: Final = {"kind": "nothing"}
@@ -41,11 +40,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ElementInput:
-    def __init__(self, page: PageView, frames: PageFrames, worlds: PageWorlds, finder: ElementFinder) -> None:
-        self._page = page
-        self._frames = frames
-        self._worlds = worlds
-        self._finder = finder
+    def __init__(self, tools: PageTools) -> None:
+        self._page, self._frames, self._worlds, self._finder = tools.page, tools.frames, tools.worlds, tools.finder
         # A guard may still be armed, because a dialog or the end of an action's time kept it from being disarmed.
         self._armed = False
         # Whether the tab's main document has answered after the last input.

@@ -11,7 +11,7 @@ from palyra.browser.domain.limits import MAX_FRAMES, MAX_NAMED
 from palyra.browser.domain.page_errors import BadSelector, DocumentGone, NoMatch, SeveralMatch, StaleRef
 from palyra.browser.domain.page_tree import Bound, Candidate, RefRegistry, listed, ranked, render_element
 from palyra.browser.domain.ports import FrameView, Redact
-from palyra.browser.page.in_page_script import PageView, PageWorlds
+from palyra.browser.page.in_page_script import PageScript, PageView, PageWorlds
 from palyra.errors import PalyraError
 
 
@@ -257,3 +257,15 @@ def _bound(frame: FrameView, described: dict[str, Any]) -> Bound:
         role=described["role"],
         name=described["name"],
     )
+
+
+class PageTools:
+    """The tab, its frames, its script and its elements, for the classes that observe it and act in it."""
+
+    def __init__(self, page: PageView, refs: RefRegistry, script: PageScript, redact: Redact) -> None:
+        self.page = page
+        self.refs = refs
+        self.redact = redact
+        self.worlds = PageWorlds(page, script, redact)
+        self.frames = PageFrames(page, self.worlds)
+        self.finder = ElementFinder(self.frames, self.worlds, refs, redact)

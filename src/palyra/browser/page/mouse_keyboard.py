@@ -9,8 +9,7 @@ from palyra.browser.domain.keys import Stroke, chord, modifier_mask
 from palyra.browser.domain.limits import DRAG_STEPS
 from palyra.browser.domain.page_errors import InputStrayed, NotEditable, SecretWrongOrigin
 from palyra.browser.page.guarded_input import ElementInput, Needs, mouse
-from palyra.browser.page.in_page_script import PageView, PageWorlds
-from palyra.browser.page.locator import ElementFinder, Located, PageFrames, Point
+from palyra.browser.page.locator import Located, PageTools, Point
 
 _HELD: Final = {MouseButton.LEFT: 1, MouseButton.RIGHT: 2, MouseButton.MIDDLE: 4}
 _LAST_EVENT: Final = {MouseButton.LEFT: "click", MouseButton.MIDDLE: "auxclick", MouseButton.RIGHT: "auxclick"}
@@ -19,13 +18,8 @@ _DRAG_ENDS: Final = ("drop", "mouseup")
 
 
 class MouseActions:
-    def __init__(
-        self, page: PageView, frames: PageFrames, worlds: PageWorlds, finder: ElementFinder, gate: ElementInput
-    ) -> None:
-        self._page = page
-        self._frames = frames
-        self._worlds = worlds
-        self._finder = finder
+    def __init__(self, tools: PageTools, gate: ElementInput) -> None:
+        self._page, self._frames, self._worlds, self._finder = tools.page, tools.frames, tools.worlds, tools.finder
         self._gate = gate
 
     async def click(self, action: Click | DoubleClick, located: Located, deadline: float) -> None:
@@ -136,10 +130,8 @@ _COMPOSED_KEY = {"key": "Unidentified", "code": "", "windowsVirtualKeyCode": 229
 
 
 class TextInput:
-    def __init__(self, worlds: PageWorlds, finder: ElementFinder, gate: ElementInput) -> None:
-        self._worlds = worlds
-        self._finder = finder
-        self._gate = gate
+    def __init__(self, tools: PageTools, gate: ElementInput) -> None:
+        self._worlds, self._finder, self._gate = tools.worlds, tools.finder, gate
 
     async def type(self, action: Type, located: Located, deadline: float) -> None:
         name = self._finder.name(located)

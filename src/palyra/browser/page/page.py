@@ -6,24 +6,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from typing import Final, TypeVar
 
+from palyra.browser.domain import action as does
 from palyra.browser.domain.action import (
     BadAction,
     ChromiumObserveSnapshot,
-    Click,
-    DoubleClick,
-    Drag,
     ElementAction,
     ElementTarget,
-    Hover,
     LoadState,
     ObserveAsk,
-    Press,
-    Screenshot,
-    Scroll,
-    Select,
-    SetFileInput,
-    Type,
-    WaitFor,
 )
 from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.page_errors import (
@@ -38,8 +28,8 @@ from palyra.browser.domain.page_tree import RefCounter, RefRegistry
 from palyra.browser.domain.ports import FrameView, Made, Redact
 from palyra.browser.engine.browser_folders import UploadFolder
 from palyra.browser.page.guarded_input import ElementInput, Needs
-from palyra.browser.page.in_page_script import PageScript, PageView, PageWorlds
-from palyra.browser.page.locator import ElementFinder, Located, PageFrames
+from palyra.browser.page.in_page_script import PageScript, PageView
+from palyra.browser.page.locator import Located, PageTools
 from palyra.browser.page.mouse_keyboard import MouseActions, TextInput
 from palyra.browser.page.snapshot import PagePictures, PageReader
 from palyra.errors import PalyraError
@@ -50,11 +40,8 @@ _READY: Final = {LoadState.CONTENT: "interactive", LoadState.LOADED: "complete",
 
 
 class PageWait:
-    def __init__(self, page: PageView, frames: PageFrames, worlds: PageWorlds, finder: ElementFinder) -> None:
-        self._page = page
-        self._frames = frames
-        self._worlds = worlds
-        self._finder = finder
+    def __init__(self, tools: PageTools) -> None:
+        self._page, self._frames, self._worlds, self._finder = tools.page, tools.frames, tools.worlds, tools.finder
 
     async def until(self, check: Callable[[], Awaitable[T | None]], deadline: float) -> T | None:
         """Return the first result of ``check`` that is not None; None when the time is over.
@@ -114,7 +101,7 @@ class PageWait:
             with suppress(PalyraError):
                 await asyncio.gather(*(self._worlds.try_call(each, "unwatch") for each in self._frames.all()))
 
-    async def wait_for(self, action: WaitFor, deadline: float) -> None:
+    async def wait_for(self, action: does.WaitFor, deadline: float) -> None:
         missing = ["nothing was checked yet"]
 
         async def holds() -> bool | None:
@@ -126,7 +113,7 @@ class PageWait:
         if await self.until(holds, deadline) is None:
             raise WaitTimedOut(f"waited in vain: {'; '.join(missing)}")
 
-    async def _missing(self, action: WaitFor) -> list[str]:
+    async def _missing(self, action: does.WaitFor) -> list[str]:
         lacking = []
         if action.target is not None and await self._target_there(action) is action.gone:
             lacking.append("the element is still there" if action.gone else "the element is not there")
@@ -140,7 +127,7 @@ class PageWait:
             lacking.append("the page is still loading")
         return lacking
 
-    async def _target_there(self, action: WaitFor) -> bool:
+    async def _target_there(self, action: does.WaitFor) -> bool:
         assert action.target is not None
         if action.target.ref is None:
             found = await self._finder.matching(action.target)
@@ -198,15 +185,14 @@ class ElementActor:
         self._uploads = uploads
         self._redact = redact
         self.refs = RefRegistry(counter)
-        self._worlds = PageWorlds(page, script, redact)
-        self._frames = PageFrames(page, self._worlds)
-        self._finder = ElementFinder(self._frames, self._worlds, self.refs, redact)
-        self._reader = PageReader(page, self._frames, self._worlds, self._finder, self.refs, redact)
-        self._gate = ElementInput(page, self._frames, self._worlds, self._finder)
-        self._mouse = MouseActions(page, self._frames, self._worlds, self._finder, self._gate)
-        self._text = TextInput(self._worlds, self._finder, self._gate)
-        self._wait = PageWait(page, self._frames, self._worlds, self._finder)
-        self._pictures = PagePictures(page, self._frames, self._worlds, self._finder, self._gate)
+        tools = PageTools(page, self.refs, script, redact)
+        self._worlds, self._finder = tools.worlds, tools.finder
+        self._reader = PageReader(tools)
+        self._gate = ElementInput(tools)
+        self._mouse = MouseActions(tools, self._gate)
+        self._text = TextInput(tools, self._gate)
+        self._wait = PageWait(tools)
+        self._pictures = PagePictures(tools, self._gate)
 
     async def observe(self, ask: ObserveAsk, max_bytes: int, text_bytes: int) -> ChromiumObserveSnapshot:
         self._refuse_dialog()
@@ -217,10 +203,10 @@ class ElementActor:
         await self._gate.clear()
         deadline = asyncio.get_running_loop().time() + timeout
         match action:
-            case WaitFor():
+            case does.WaitFor():
                 await self._wait.wait_for(action, deadline)
                 return Made()
-            case Screenshot():
+            case does.Screenshot():
                 located = await self._locate(action.target, deadline)
                 return await self._pictures.take(action, located, deadline, timeout)
             case _:
@@ -233,25 +219,25 @@ class ElementActor:
     async def _act(self, action: ElementAction, deadline: float) -> None:
         located = await self._locate(action.target, deadline)
         match action:
-            case Press():
+            case does.Press():
                 await self._text.press(action, located, deadline)
-            case Scroll():
+            case does.Scroll():
                 await self._mouse.scroll(action, located, deadline)
             case _ if located is None:
                 raise BadAction("this action needs an element")
-            case Click() | DoubleClick():
+            case does.Click() | does.DoubleClick():
                 await self._mouse.click(action, located, deadline)
-            case Hover():
+            case does.Hover():
                 await self._mouse.hover(located, deadline)
-            case Drag():
+            case does.Drag():
                 to = await self._locate(action.to, deadline)
                 assert to is not None
                 await self._mouse.drag(located, to, deadline)
-            case Type():
+            case does.Type():
                 await self._text.type(action, located, deadline)
-            case Select():
+            case does.Select():
                 await self._select(action, located, deadline)
-            case SetFileInput():
+            case does.SetFileInput():
                 await self._set_files(action, located, deadline)
             case _:
                 raise BadAction("this action is not one on an element")
@@ -271,7 +257,7 @@ class ElementActor:
             matched = await self._wait.until(there, deadline) or []
         return await self._finder.the_one(target, matched)
 
-    async def _select(self, action: Select, located: Located, deadline: float) -> None:
+    async def _select(self, action: does.Select, located: Located, deadline: float) -> None:
         await self._gate.ready(located, Needs(still=False), deadline)
         outcome = await self._worlds.call(located.frame, "choose", located.bound.number, list(action.values))
         match outcome.get("problem"):
@@ -287,7 +273,7 @@ class ElementActor:
             case _:
                 raise NotSelectable(f"{self._finder.name(located)} is no native select", ref=located.ref)
 
-    async def _set_files(self, action: SetFileInput, located: Located, deadline: float) -> None:
+    async def _set_files(self, action: does.SetFileInput, located: Located, deadline: float) -> None:
         """Set files on an input. It is often hidden behind a better-looking button, so it need not be visible."""
         await self._gate.ready(located, Needs(seen=False, still=False), deadline)
         handle = await self._worlds.handle(located.frame, "fileField", located.bound.number)

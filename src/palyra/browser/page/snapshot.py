@@ -12,24 +12,18 @@ from palyra.browser.domain.action import ChromiumObserveSnapshot, ObserveAsk, Pi
 from palyra.browser.domain.cdp_messages import CommandRefused
 from palyra.browser.domain.limits import MAX_PICTURE_PIXELS
 from palyra.browser.domain.page_errors import DocumentGone, ElementHidden
-from palyra.browser.domain.page_tree import Bound, Key, RefRegistry, cut_bytes, render
-from palyra.browser.domain.ports import FrameView, Made, Redact
+from palyra.browser.domain.page_tree import Bound, Key, cut_bytes, render
+from palyra.browser.domain.ports import FrameView, Made
 from palyra.browser.page.guarded_input import ElementInput, Needs
-from palyra.browser.page.in_page_script import PageView, PageWorlds
-from palyra.browser.page.locator import ElementFinder, Located, PageFrames, Point
+from palyra.browser.page.locator import Located, PageTools, Point
 
 _MAX_QUALITY = 100
 _NOT_DRAWN: Final = "Unable to capture screenshot"
 
 
 class PagePictures:
-    def __init__(
-        self, page: PageView, frames: PageFrames, worlds: PageWorlds, finder: ElementFinder, gate: ElementInput
-    ) -> None:
-        self._page = page
-        self._frames = frames
-        self._worlds = worlds
-        self._finder = finder
+    def __init__(self, tools: PageTools, gate: ElementInput) -> None:
+        self._page, self._frames, self._worlds, self._finder = tools.page, tools.frames, tools.worlds, tools.finder
         self._gate = gate
 
     async def take(self, action: Screenshot, located: Located | None, deadline: float, seconds: float) -> Made:
@@ -100,21 +94,9 @@ class _Read(msgspec.Struct):
 
 
 class PageReader:
-    def __init__(
-        self,
-        page: PageView,
-        frames: PageFrames,
-        worlds: PageWorlds,
-        finder: ElementFinder,
-        refs: RefRegistry,
-        redact: Redact,
-    ) -> None:
-        self._page = page
-        self._frames = frames
-        self._worlds = worlds
-        self._finder = finder
-        self._refs = refs
-        self._redact = redact
+    def __init__(self, tools: PageTools) -> None:
+        self._page, self._frames, self._worlds, self._finder = tools.page, tools.frames, tools.worlds, tools.finder
+        self._refs, self._redact = tools.refs, tools.redact
         self._last: frozenset[Key] | None = None
 
     async def observe(self, ask: ObserveAsk, max_bytes: int, text_bytes: int) -> ChromiumObserveSnapshot:

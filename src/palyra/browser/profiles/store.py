@@ -13,30 +13,8 @@ from typing import Self
 
 import msgspec
 
-from palyra.browser.domain.profile import (
-    DEFAULT_COLOUR,
-    MAX_PROFILES,
-    MAX_PROFILES_PER_PRINCIPAL,
-    MAX_SNAPSHOT_BYTES,
-    BrowserProfileRecord,
-    NoSuchProfile,
-    NothingToAccept,
-    NotPersistent,
-    PersistedSessionSnapshot,
-    ProfileChanged,
-    ProfileDamaged,
-    ProfileExists,
-    ProfileId,
-    ProfileRolledBack,
-    ProfilesFolderRolledBack,
-    SnapshotTooLarge,
-    TooManyProfiles,
-    check_colour,
-    check_persistence,
-    checked_name,
-    decode_snapshot,
-    encode_snapshot,
-)
+from palyra.browser.domain import profile
+from palyra.browser.domain.profile import BrowserProfileRecord, PersistedSessionSnapshot, ProfileId
 from palyra.browser.domain.session_api import ProfilesHead
 from palyra.browser.profiles.encryption import RandomBytes, StateKeys
 from palyra.browser.profiles.ledger import Finding, ProfileFiles, ProfileLedger, state_name
@@ -107,7 +85,7 @@ class ProfileStore:
         """Accept an older copy as the newest. The one that it replaces does not fit any more."""
         with self._guard:
             if self._missed is None:
-                raise NothingToAccept("the profiles are not an older copy of themselves")
+                raise profile.NothingToAccept("the profiles are not an older copy of themselves")
             self._ledger.supersede(self._missed)
             self._missed = None
             self._tell()
@@ -125,7 +103,7 @@ class ProfileStore:
         self._refuse_rolled_back()
         record = self._ledger.record(profile_id)
         if record is None or record.principal != principal:
-            raise NoSuchProfile(f"there is no profile {profile_id[:40]!r}")
+            raise profile.NoSuchProfile(f"there is no profile {profile_id[:40]!r}")
         return record
 
     def create(
@@ -133,17 +111,17 @@ class ProfileStore:
         principal: str,
         name: str,
         *,
-        colour: str = DEFAULT_COLOUR,
+        colour: str = profile.DEFAULT_COLOUR,
         persistence: bool = True,
         private: bool = False,
     ) -> BrowserProfileRecord:
-        check_persistence(persistence, private)
+        profile.check_persistence(persistence, private)
         now = self._now_ms()
         record = BrowserProfileRecord(
             profile_id=str(ProfileId.new()),
             principal=principal,
-            name=checked_name(name),
-            colour=check_colour(colour),
+            name=profile.checked_name(name),
+            colour=profile.check_colour(colour),
             persistence=persistence,
             private=private,
             persistence_id=str(ProfileId.new()),
@@ -152,8 +130,10 @@ class ProfileStore:
         )
         with self._guard:
             own, every = self.profiles(principal), self._ledger.registry.profiles
-            if len(own) >= MAX_PROFILES_PER_PRINCIPAL or len(every) >= MAX_PROFILES:
-                raise TooManyProfiles(f"{principal} has {len(own)} profiles, of {MAX_PROFILES_PER_PRINCIPAL}")
+            if len(own) >= profile.MAX_PROFILES_PER_PRINCIPAL or len(every) >= profile.MAX_PROFILES:
+                raise profile.TooManyProfiles(
+                    f"{principal} has {len(own)} profiles, of {profile.MAX_PROFILES_PER_PRINCIPAL}"
+                )
             self._refuse_name(own, name)
             self._ledger.commit((*every, record))
         return record
@@ -164,7 +144,7 @@ class ProfileStore:
             if name != record.name:
                 self._refuse_name(self.profiles(principal), name)
             after = msgspec.structs.replace(
-                record, name=checked_name(name), colour=check_colour(colour), updated_ms=self._now_ms()
+                record, name=profile.checked_name(name), colour=profile.check_colour(colour), updated_ms=self._now_ms()
             )
             self._ledger.replace(after)
         return after
@@ -178,9 +158,9 @@ class ProfileStore:
                 return None
             raw = self._ledger.read_state(record)
         try:
-            return decode_snapshot(raw)
+            return profile.decode_snapshot(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise ProfileDamaged(f"the state of the profile {record.name!r} is of no known form") from error
+            raise profile.ProfileDamaged(f"the state of the profile {record.name!r} is of no known form") from error
 
     def save(
         self, principal: str, profile_id: str, snapshot: PersistedSessionSnapshot, *, based_on: int
@@ -189,16 +169,18 @@ class ProfileStore:
 
         ``based_on`` is the revision that the session began with: of two sessions the first to end is kept.
         """
-        plaintext = encode_snapshot(snapshot)
-        if len(snapshot.archive) > MAX_SNAPSHOT_BYTES:
-            raise SnapshotTooLarge(f"the state has {len(plaintext)} bytes; at most {MAX_SNAPSHOT_BYTES} are kept")
+        plaintext = profile.encode_snapshot(snapshot)
+        if len(snapshot.archive) > profile.MAX_SNAPSHOT_BYTES:
+            raise profile.SnapshotTooLarge(
+                f"the state has {len(plaintext)} bytes; at most {profile.MAX_SNAPSHOT_BYTES} are kept"
+            )
         with self._guard:
             record = self.get(principal, profile_id)
             if not record.persistence:
-                raise NotPersistent(f"the profile {record.name!r} keeps nothing")
+                raise profile.NotPersistent(f"the profile {record.name!r} keeps nothing")
             self._refuse_damaged(record)
             if record.revision != based_on:
-                raise ProfileChanged(f"the profile {record.name!r} was saved by another session meanwhile")
+                raise profile.ProfileChanged(f"the profile {record.name!r} was saved by another session meanwhile")
             return self._ledger.write_state(record, plaintext, self._now_ms())
 
     def reset(self, principal: str, profile_id: str) -> BrowserProfileRecord:
@@ -237,7 +219,7 @@ class ProfileStore:
                     continue
                 try:
                     plaintext = self._ledger.read_state(record)
-                except (ProfileDamaged, ProfileRolledBack):
+                except (profile.ProfileDamaged, profile.ProfileRolledBack):
                     damaged.append(record.profile_id)
                     continue
                 self._ledger.write_state(record, plaintext, record.updated_ms, resealed=True)
@@ -255,21 +237,21 @@ class ProfileStore:
     def _refuse_rolled_back(self) -> None:
         if (missed := self._missed) is not None:
             found = self._ledger.registry.generation
-            raise ProfilesFolderRolledBack(
+            raise profile.ProfilesFolderRolledBack(
                 f"the profiles were changed {missed.generation} times, and those that are there do not follow on that",
                 generation=missed.generation,
                 found=found,
             )
 
     def _refuse_damaged(self, record: BrowserProfileRecord) -> None:
-        if record.damaged == ProfileRolledBack.code:
-            raise ProfileRolledBack(f"the state of the profile {record.name!r} was older than the last one")
+        if record.damaged == profile.ProfileRolledBack.code:
+            raise profile.ProfileRolledBack(f"the state of the profile {record.name!r} was older than the last one")
         if record.damaged:
-            raise ProfileDamaged(f"the state of the profile {record.name!r} did not verify")
+            raise profile.ProfileDamaged(f"the state of the profile {record.name!r} did not verify")
 
     def _states_of(self, record: BrowserProfileRecord) -> list[str]:
         return [state_name(record.profile_id, record.revision)] if record.has_state else []
 
     def _refuse_name(self, own: list[BrowserProfileRecord], name: str) -> None:
         if any(record.name == name for record in own):
-            raise ProfileExists(f"there is a profile {name!r} already")
+            raise profile.ProfileExists(f"there is a profile {name!r} already")

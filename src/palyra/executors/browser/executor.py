@@ -6,31 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from palyra.browser.domain import action as does
 from palyra.browser.domain import session_api
-from palyra.browser.domain.action import (
-    Action,
-    ActionOutcome,
-    Back,
-    ExportPdf,
-    Forward,
-    LoadState,
-    Navigate,
-    ObserveAsk,
-    PictureFormat,
-    Reload,
-    Screenshot,
-    SnapshotForm,
-    WaitFor,
-)
+from palyra.browser.domain.action import Action, ActionOutcome, LoadState, ObserveAsk, PictureFormat, SnapshotForm
 from palyra.browser.domain.budget import TooLarge
 from palyra.browser.domain.profile import NoSuchProfile
 from palyra.browser.domain.session_api import Caller, SessionAsk, SessionEvent, SessionState, SessionView, WatchAsk
 from palyra.browser.service.access import BrowserAway
 from palyra.clock import MS_PER_SECOND, rfc3339
 from palyra.errors import PalyraError
-from palyra.executors.browser import arguments, results
-from palyra.executors.browser import arguments as limits
 from palyra.executors.browser import arguments as tool_arguments
+from palyra.executors.browser import results
 from palyra.executors.browser.call import BrowserWork
 from palyra.executors.browser.policy_questions import NEW, evaluate_question
 from palyra.executors.browser.secrets_and_files import BrowserSupply
@@ -97,7 +83,7 @@ class SessionOpening:
         error: PalyraError | None = None
         try:
             if "url" in arguments:
-                went = await work.perform(Navigate(url=arguments["url"]))
+                went = await work.perform(does.Navigate(url=arguments["url"]))
                 result["page"] = results.outcome_view(went)
             result |= await work.snapshot_after()
         except PalyraError as failure:
@@ -149,7 +135,8 @@ async def _made(creating: Awaitable[SessionView], client: "BrowserClient", calle
         raise
 
 
-_MOVES: Final[dict[str, type[Back | Forward | Reload]]] = {"back": Back, "forward": Forward, "reload": Reload}
+_Move = does.Back | does.Forward | does.Reload
+_MOVES: Final[dict[str, type[_Move]]] = {"back": does.Back, "forward": does.Forward, "reload": does.Reload}
 # The part of a call's time to wait for a person. The rest is for the report that nobody came.
 _WAITING_PART: Final = 0.9
 
@@ -212,7 +199,7 @@ class BrowserTools:
     async def _navigate(self, work: BrowserWork) -> dict[str, Any]:
         given = work.arguments
         common = {**work.common(), "wait": LoadState(given.get("wait", LoadState.LOADED))}
-        action: Action = Navigate(url=given["url"], **common) if "url" in given else _MOVES[given["to"]](**common)
+        action: Action = does.Navigate(url=given["url"], **common) if "url" in given else _MOVES[given["to"]](**common)
         outcome = await work.perform(action)
         return {**results.outcome_view(outcome), **await work.snapshot_after(), **results.UNTRUSTED}
 
@@ -221,7 +208,7 @@ class BrowserTools:
         ask = ObserveAsk(
             tab=given.get("tab", ""),
             form=SnapshotForm(given.get("form", SnapshotForm.TREE)),
-            within=arguments.element(given.get("within")),
+            within=tool_arguments.element(given.get("within")),
             depth=given.get("depth", 0),
             interactive_only=given.get("interactive_only", False),
             find=given.get("text", ""),
@@ -231,7 +218,7 @@ class BrowserTools:
         return {**await work.observe(ask), **results.UNTRUSTED}
 
     async def _act(self, work: BrowserWork) -> dict[str, Any]:
-        steps = arguments.steps_of(work.arguments)
+        steps = tool_arguments.steps_of(work.arguments)
         actions = await self._supply.filled(work.plan, work.session, steps)
         report = await work.act(actions, picture_on_failure=work.arguments.get("picture_on_failure", False))
         result: dict[str, Any] = {
@@ -249,9 +236,9 @@ class BrowserTools:
     async def _wait(self, work: BrowserWork) -> dict[str, Any]:
         given = work.arguments
         outcome = await work.perform(
-            WaitFor(
+            does.WaitFor(
                 **work.common(),
-                target=arguments.element(given.get("target")),
+                target=tool_arguments.element(given.get("target")),
                 text=given.get("text", ""),
                 url=given.get("url", ""),
                 state=LoadState(given["state"]) if "state" in given else None,
@@ -263,7 +250,7 @@ class BrowserTools:
     async def _screenshot(self, work: BrowserWork) -> dict[str, Any]:
         given = work.arguments
         if given.get("format") == "pdf":
-            made = await work.perform(ExportPdf(**work.common()))
+            made = await work.perform(does.ExportPdf(**work.common()))
             if len(made.content) > work.most_picture_bytes:
                 raise TooLarge(f"the document has {len(made.content)} bytes, which no result can hold")
         else:
@@ -280,14 +267,14 @@ class BrowserTools:
     async def _picture(self, work: BrowserWork) -> ActionOutcome:
         """Take the picture in the wanted format, or once more as a small JPEG if it is too large for a result."""
         given = work.arguments
-        ask = Screenshot(
+        ask = does.Screenshot(
             **work.common(),
-            target=arguments.element(given.get("target")),
+            target=tool_arguments.element(given.get("target")),
             full_page=given.get("full_page", False),
             format=PictureFormat(given.get("format", PictureFormat.PNG)),
             quality=given.get("quality", 80),
         )
-        small = msgspec.structs.replace(ask, format=PictureFormat.JPEG, quality=limits.SMALL_PICTURE_QUALITY)
+        small = msgspec.structs.replace(ask, format=PictureFormat.JPEG, quality=tool_arguments.SMALL_PICTURE_QUALITY)
         try:
             made = await work.perform(ask)
             if len(made.content) <= work.most_picture_bytes:

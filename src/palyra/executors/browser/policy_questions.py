@@ -8,7 +8,6 @@ from palyra.egress.domain.rules import parse_rules
 from palyra.egress.domain.target import Target
 from palyra.egress.settings import EgressSettings
 from palyra.errors import Denied, LimitExceeded
-from palyra.executors.browser import arguments as limits
 from palyra.executors.browser import arguments as tool_arguments
 from palyra.executors.browser.arguments import Reach, Step
 from palyra.executors.browser.session_registry import SessionRegistry, session_entity
@@ -83,8 +82,8 @@ class BrowserQuestions:
         reach = tool_arguments.reach_of(arguments, self._ceiling)
         if "url" in arguments:
             reach.require(tool_arguments.target_of(arguments["url"]))
-        if self._registry.in_run(asker.run) >= limits.MAX_SESSIONS_PER_RUN:
-            raise RunHasSessions(f"this run has {limits.MAX_SESSIONS_PER_RUN} sessions open")
+        if self._registry.in_run(asker.run) >= tool_arguments.MAX_SESSIONS_PER_RUN:
+            raise RunHasSessions(f"this run has {tool_arguments.MAX_SESSIONS_PER_RUN} sessions open")
         session = session_entity(NEW, asker.principal, reach)
         # The session does not exist yet: the call itself has to be approved.
         return BrowserOfCall(questions=host_questions(asker, session, reach))
