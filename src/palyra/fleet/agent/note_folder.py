@@ -52,21 +52,16 @@ class NoteFolder:
     def load(self) -> list[LeaseNote]:
         """Return all notes, oldest first. Set unreadable ones aside as ``.bad`` files."""
         found: list[LeaseNote] = []
-        try:
-            names = sorted(os.listdir(self._folder.root / LEASE_NOTES))
-        except FileNotFoundError:
-            return []
-        for name in names:
-            match = _LEASE_NOTE.fullmatch(name)
-            if match is None:
-                # Half a note from a power cut goes; a bad one that was set aside stays.
-                if not name.endswith(".bad"):
-                    with contextlib.suppress(OSError):
-                        os.unlink(self._folder.root / LEASE_NOTES / name)
-                continue
+        folder = self._folder.root / LEASE_NOTES
+        for lease_id in self.names():
             try:
-                found.append(self.read(match[1]))
+                found.append(self.read(lease_id))
             except NoteBad:
-                self.unreadable.append(match[1])
-                os.replace(self._folder.root / LEASE_NOTES / name, self._folder.root / LEASE_NOTES / f"{name}.bad")
+                self.unreadable.append(lease_id)
+                os.replace(folder / f"{lease_id}.json", folder / f"{lease_id}.json.bad")
+        # Half a note from a power cut goes.
+        for path in folder.glob("*") if folder.is_dir() else ():
+            if not _LEASE_NOTE.fullmatch(path.name) and path.suffix != ".bad":
+                with contextlib.suppress(OSError):
+                    path.unlink()
         return found

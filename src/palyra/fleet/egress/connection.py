@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import msgspec
@@ -22,25 +23,20 @@ log = logging.getLogger("palyra.egress")
 _GOOD_SECONDS: Final = 30.0
 
 
+@dataclass(eq=False)
 class EgressLink:
     """Two streams, each reconnected by itself. A daemon that is away or refuses this proxy leaves listeners open."""
 
-    def __init__(
-        self,
-        folder: PairingFolder,
-        record: DeviceRecord,
-        egress: WorkerEgress,
-        *,
-        clock: Clock,
-        draw: Callable[[], float],
-    ) -> None:
-        if not record.paired or not record.servers:
+    folder: PairingFolder
+    record: DeviceRecord
+    egress: WorkerEgress
+    _: KW_ONLY
+    clock: Clock
+    draw: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        if not self.record.paired or not self.record.servers:
             raise NotPaired("this egress proxy is not paired")
-        self._folder = folder
-        self._record = record
-        self._egress = egress
-        self._clock = clock
-        self._draw = draw
         self._server = 0
         self._renew_now = asyncio.Event()
         self.online = asyncio.Event()
@@ -63,51 +59,51 @@ class EgressLink:
             self.online.clear()
 
     async def _report(self, link: DaemonLink) -> None:
-        reports = self._egress.reports
+        reports = self.egress.reports
         await link.report(reports.unacknowledged(), reports.on_receipt)
 
     def _on_orders(self, orders: Orders) -> None:
-        self._egress.apply(orders)
+        self.egress.apply(orders)
         self.online.set()
-        if orders.ca_bundle_pem and orders.ca_bundle_pem != self._record.ca_bundle_pem:
+        if orders.ca_bundle_pem and orders.ca_bundle_pem != self.record.ca_bundle_pem:
             self._save(ca_bundle_pem=orders.ca_bundle_pem)
             self._renew_now.set()
 
     async def _reconnect(self, work: Callable[[DaemonLink], Awaitable[None]]) -> None:
         backoff = Backoff()
         while True:
-            link, began, why = self._link, self._clock.monotonic(), ""
+            link, began, why = self._link, self.clock.monotonic(), ""
             try:
                 await work(link)
             except DaemonLinkLost as lost:
                 why = lost.message
             if link is not self._link:
                 continue
-            if self._clock.monotonic() - began > _GOOD_SECONDS:
+            if self.clock.monotonic() - began > _GOOD_SECONDS:
                 backoff = Backoff()
             backoff = backoff.failed()
             log.warning("no connection to the daemon: %s", why)
-            await asyncio.sleep(backoff.delay_ms(self._draw()) / MS_PER_SECOND)
-            if link is self._link and len(self._record.servers) > 1:
+            await asyncio.sleep(backoff.delay_ms(self.draw()) / MS_PER_SECOND)
+            if link is self._link and len(self.record.servers) > 1:
                 self._server += 1
                 await self._replace_link()
 
     async def _renew_when_due(self) -> None:
         backoff = Backoff()
         while True:
-            held = held_certificate(self._record.certificate_pem, self._record.generation)
-            await wait_for_renewal(held.renew_at_ms, self._renew_now, self._clock)
+            held = held_certificate(self.record.certificate_pem, self.record.generation)
+            await wait_for_renewal(held.renew_at_ms, self._renew_now, self.clock)
             try:
                 await self._renew()
                 backoff = Backoff()
             except PalyraError as error:
                 log.warning("the certificate could not be renewed: %s", error.message)
                 backoff = backoff.failed()
-                await asyncio.sleep(backoff.delay_ms(self._draw()) / MS_PER_SECOND)
+                await asyncio.sleep(backoff.delay_ms(self.draw()) / MS_PER_SECOND)
 
     async def _renew(self) -> None:
         """Renew the certificate for the same key, so that bindings signed with it stay valid."""
-        record = self._record
+        record = self.record
         assert record.key_pem is not None
         renewed = await self._link.renew(certificate_request(record.key_pem), record.generation)
         require_own(renewed.certificate_pem, record.key_pem)
@@ -120,8 +116,8 @@ class EgressLink:
         await self._replace_link()
 
     def _save(self, **changes: str | int) -> None:
-        self._record = msgspec.structs.replace(self._record, **changes)
-        self._folder.save(self._record)
+        self.record = msgspec.structs.replace(self.record, **changes)
+        self.folder.save(self.record)
 
     async def _replace_link(self) -> None:
         """Make a new link, then close the old one. Both streams continue on the new link."""
@@ -129,7 +125,7 @@ class EgressLink:
         await old.close()
 
     def _make_link(self) -> DaemonLink:
-        record = self._record
+        record = self.record
         assert record.key_pem is not None
         credentials = Credentials(
             key_pem=record.key_pem, certificate_pem=record.certificate_pem, ca_bundle_pem=record.ca_bundle_pem

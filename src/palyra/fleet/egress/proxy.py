@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import msgspec
@@ -50,34 +51,28 @@ class WorkerPin:
         return bool(worker_id) and worker_id == self.worker_id
 
 
+@dataclass(eq=False)
 class WorkerEgress:
-    def __init__(
-        self,
-        policy: WorkerEgressPolicy,
-        *,
-        egress_id: str,
-        signer: DeviceSigner,
-        pin: WorkerPin,
-        reports: ViolationReports,
-        service: EgressProxyPolicyService,
-        resolver: Resolver,
-        clock: Clock,
-    ) -> None:
-        self.policy = policy
-        self.egress_id = egress_id
+    policy: WorkerEgressPolicy
+    _: KW_ONLY
+    egress_id: str
+    signer: DeviceSigner
+    pin: WorkerPin
+    reports: ViolationReports
+    service: EgressProxyPolicyService
+    resolver: Resolver
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self.registry = LeaseRegistry()
-        self.reports = reports
-        self._signer = signer
-        self._pin = pin
-        self._clock = clock
         self._listeners: dict[str, CallListener] = {}
         self._orders = asyncio.Event()
         self.proxy = EgressProxy(
-            service,
-            resolver,
+            self.service,
+            self.resolver,
             self,
-            limits=ProxyLimits(idle_seconds=policy.idle_ms / MS_PER_SECOND),
-            upstream=Upstream.parse(policy.upstream) if policy.upstream else None,
+            limits=ProxyLimits(idle_seconds=self.policy.idle_ms / MS_PER_SECOND),
+            upstream=Upstream.parse(self.policy.upstream) if self.policy.upstream else None,
         )
 
     def apply(self, orders: Orders) -> None:
@@ -110,9 +105,9 @@ class WorkerEgress:
             listener.regrant(None)
 
     async def bind(self, worker_id: str, nonce: str) -> BindingReply:
-        if not self._pin(worker_id):
+        if not self.pin(worker_id):
             raise OtherWorker("this proxy is bound to another worker")
-        now = self._clock.now_ms()
+        now = self.clock.now_ms()
         digest = self.policy.digest()
         binding = EgressBinding(
             egress_id=self.egress_id,
@@ -122,7 +117,7 @@ class WorkerEgress:
             issued_ms=now,
             expires_ms=now + limits.BINDING_LIFE_MS,
         )
-        signed = sign_statement(binding, self._signer)
+        signed = sign_statement(binding, self.signer)
         return BindingReply(
             egress_id=self.egress_id,
             policy_digest_sha256=digest,
@@ -153,7 +148,7 @@ class WorkerEgress:
             raise
 
     async def close(self, ref: LeaseRef) -> UsageReply:
-        access = self.registry.require(self._pin.worker_id, ref)
+        access = self.registry.require(self.pin.worker_id, ref)
         listener = self._listeners.pop(ref.lease_id, None)
         usage = None if listener is None else listener.close()
         moved = 0 if usage is None else usage.bytes_up + usage.bytes_down
@@ -175,7 +170,7 @@ class WorkerEgress:
             async with asyncio.timeout(limits.GRANT_WAIT_SECONDS):
                 while self.registry.find(ref.lease_id) is None:
                     await self._orders.wait()
-        access = self.registry.require(self._pin.worker_id, ref)
+        access = self.registry.require(self.pin.worker_id, ref)
         if access.is_over:
             held = find_late_request(access, self._mono_ms())
             if held is not None:
@@ -210,4 +205,4 @@ class WorkerEgress:
             self.reports.hold(access.grant, held)
 
     def _mono_ms(self) -> int:
-        return int(self._clock.monotonic() * MS_PER_SECOND)
+        return int(self.clock.monotonic() * MS_PER_SECOND)

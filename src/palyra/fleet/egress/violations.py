@@ -69,15 +69,13 @@ class ViolationFilter:
     def __init__(self) -> None:
         self._reported: dict[str, set[Held]] = {}
 
-    def is_new(self, lease_id: str, held: Held) -> bool:
+    def count(self, lease_id: str, held: Held) -> int:
+        """Return the number of kinds of the lease with this new one. Return 0 for a known kind or too many."""
         reported = self._reported.setdefault(lease_id, set())
         if held in reported or len(reported) >= limits.MAX_VIOLATIONS_PER_LEASE:
-            return False
+            return 0
         reported.add(held)
-        return True
-
-    def is_first(self, lease_id: str) -> bool:
-        return len(self._reported.get(lease_id, ())) <= 1
+        return len(reported)
 
     def keep_only(self, lease_ids: frozenset[str]) -> None:
         self._reported = {lease_id: held for lease_id, held in self._reported.items() if lease_id in lease_ids}
@@ -231,7 +229,8 @@ class ViolationReports:
 
     def hold(self, grant: LeaseGrant, held: Held) -> None:
         lease_id = grant.lease_id
-        if not self._filter.is_new(lease_id, held):
+        number = self._filter.count(lease_id, held)
+        if not number:
             return
         violation = Violation(
             worker_id=grant.worker_id,
@@ -241,7 +240,7 @@ class ViolationReports:
             port=held.port,
             seen_ms=self._clock.now_ms(),
         )
-        if self._spool.append(violation, must=self._filter.is_first(lease_id)) is None:
+        if self._spool.append(violation, must=number == 1) is None:
             log.error("the spool is full: %s of lease %s is not reported", held.code, lease_id)
             return
         log.warning("violation of lease %s: %s %s:%d", lease_id, held.code, held.host, held.port)

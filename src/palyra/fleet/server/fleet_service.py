@@ -91,31 +91,24 @@ class LeaseObserver(Protocol):
     def dispatch_waiting(self) -> None: ...
 
 
+@dataclass(eq=False, kw_only=True)
 class FleetSessions:
-    def __init__(
-        self,
-        *,
-        ledger: FleetLedger,
-        policy: WorkerFleetPolicy,
-        clock: Clock,
-        instance: str,
-        keys: Callable[[], DeviceKeys],
-        on_refused: Callable[[str], None] = lambda _code: None,
-    ) -> None:
-        self.ledger = ledger
-        self.policy = policy
-        self.index = PlacementIndex(policy)
+    ledger: FleetLedger
+    policy: WorkerFleetPolicy
+    clock: Clock
+    instance: str
+    keys: Callable[[], DeviceKeys]
+    on_refused: Callable[[str], None] = lambda _code: None
+
+    def __post_init__(self) -> None:
+        self.index = PlacementIndex(self.policy)
         self.batcher = CommandBatcher(
-            ledger,
+            self.ledger,
             self._apply_decision,
             self._end_stale_sessions,
-            beats_gather_seconds=policy.heartbeat_interval_ms / MS_PER_SECOND * BEATS_GATHER_SHARE,
+            beats_gather_seconds=self.policy.heartbeat_interval_ms / MS_PER_SECOND * BEATS_GATHER_SHARE,
         )
         self.watch: LeaseObserver | None = None
-        self._clock = clock
-        self._instance = instance
-        self._keys = keys
-        self._on_refused = on_refused
         self._sessions: dict[str, Session] = {}
 
     def __len__(self) -> int:
@@ -133,7 +126,7 @@ class FleetSessions:
                 actor=actor_of(DeviceKind.WORKER, worker_id),
                 worker_id=worker_id,
                 name=hello.name,
-                daemon=self._instance,
+                daemon=self.instance,
                 boot_id=hello.boot_id,
                 slots=hello.slots,
                 nonce=new_nonce(),
@@ -215,7 +208,7 @@ class FleetSessions:
             egress_id = msgspec.json.decode(signed.payload, type=_Presented).egress_id
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return {}
-        key = self._keys().of_device(egress_id, DeviceKind.EGRESS) if egress_id else None
+        key = self.keys().of_device(egress_id, DeviceKind.EGRESS) if egress_id else None
         return {} if key is None else {egress_id: key}
 
     def beat(self, session: Session, workspaces: int, slots: int) -> None:
@@ -255,7 +248,7 @@ class FleetSessions:
 
     async def reap(self) -> int:
         """Decide everything that is due because time passed. Return the number of commands."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         await self.batcher.note_beats()
         found = due(self.ledger.candidates(now_ms), self.policy, now_ms, new_nonce)
         decided = [self.batcher.submit(command) for command in found]
@@ -267,7 +260,7 @@ class FleetSessions:
 
     def _apply_decision(self, command: commands.FleetCommand, decision: FleetDecision) -> None:
         if decision.refusal is not None:
-            self._on_refused(decision.refusal.code)
+            self.on_refused(decision.refusal.code)
         if decision.worker is not None:
             self._follow_record(command, decision.worker)
         watch = self.watch

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -162,47 +163,46 @@ class ArtifactStore:
         return self._root / digest
 
 
+@dataclass(eq=False)
 class Incoming:
-    """A file that is being received. It is deleted unless ``finish`` was called."""
+    """A file that is being received, deleted unless ``finish`` was called. ``give_back`` takes unused bytes."""
 
-    def __init__(
-        self, part: Path, descriptor: int, target: Path, digest: str, size: int, give_back: Callable[[int], None]
-    ) -> None:
-        """``give_back`` returns reserved bytes that are not used."""
-        self._give_back = give_back
-        self._kept = False
-        self._part = part
-        self._descriptor = descriptor
-        self._target = target
-        self._digest = digest
-        self._size = size
+    part: Path
+    descriptor: int
+    target: Path
+    digest: str
+    size: int
+    give_back: Callable[[int], None]
+    received: int = 0
+
+    def __post_init__(self) -> None:
         self._sum = hashlib.sha256()
-        self.received = 0
+        self._kept = False
 
     def write(self, data: bytes) -> None:
         self.received += len(data)
-        if self.received > self._size:
-            raise ArtifactDiffers(f"more than the {self._size} bytes that were announced", digest=self._digest)
+        if self.received > self.size:
+            raise ArtifactDiffers(f"more than the {self.size} bytes that were announced", digest=self.digest)
         self._sum.update(data)
         view = memoryview(data)
         try:
             while view:
-                view = view[os.write(self._descriptor, view) :]
+                view = view[os.write(self.descriptor, view) :]
         except OSError as error:
             raise ArtifactDiskFails(f"a file of a lease cannot be written: {error.strerror}") from error
 
     def finish(self) -> None:
-        if self.received != self._size or self._sum.hexdigest() != self._digest:
-            raise ArtifactDiffers("the bytes do not have the announced digest and size", digest=self._digest)
-        there = self._target.exists()
-        os.rename(self._part, self._target)
+        if self.received != self.size or self._sum.hexdigest() != self.digest:
+            raise ArtifactDiffers("the bytes do not have the announced digest and size", digest=self.digest)
+        there = self.target.exists()
+        os.rename(self.part, self.target)
         self._kept = not there
 
     def close(self) -> None:
-        os.close(self._descriptor)
-        self._part.unlink(missing_ok=True)
+        os.close(self.descriptor)
+        self.part.unlink(missing_ok=True)
         if not self._kept:
-            self._give_back(self._size)
+            self.give_back(self.size)
 
 
 class NotAnInput(Denied):
@@ -220,6 +220,7 @@ class ReadOnlyLease(Denied):
     hint = "a lease that may only read brings no files back"
 
 
+@dataclass(eq=False)
 class LeaseArtifacts:
     """The files of open leases, for the worker of the lease under its fencing number.
 
@@ -227,25 +228,21 @@ class LeaseArtifacts:
     shows that the worker has the lease.
     """
 
-    def __init__(
-        self,
-        store: ArtifactStore,
-        lease_of: Callable[[str], WorkerLease],
-        on_reached: Callable[[str, WorkerLease], None],
-    ) -> None:
-        self.store = store
-        self._lease_of = lease_of
-        self._on_reached = on_reached
+    store: ArtifactStore
+    lease_of: Callable[[str], WorkerLease]
+    on_reached: Callable[[str, WorkerLease], None]
+
+    def __post_init__(self) -> None:
         # Bytes uploaded by lease, so that no lease fills the disk.
         self._uploaded: dict[str, int] = {}
 
     def _own(self, worker_id: str, lease_id: str, fence: int) -> WorkerLease:
-        lease = self._lease_of(lease_id[:64])
+        lease = self.lease_of(lease_id[:64])
         if lease.worker_id != worker_id:
             raise WrongWorker("the lease is another worker's", lease_id=lease.lease_id)
         if lease.fence != fence:
             raise StaleFence("that is not the fencing number of the lease", lease_id=lease.lease_id)
-        self._on_reached(worker_id, lease)
+        self.on_reached(worker_id, lease)
         if not lease.is_open:
             raise LeaseEnded(f"the lease is {lease.state.value}", lease_id=lease.lease_id)
         return lease
