@@ -145,12 +145,6 @@ def _stdin(value: Any, encoding: Any) -> bytes:
     return data
 
 
-# How a sandboxed process ended, or why it never began.
-#
-# Every refusal has a kind, and every kind one leaf of the error tree, ``sandbox.<kind>``, which says the kind again in
-# its details. ``unsupported_platform`` is raised where layers are compared with what the machine can do, in receipt.py.
-
-
 class SandboxProcessRunErrorKind(StrEnum):
     DISABLED = "disabled"
     UNSUPPORTED_PLATFORM = "unsupported_platform"

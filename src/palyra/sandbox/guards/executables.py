@@ -197,9 +197,6 @@ def refuse_unlisted_executable(
         )
 
 
-# Looks at the file system for the guards: what is at a path, and which file a command names (adapter).
-
-
 # Programs off PATH that one could copy or link to: loaders, the small shells of the boot images.
 _OFF_PATH: Final = (
     "/lib*/ld-*.so*",

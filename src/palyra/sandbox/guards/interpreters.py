@@ -1,11 +1,10 @@
 """Programs that run any text they get, and every name of theirs.
 
-A denied interpreter is no wall around what a program may do: the sandbox is. It keeps an agent's calls legible, one
-program and its arguments, so that policy and people can judge them.
+This guard does not confine a program: the sandbox does. It keeps an agent's calls legible, one program and its
+arguments, so that policy and people can judge them.
 """
 
 import re
-from functools import lru_cache
 from typing import Final
 
 from palyra.sandbox.domain.process_run import InterpreterDenied, ProcessCommand, excerpt
@@ -33,16 +32,13 @@ _LANGUAGES: Final = """
 """
 INTERPRETERS: Final = frozenset((_SHELLS + _LANGUAGES).split())
 
-# Scripts of the distribution that do one fixed thing with files, which people use as if they were programs. Any other
-# script is as good as its interpreter: who writes the script chooses what runs.
+# Scripts of the distribution that do one fixed thing with files, which people use like programs. Any other script is
+# as good as its interpreter: its author chooses what runs.
 _FIXED_SCRIPTS: Final = """
     egrep fgrep gunzip uncompress zcat zcmp zdiff zegrep zfgrep zgrep bzcmp bzdiff bzgrep xzcmp xzdiff xzgrep
     which which.debianutils
 """
 FIXED_SCRIPTS: Final = frozenset(_FIXED_SCRIPTS.split())
-
-# Most calls are of a few programs, and each is judged by all of its names.
-MAX_REMEMBERED_NAMES: Final = 1024
 
 _VERSION: Final = re.compile(r"[-._]?v?\d.*$")
 # Debian's and others' ways to tell builds of one program apart.
@@ -53,7 +49,6 @@ _EXTENSION: Final = re.compile(r"\.(exe|com|bat|cmd|bin|real|distrib|orig|wrappe
 _LOADER: Final = re.compile(r"ld(-linux.*|-musl-.*|64)?(-[\d.]+)?\.so(\.\d+)*|ld-[\d.]+\.so|ld\.so|rtld|dyld")
 
 
-@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def plain_name(name: str) -> str:
     """Strip case, a login shell's dash and a meaningless extension from a program's name."""
     plain = name.strip().lstrip("-").casefold().removeprefix(".")
@@ -62,7 +57,6 @@ def plain_name(name: str) -> str:
     return plain.removesuffix("-wrapped")
 
 
-@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def interpreter_named(name: str) -> str | None:
     """Name the interpreter behind a program's name: ``python`` for ``python3.11-dbg`` and for ``Python.EXE``."""
     plain = plain_name(name)
@@ -74,7 +68,6 @@ def interpreter_named(name: str) -> str | None:
     return None
 
 
-@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def is_dynamic_loader(name: str) -> bool:
     """Whether the name is that of the dynamic loader, which runs the program in its argument."""
     return _LOADER.fullmatch(plain_name(name)) is not None
@@ -85,10 +78,6 @@ def is_fixed_script(found: ResolvedExecutable) -> bool:
     name = found.real.rpartition("/")[2]
     return name in FIXED_SCRIPTS and found.on_path and any(is_beneath(found.real, root) for root in SYSTEM_ROOTS)
 
-
-# Whether a command line runs a program of the caller's choosing: an interpreter, or a program that runs programs.
-#
-# A program is judged by every name it goes by, so that a link, a copy or an applet is judged as what it really is.
 
 _RUNNER_VERSION: Final = re.compile(r"[-.]?\d[\d.]*([-.](posix|win32|basic|tiny|nox|gtk3|small))?$")
 _MULTI_CALL: Final = frozenset({"busybox", "toybox", "coreutils"})
@@ -105,10 +94,10 @@ def judge_names(
     marks: frozenset[str] = frozenset(),
     invented: frozenset[str] = frozenset(),
 ) -> Finding | None:
-    """Whether a program that goes by these names would run another one with these arguments and this input.
+    """Judge whether a program of these names would run another one with these arguments and this input.
 
-    The first name is the one it is called by. ``marks`` are programs that its content betrays. ``invented`` are names
-    that somebody gave to a program of their own: ./task is not the task runner, though ./python3 is refused.
+    The first name is the one it is called by. ``marks`` are programs whose texts its content holds. ``invented`` are
+    names that a user gave to a program of their own: ./task is not the task runner, though ./python3 is refused.
     """
     multi_call = next(filter(None, map(_multi_call, (*names, *marks))), None)
     if multi_call is not None:
@@ -130,12 +119,13 @@ def _judge_name(name: str, args: tuple[str, ...], stdin: bytes | None, *, invent
     if is_dynamic_loader(name):
         if args in ASKS_FOR_HELP or args == ("--list-diagnostics",):
             return None
-        return Finding(program=name, why="the dynamic loader runs the program it is given", position=_first(args))
+        return Finding(
+            program=name, why="the dynamic loader runs the program it is given", position=0 if args else None
+        )
     rule = None if invented else find_exec_rule(name)
     return None if rule is None else apply_rule(rule, name, args, stdin)
 
 
-@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def find_exec_rule(name: str) -> ExecRule | None:
     """Find the rule for a name in any spelling: ``x86_64-linux-gnu-gcc-12``, ``vim.basic`` and ``GIT.exe`` too."""
     plain = plain_name(name)
@@ -150,15 +140,10 @@ def _stem(name: str) -> str:
     return _RUNNER_VERSION.sub("", plain_name(name)).rpartition("-")[2]
 
 
-@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def _multi_call(name: str) -> str | None:
     """``busybox`` for busybox, busybox.static, busybox-static and busybox1.36: it looks at how its name begins."""
     plain = plain_name(name)
     return next((binary for binary in _MULTI_CALL if re.fullmatch(rf"{binary}([-._\d].*)?", plain)), None)
-
-
-def _first(args: tuple[str, ...]) -> int | None:
-    return 0 if args else None
 
 
 def _judge_multi_call(binary: str, typed: str, args: tuple[str, ...], stdin: bytes | None) -> Finding | None:
@@ -176,11 +161,11 @@ def _judge_multi_call(binary: str, typed: str, args: tuple[str, ...], stdin: byt
     return judge_names((applet.rpartition("/")[2],), rest, stdin)
 
 
-# Refuses a command whose program is an interpreter, a script, or a program that is asked to run another one.
-
-
 def refuse_interpreter(found: ResolvedExecutable, command: ProcessCommand) -> None:
-    """Judge the file behind the command, not its spelling."""
+    """Refuse an interpreter, a script, or a program that is asked to run another one.
+
+    The file behind the command is judged by every name of it, so that a link, a copy or an applet is judged alike.
+    """
     invented = frozenset(found.names) - found.twins if found.in_workspace else frozenset()
     finding = judge_names(found.names, command.args, command.known_input, marks=found.marks, invented=invented)
     runnable = found.native if found.shebang is None else is_fixed_script(found)

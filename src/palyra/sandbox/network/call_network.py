@@ -33,9 +33,6 @@ from palyra.sandbox.domain.profile import Layer, Receipt, SandboxProfile
 from palyra.sandbox.network import socket_opener_main as helper
 from palyra.sandbox.verify.readback import NotBuilt, Readback
 
-# Has sockets opened in the network of a sandbox that waits. The daemon's side of ``namespace_socket_main``.
-
-
 _PACKAGE_ROOT: Final = str(Path(__file__).resolve().parents[3])
 # Appended, so that nothing installed beside Palyra can take the place of a standard module.
 _PROGRAM: Final = (
