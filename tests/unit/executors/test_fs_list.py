@@ -49,7 +49,7 @@ def test_bounds_are_kept_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 )
 def test_times_beyond_the_calendar_are_shown_at_its_edge(tmp_path: Path, seconds: int, shown: str) -> None:
     status = os.stat_result(list(os.stat(tmp_path)), {"st_mtime_ns": seconds * 1_000_000_000})
-    assert operations._instant(status) == shown
+    assert operations._to_instant(status) == shown
 
 
 def test_a_cancelled_listing_stops(tmp_path: Path) -> None:
