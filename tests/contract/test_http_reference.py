@@ -114,7 +114,7 @@ def test_every_body_of_the_api_is_covered_above() -> None:
 
 async def test_every_code_that_is_named_exists(tmp_path: Path) -> None:
     import palyra.daemon.palyrad
-    import palyra.executors.mcp_upstream.session
+    import palyra.executors.mcp_upstream.instance
     import palyra.server.mcp.transports  # noqa: F401
 
     async with open_harness(tmp_path):

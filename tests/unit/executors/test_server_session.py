@@ -8,13 +8,13 @@ import anyio
 import pytest
 
 from fakes.eventually import eventually
+from palyra.executors.mcp_upstream.instance import ServerFailed, ServerGone, ServerPipes, open_session
 from palyra.executors.mcp_upstream.limits import (
     MAX_SERVER_CONTAINERS,
     MAX_SERVER_LINES_A_SECOND,
     MAX_SERVER_MESSAGE_BYTES,
     MAX_SERVER_REQUESTS,
 )
-from palyra.executors.mcp_upstream.session import ServerFailed, ServerGone, ServerPipes, open_session
 
 INITIALIZED = {
     "protocolVersion": "2025-06-18",

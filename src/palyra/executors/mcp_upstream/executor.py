@@ -6,7 +6,7 @@ with that call's principal and budget.
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,6 @@ import msgspec
 from palyra.config.state_dir import StateDir
 from palyra.egress.settings import EgressSettings
 from palyra.errors import InvalidInput, LimitExceeded
-from palyra.executors.mcp_upstream.instance import McpInstance
 from palyra.executors.mcp_upstream.limits import MAX_INSTANCES, MAX_SERVER_OUTPUT_BYTES, SERVER_IDLE_SECONDS
 from palyra.executors.mcp_upstream.pin_tables import put_approved, put_seen, read_pins
 from palyra.executors.mcp_upstream.pinning import Pin, UnknownServerTool, approve, look, require_in_use
@@ -32,6 +31,7 @@ from palyra.vault.access import DecidedSecrets, SecretUse
 from palyra.vault.reference import SecretRef
 
 if TYPE_CHECKING:
+    from palyra.executors.mcp_upstream.instance import McpInstance
     from palyra.store.port import Store
 
 GROUP: Final = "mcp"
@@ -114,7 +114,7 @@ class McpServers:
         return ExecutorOutcome(result=result, receipt=instance.receipt, error=error)
 
     async def _call(
-        self, instance: McpInstance, server: str, tool: str, definition: ToolDefinition, plan: ExecutionPlan
+        self, instance: "McpInstance", server: str, tool: str, definition: ToolDefinition, plan: ExecutionPlan
     ) -> dict[str, Any]:
         # The process that is about to be called has to list its tools: another process may list others.
         await self._take_listing(server, await instance.listing(self._servers[server].offers))
@@ -125,7 +125,7 @@ class McpServers:
         """Start the server without hosts and secrets, and record its definitions."""
         plan, _ = self.server(server)
         async with self._looking:
-            instance = McpInstance(server, SERVER_IDLE_SECONDS, lambda _: None)
+            instance = _new_instance(server, lambda _: None)
             placeholders = dict.fromkeys(plan.secrets, PLACEHOLDER)
             profile = self._profile(server, msgspec.structs.replace(plan, hosts=()), placeholders)
             instance.start(self._processes(), profile, _command(plan), None)
@@ -189,14 +189,14 @@ class McpServers:
             ],
         )
 
-    async def _instance(self, server: str, plan: ExecutionPlan) -> McpInstance:
+    async def _instance(self, server: str, plan: ExecutionPlan) -> "McpInstance":
         key = (server, plan.run_id)
         known = self._instances.get(key)
         if known is not None:
             return known
         if len(self._instances) >= MAX_INSTANCES:
             raise TooManyServers(f"{len(self._instances)} instances of servers run already")
-        instance = McpInstance(server, SERVER_IDLE_SECONDS, lambda ended: self._forget(key, ended))
+        instance = _new_instance(server, lambda ended: self._forget(key, ended))
         # Before the first await: another call of this run then waits for this instance and starts none.
         self._instances[key] = instance
         try:
@@ -210,7 +210,7 @@ class McpServers:
             raise
         return instance
 
-    def _forget(self, key: tuple[str, str], instance: McpInstance) -> None:
+    def _forget(self, key: tuple[str, str], instance: "McpInstance") -> None:
         if self._instances.get(key) is instance:
             del self._instances[key]
 
@@ -262,6 +262,13 @@ class McpServers:
                 RunnerSettings(max_running=MAX_INSTANCES + 1, prewarm=False, scratch=str(scratch))
             )
         return self._runner
+
+
+def _new_instance(server: str, ended: "Callable[[McpInstance], None]") -> "McpInstance":
+    # The protocol's library takes half a second to load.
+    from palyra.executors.mcp_upstream.instance import McpInstance
+
+    return McpInstance(server, SERVER_IDLE_SECONDS, ended)
 
 
 def _command(plan: ServerPlan) -> ProcessCommand:
