@@ -97,7 +97,7 @@ class PairingHarness:
         )
         self.pairing = PairingService(
             state=self.nodes,
-            opener=self,
+            open_endpoint=self.open,
             random=os.urandom,
             decided=self.decided,
             learn=self.journal.redactor.register,

@@ -110,9 +110,7 @@ class DaemonFile(msgspec.Struct, frozen=True, kw_only=True):
     pid: Annotated[int, msgspec.Meta(gt=0)]
 
 
-class LocalDaemon(msgspec.Struct, frozen=True, kw_only=True):
-    url: str
-    pid: int
+class LocalDaemon(DaemonFile, frozen=True, kw_only=True):
     token: Secret
 
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 from palyra.client.events import Head
 from palyra.client.protocol import (
@@ -68,7 +69,7 @@ class _Exchange:
             "http_version": "1.1",
             "method": self._request.method,
             "scheme": "http",
-            "path": _unquoted(path),
+            "path": unquote(path),
             "raw_path": path.encode("ascii"),
             "query_string": query.encode("ascii"),
             "root_path": "",
@@ -227,9 +228,3 @@ async def _end(task: "asyncio.Task[None]") -> None:
     """Cancel and wait. ``asyncio.wait`` keeps a cancellation of the caller apart from the task's own."""
     task.cancel()
     await asyncio.wait([task])
-
-
-def _unquoted(path: str) -> str:
-    from urllib.parse import unquote
-
-    return unquote(path)

@@ -70,7 +70,7 @@ class PairingServices:
         self._endpoint: asyncio.Future[Callable[[], PairingEndpoint]] | None = None
         self.pairing = PairingService(
             state=state,
-            opener=self,
+            open_endpoint=self.open,
             random=os.urandom,
             decided=self._decided,
             learn=learn,

@@ -167,19 +167,11 @@ class AuthorityRow(msgspec.Struct, frozen=True, kw_only=True):
     not_after_ms: int
 
 
-class DeviceIdentity(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceIdentity(DeviceRow, frozen=True, kw_only=True):
     """A device as operators see it. ``fingerprint`` and ``not_after_ms`` are those of its newest certificate."""
 
-    device_id: DeviceId
-    kind: DeviceKind
-    state: DeviceState
-    generation: int
-    used_generation: int
     fingerprint: str
     not_after_ms: int
-    reason: str
-    created_ms: int
-    changed_ms: int
 
 
 class AuthorityView(msgspec.Struct, frozen=True, kw_only=True):

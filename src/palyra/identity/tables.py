@@ -182,8 +182,8 @@ def changed_since(reader: Reader, revision: int) -> tuple[list[DeviceRow], list[
 
 def list_devices(reader: Reader, device_id: str | None = None) -> list[DeviceIdentity]:
     rows = reader.read(
-        "SELECT d.device_id, d.kind, d.state, d.generation, d.used_generation, COALESCE(c.fingerprint, ''),"
-        " COALESCE(c.not_after_ms, 0), d.reason, d.created_ms, d.changed_ms FROM identity_devices AS d"
+        "SELECT d.device_id, d.kind, d.state, d.generation, d.used_generation, d.reason, d.created_ms, d.changed_ms,"
+        " COALESCE(c.fingerprint, ''), COALESCE(c.not_after_ms, 0) FROM identity_devices AS d"
         " LEFT JOIN identity_certificates AS c ON c.device_id = d.device_id AND c.generation = d.generation"
         " WHERE :device IS NULL OR d.device_id = :device ORDER BY d.device_id",
         {"device": device_id},

@@ -57,17 +57,20 @@ class CertificateSigner:
 
 def create_authority(profile: CertificateProfile) -> tuple[bytes, bytes]:
     """Make a self-signed certificate and its private key, both in DER."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
     key = _new_key()
     certificate = _signed(profile, key.public_key(), _name(profile.common_name), key)
-    return certificate, _private_der(key)
+    return certificate, key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
 
 def create_key() -> tuple[bytes, bytes]:
     """Make a key pair: the private half in PEM, the public half in DER."""
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
     key = _new_key()
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), _public_der(key.public_key())
+    public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), public
 
 
 def accepted_key(csr_der: bytes) -> bytes:
@@ -181,18 +184,6 @@ def _new_key() -> "EllipticCurvePrivateKey":
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return ec.generate_private_key(ec.SECP256R1())
-
-
-def _private_der(key: "EllipticCurvePrivateKey") -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    return key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _public_der(key: "EllipticCurvePublicKey") -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _moment(instant_ms: int) -> datetime.datetime:

@@ -158,7 +158,7 @@ async def test_a_decision_wakes_who_waits_also_one_of_another_process(harness):
     await asyncio.sleep(0)
     other = type(harness.pairing)(
         state=harness.nodes,
-        opener=harness,
+        open_endpoint=harness.open,
         random=bytes,
         decided=DecisionSignal(),
         learn=lambda secret: None,

@@ -29,7 +29,12 @@ async def peers(tmp_path):
     listener, learned = FakeListener(), []
     state = await harness.state()
     pairing = PairingService(
-        state=state, opener=listener, random=os.urandom, decided=DecisionSignal(), learn=learned.append, ttl_seconds=600
+        state=state,
+        open_endpoint=listener.open,
+        random=os.urandom,
+        decided=DecisionSignal(),
+        learn=learned.append,
+        ttl_seconds=600,
     )
     yield pairing, state, listener, learned, harness
     harness.close()

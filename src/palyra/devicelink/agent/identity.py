@@ -13,17 +13,14 @@ from cryptography.x509.oid import NameOID
 from palyra.clock import MS_PER_SECOND
 from palyra.devicelink.agent.device_folder import DeviceFileBad, DeviceRecord, HeldCertificate, NotPaired, PairingFolder
 from palyra.identity.device import renewal_due_ms
+from palyra.identity.x509 import create_key
 from palyra.secret import Secret
 from palyra.signing.p256 import P256Signer
 
 
 def new_key() -> Secret:
-    key = ec.generate_private_key(ec.SECP256R1())
-    return Secret(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ).decode()
-    )
+    private_pem, _ = create_key()
+    return Secret(private_pem.decode())
 
 
 def certificate_request(key_pem: Secret) -> bytes:

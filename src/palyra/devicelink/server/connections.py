@@ -4,7 +4,7 @@ A device has one current connection. A second one takes its place at once, so th
 never offline in between. The first then gets a goodbye. Times that measure silence are monotonic seconds.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -67,9 +67,6 @@ class NodeRegistry:
         del self._by_device[connected.device_id]
         return True
 
-    def counts(self, connected: Connected) -> bool:
-        return self._by_device.get(connected.device_id) is connected
-
     def note_message(self, connected: Connected, now: float) -> None:
         connected.received_at = now
 
@@ -85,9 +82,6 @@ class NodeRegistry:
 
     def online(self) -> Sequence[DeviceId]:
         return tuple(self._by_device)
-
-    def __iter__(self) -> Iterator[Connected]:
-        return iter(tuple(self._by_device.values()))
 
     def __len__(self) -> int:
         return len(self._by_device)

@@ -401,12 +401,9 @@ class HostMachine:
             return []
         link = self.link
         # The link that sends the farewell closes by itself.
-        closing = [each for each in self._stop() if not isinstance(each, CloseLink) or each.link != link]
+        closing = [each for each in self._links.stop() if not isinstance(each, CloseLink) or each.link != link]
         leaving: list[Command] = [] if link is None else [SendLeaving(link, reason)]
         return [*leaving, *closing, ShowState("stopped"), End("", reason)]
-
-    def _stop(self) -> list[Command]:
-        return self._links.stop()
 
     def _sendable(self, said: list[Command]) -> list[Command]:
         """Drop the messages if no link is open. The next registration names the open requests, and results are kept."""

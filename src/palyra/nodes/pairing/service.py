@@ -8,8 +8,8 @@ import asyncio
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -180,8 +180,7 @@ class BootstrapService:
             await self._decided.wait(min(left, PAIRING_LOOK_SECONDS))
 
     async def _look(self, wait: Wait, address: str) -> DevicePairingRequestRecord:
-        if self._state.read(rules.any_due):
-            await self._state.transact(rules.expire_due)
+        await _expire_due(self._state)
         pairing = self._state.read(lambda unit: unit.pairings.get(wait.pairing_id))
         # The same answer for an unknown request and for another device's.
         expected = pairing.collect_sha256 if pairing is not None else b""
@@ -222,11 +221,6 @@ class PairingEndpoint(NamedTuple):
     ca_hash: str
 
 
-class EndpointOpener(Protocol):
-    async def open(self) -> PairingEndpoint:
-        """Open the bootstrap listener if it is closed. Raise NotListening if that fails."""
-
-
 class NewCode(NamedTuple):
     """A new code, whose text is shown once."""
 
@@ -241,15 +235,18 @@ class PairingService:
         self,
         *,
         state: NodeState,
-        opener: EndpointOpener,
+        open_endpoint: Callable[[], Awaitable[PairingEndpoint]],
         random: Callable[[int], bytes],
         decided: DecisionSignal,
         learn: Callable[[Secret], None],
         ttl_seconds: int,
     ) -> None:
-        """``learn`` registers a code with the redactor, before anything could log it."""
+        """``open_endpoint`` opens the bootstrap listener if it is closed, or raises NotListening.
+
+        ``learn`` registers a code with the redactor, before anything could log it.
+        """
         self._state = state
-        self._opener = opener
+        self._open_endpoint = open_endpoint
         self._random = random
         self._decided = decided
         self._learn = learn
@@ -259,7 +256,7 @@ class PairingService:
         self, method: PairingMethod, kind: DeviceKind, *, actor: str, ttl_seconds: int | None = None
     ) -> NewCode:
         ttl = rules.checked_ttl(self._ttl_seconds if ttl_seconds is None else ttl_seconds)
-        endpoint = await self._opener.open()
+        endpoint = await self._open_endpoint()
         code = new_code(method, "", self._random, kind=kind, addresses=endpoint.addresses, ca_hash=endpoint.ca_hash)
         self._learn(code.secret)
         stretched = await asyncio.to_thread(stretch, code.secret, self._random(SALT_BYTES))
@@ -287,14 +284,12 @@ class PairingService:
 
     async def pairings(self, state: PairingState | None = None) -> Sequence[DevicePairingRequestRecord]:
         """List the requests, newest first."""
-        if self._state.read(rules.any_due):
-            await self._state.transact(rules.expire_due)
+        await _expire_due(self._state)
         found = self._state.read(lambda unit: unit.pairings.list())
         return [pairing for pairing in reversed(found) if state is None or pairing.state is state]
 
     async def pairing(self, pairing_id: str) -> DevicePairingRequestRecord:
-        if self._state.read(rules.any_due):
-            await self._state.transact(rules.expire_due)
+        await _expire_due(self._state)
         return self._state.read(lambda unit: rules.known_pairing(unit, pairing_id))
 
     async def approve(
@@ -318,3 +313,8 @@ class PairingService:
         )
         self._decided.notify()
         return decided
+
+
+async def _expire_due(state: NodeState) -> None:
+    if state.read(rules.any_due):
+        await state.transact(rules.expire_due)

@@ -15,6 +15,7 @@ from palyra.nodes.server.dispatcher import Cancel, CertificateNews, Command, Dis
 from palyra.wire.node.v1 import node_pb2
 
 NODE_TOO_SLOW = "nodes.too_slow"
+_FIELDS = {Dispatch: "dispatch", Cancel: "cancel", CertificateNews: "certificate_news", Goodbye: "goodbye"}
 # It handles a message. If the stream must end, it returns the code why.
 OnMessage = Callable[[Any], Awaitable[str | None]]
 
@@ -119,14 +120,4 @@ def _stream_end(task: "asyncio.Task[str]") -> StreamEnd:
 
 
 def to_wire(command: Command) -> Any:
-    match command:
-        case Dispatch():
-            dispatch = node_pb2.CapabilityDispatch(**msgspec.structs.asdict(command))
-            return node_pb2.NodeCommand(dispatch=dispatch)
-        case Cancel():
-            return node_pb2.NodeCommand(cancel=node_pb2.CapabilityCancel(**msgspec.structs.asdict(command)))
-        case CertificateNews():
-            news = node_pb2.CertificateNews(**msgspec.structs.asdict(command))
-            return node_pb2.NodeCommand(certificate_news=news)
-        case Goodbye():
-            return node_pb2.NodeCommand(goodbye=node_pb2.Goodbye(**msgspec.structs.asdict(command)))
+    return node_pb2.NodeCommand(**{_FIELDS[type(command)]: msgspec.structs.asdict(command)})
