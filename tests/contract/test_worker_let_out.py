@@ -17,8 +17,7 @@ from palyra.canonical import canonical_json, digest_of
 from palyra.daemon.settings import Settings
 from palyra.devicelink import limits as device_limits
 from palyra.fleet.domain import commands
-from palyra.fleet.domain.lease import LeaseState
-from palyra.fleet.domain.lease_request import LeaseLost
+from palyra.fleet.domain.lease import LeaseLost, LeaseState
 from palyra.identity.device import DeviceKind
 
 LONG = {"seconds": 600}

@@ -14,8 +14,7 @@ from fakes.lossy_relay import LossyRelay, lossy_relay
 from fakes.worker_agent_harness import WorkerAgentHarness
 from palyra.daemon.settings import Settings
 from palyra.devicelink import limits as device_limits
-from palyra.fleet.domain.lease import LeaseState
-from palyra.fleet.domain.lease_request import LeaseLost
+from palyra.fleet.domain.lease import LeaseLost, LeaseState
 from palyra.identity.device import DeviceKind
 
 

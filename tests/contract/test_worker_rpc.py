@@ -13,8 +13,7 @@ from fakes.fleet_server_harness import PATIENCE, SETTINGS, FleetServerHarness, H
 from palyra.errors import PalyraError
 from palyra.fleet import limits
 from palyra.fleet.domain import commands
-from palyra.fleet.domain.lease import LeaseOutcome, LeaseState
-from palyra.fleet.domain.lease_request import LeaseLost
+from palyra.fleet.domain.lease import LeaseLost, LeaseOutcome, LeaseState
 from palyra.fleet.domain.placement import NoWorker
 from palyra.identity.device import DeviceKind
 from palyra.signing.tool_attestation import execution_sha256

@@ -19,12 +19,12 @@ from palyra.config.state_dir import StateDir
 from palyra.daemon.fleet_wiring import FleetServices
 from palyra.devicelink.server.listener import DeviceListener
 from palyra.fleet.domain.attestation import WorkerAttestation
-from palyra.fleet.domain.lease import LeaseOutcome
-from palyra.fleet.domain.lease_request import LeaseReport, LeaseRequest
+from palyra.fleet.domain.lease import LeaseOutcome, LeaseRequest
 from palyra.fleet.domain.policy import SDK_PROTOCOL_VERSION, WIT_ABI_VERSION, WorkerFleetSettings
 from palyra.fleet.domain.settlement import (
     CleanupProof,
     LeaseDisclaimer,
+    LeaseReport,
     LeaseSettlement,
 )
 from palyra.fleet.domain.signed_statement import sign_statement

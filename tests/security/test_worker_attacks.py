@@ -13,8 +13,7 @@ from fakes.eventually import eventually
 from fakes.fleet_server_harness import PATIENCE, EnvelopeKey, FleetServerHarness, HandWorker, open_harness
 from fakes.identity_harness import DeviceKey
 from palyra.fleet.domain import commands
-from palyra.fleet.domain.lease import LeaseState
-from palyra.fleet.domain.lease_request import LeaseLost
+from palyra.fleet.domain.lease import LeaseLost, LeaseState
 from palyra.fleet.domain.placement import NoWorker
 from palyra.fleet.domain.workspace_scope import ArtifactRef
 from palyra.wire.worker.v1 import worker_pb2 as wire

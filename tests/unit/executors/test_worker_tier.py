@@ -11,9 +11,8 @@ from palyra.canonical import digest_of
 from palyra.errors import CallCancelled, Denied, RemoteError
 from palyra.executors.tool_set import builtin_catalog
 from palyra.executors.worker.executor import WorkerExecutor, needs_of
-from palyra.fleet.domain.lease import LeaseOutcome
-from palyra.fleet.domain.lease_request import LeaseReport, LeaseRequest
-from palyra.fleet.domain.settlement import CleanupProof, LeaseSettlement, SettledResult
+from palyra.fleet.domain.lease import LeaseOutcome, LeaseRequest
+from palyra.fleet.domain.settlement import CleanupProof, LeaseReport, LeaseSettlement, SettledResult
 from palyra.fleet.domain.workspace_scope import ArtifactRef
 from palyra.fleet.store.artifacts import ArtifactStore
 from palyra.pipeline.domain.budget import BudgetKind

@@ -1,7 +1,6 @@
 from fakes.fleet_peers import a_lease
 from palyra.errors import RemoteError
-from palyra.fleet.domain.lease import FencedResult
-from palyra.fleet.domain.lease_request import LeaseRequest
+from palyra.fleet.domain.lease import FencedResult, LeaseRequest
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.worker import WorkerLifecycleState, WorkerRecord
 from palyra.fleet.domain.workspace_scope import ArtifactRef

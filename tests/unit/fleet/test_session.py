@@ -21,13 +21,15 @@ FACTS = WorkerFacts(boot_id="b", platform="linux", software_version="1", slots=2
 
 
 class Leases:
-    slots, running, workspaces = 2, 1, 1
     open_ids = ("01ARZ3NDEKTSV4RRFFQ69G5FAV",)
 
     def __init__(self) -> None:
         self.grace = 0
         self.online = asyncio.Event()
         self.got: list[Any] = []
+
+    def counts(self) -> dict[str, int]:
+        return {"running": 1, "workspaces": 1, "slots": 2}
 
     def name_open(self) -> tuple[str, ...]:
         return self.open_ids

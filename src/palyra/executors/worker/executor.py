@@ -8,6 +8,7 @@ be decided in advance and is not granted.
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -20,8 +21,8 @@ from palyra.errors import CallCancelled, ExitCode, PalyraError, RemoteError
 from palyra.executors.network.service import NetworkService
 from palyra.executors.process.executor import choose_hosts
 from palyra.executors.worker.files import copy_to_workspace, gather_inputs, scope_of
-from palyra.fleet.domain.lease import LeaseOutcome
-from palyra.fleet.domain.lease_request import LeaseReport, LeaseRequest
+from palyra.fleet.domain.lease import LeaseOutcome, LeaseRequest
+from palyra.fleet.domain.settlement import LeaseReport
 from palyra.fleet.store.artifacts import ArtifactStore
 from palyra.pipeline.attest import build_worker_receipt
 from palyra.pipeline.catalog import Catalog
@@ -80,32 +81,24 @@ class WorkerFleet(Protocol):
         """Return the service that leases calls. Raise Unavailable without a daemon or with workers switched off."""
 
 
+@dataclass(eq=False)
 class WorkerExecutor:
-    """``fleet`` is made on first use: most commands never need one."""
+    """``fleet`` is made on first use. ``check`` raises for a call that its local executor would refuse."""
 
     name = WORKER_EXECUTOR
     keeps_deadline = True
 
-    def __init__(
-        self,
-        fleet: Callable[[], WorkerFleet],
-        catalog: Catalog,
-        *,
-        protected: tuple[str, ...],
-        hosts: HostsOfCall,
-        check: Callable[[ExecutionPlan], None],
-    ) -> None:
-        """``check`` raises for a call that its local executor would refuse before running it."""
-        self._fleet = fleet
-        self._catalog = catalog
-        self._protected = protected
-        self._hosts = hosts
-        self._check = check
+    fleet: Callable[[], WorkerFleet]
+    catalog: Catalog
+    _: KW_ONLY
+    protected: tuple[str, ...]
+    hosts: HostsOfCall
+    check: Callable[[ExecutionPlan], None]
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
-        fleet = self._fleet()
+        fleet = self.fleet()
         calls = fleet.calls()
-        self._check(plan)
+        self.check(plan)
         request = await self._build_request(plan, fleet.files)
         if BudgetKind.WASM_FUEL in plan.granted:
             # All of it counts as used: only the worker knows what a guest burned there.
@@ -113,15 +106,15 @@ class WorkerExecutor:
         report = await calls.run(request)
         artifacts, scope = report.settled.statement.artifacts, report.lease.scope
         if artifacts:
-            await _run_in_thread(lambda stop: copy_to_workspace(scope, artifacts, self._protected, fleet.files, stop))
+            await _run_in_thread(lambda stop: copy_to_workspace(scope, artifacts, self.protected, fleet.files, stop))
         return outcome_of(report, plan)
 
     async def _build_request(self, plan: ExecutionPlan, files: ArtifactStore) -> LeaseRequest:
-        spec = self._catalog.entry(plan.tool).spec
+        spec = self.catalog.entry(plan.tool).spec
         paths = spec.touches(plan.arguments).paths
         whole = scope_of(spec, paths, plan.workspace, read_only=bool(plan.obligations.read_only))
-        scope, inputs = await _run_in_thread(lambda stop: gather_inputs(whole, self._protected, files, stop))
-        hosts, egress_bytes, tunnels = self._hosts(plan)
+        scope, inputs = await _run_in_thread(lambda stop: gather_inputs(whole, self.protected, files, stop))
+        hosts, egress_bytes, tunnels = self.hosts(plan)
         return LeaseRequest(
             run_id=plan.run_id,
             call_id=plan.call_id,

@@ -6,6 +6,7 @@ The only network is the worker's egress proxy.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -182,55 +183,47 @@ class WorkerCalls:
         return self._runtime
 
 
+@dataclass(eq=False)
 class _LeasedProcess:
     name = PROCESS_EXECUTOR
     keeps_deadline = True
 
-    def __init__(
-        self,
-        runner: ProcessRunner,
-        settings: SandboxSettings,
-        protected: tuple[str, ...],
-        offer: LeaseOffer,
-        egress: EgressOfLease | None,
-        sink: OutputSink,
-    ) -> None:
-        self._tools = ProcessTools(runner)
-        self._tools.sink = lambda stream, data: sink(_STREAMS[stream], data)
-        self._settings = settings
-        self._protected = protected
-        self._offer = offer
-        self._egress = egress
+    runner: ProcessRunner
+    settings: SandboxSettings
+    protected: tuple[str, ...]
+    offer: LeaseOffer
+    egress: EgressOfLease | None
+    sink: OutputSink
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         """Allow the hosts that the daemon granted to the worker's proxy for this lease; without a proxy, no host."""
-        offer, egress = self._offer, self._egress
+        offer, egress = self.offer, self.egress
         hosts = () if egress is None else await egress.hosts(offer.lease_id, offer.fence)
-        settings = msgspec.structs.replace(self._settings, egress="strict", allowed_hosts=hosts)
-        profile = _keep_protected(compile_profile(plan, settings, self._protected, watched=True))
+        settings = msgspec.structs.replace(self.settings, egress="strict", allowed_hosts=hosts)
+        profile = _keep_protected(compile_profile(plan, settings, self.protected, watched=True))
         network = egress.network(offer.lease_id, offer.fence) if egress is not None and hosts else None
-        return await self._tools.perform(plan, profile, network)
+        tools = ProcessTools(self.runner)
+        tools.sink = lambda stream, data: self.sink(_STREAMS[stream], data)
+        return await tools.perform(plan, profile, network)
 
 
+@dataclass(eq=False)
 class _LeasedPlugin:
     name = WASM_EXECUTOR
     keeps_deadline = True
 
-    def __init__(
-        self, runtime: Callable[[], WasmRuntime], policy: WasmPluginRunnerPolicy, protected: tuple[str, ...]
-    ) -> None:
-        self._runtime = runtime
-        self._policy = policy
-        self._protected = protected
+    runtime: Callable[[], WasmRuntime]
+    policy: WasmPluginRunnerPolicy
+    protected: tuple[str, ...]
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         """Run a module from the files of the lease; the daemon has decided which."""
-        self._policy.require_enabled()
+        self.policy.require_enabled()
         if "path" not in plan.arguments:
             raise NoModule("a leased plugin is a file of its lease")
-        module = await asyncio.to_thread(read_workspace_module, plan, self._protected)
-        compiled = await self._runtime().compile(module)
-        return await run_plugin(self._runtime(), compiled, plan, self._policy)
+        module = await asyncio.to_thread(read_workspace_module, plan, self.protected)
+        compiled = await self.runtime().compile(module)
+        return await run_plugin(self.runtime(), compiled, plan, self.policy)
 
 
 def _keep_protected(profile: SandboxProfile) -> SandboxProfile:

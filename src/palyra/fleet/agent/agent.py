@@ -184,16 +184,12 @@ class WorkerAgent:
             self._note_change()
 
     @property
-    def slots(self) -> int:
-        return self._machine.slots
-
-    @property
     def running(self) -> int:
         return self._machine.running
 
-    @property
-    def workspaces(self) -> int:
-        return len(self.scratches.names())
+    def counts(self) -> dict[str, int]:
+        machine = self._machine
+        return {"running": machine.running, "workspaces": len(self.scratches.names()), "slots": machine.slots}
 
     @property
     def open_ids(self) -> tuple[str, ...]:

@@ -26,14 +26,8 @@ from palyra.wire.worker.v1 import worker_pb2 as wire
 class LeaseSide(Protocol):
     """The leases, which outlive connections."""
 
-    @property
-    def slots(self) -> int: ...
-
-    @property
-    def running(self) -> int: ...
-
-    @property
-    def workspaces(self) -> int: ...
+    def counts(self) -> dict[str, int]:
+        """Return the fields of a heartbeat: ``running``, ``workspaces`` and ``slots``."""
 
     def name_open(self) -> tuple[str, ...]: ...
 
@@ -83,7 +77,7 @@ class Session:
                 platform=self.facts.platform,
                 software_version=self.facts.software_version,
                 boot_id=self.facts.boot_id,
-                slots=self.leases.slots,
+                slots=self.leases.counts()["slots"],
                 open_lease_ids=self.leases.name_open(),
             )
         )
@@ -99,10 +93,7 @@ class Session:
     def send_heartbeat(self) -> None:
         """Send a heartbeat with the waiting messages. The next regular one follows an interval later."""
         self._beat_at = self.clock.monotonic()
-        leases = self.leases
-        self.link.send(
-            heartbeat=wire.Heartbeat(running=leases.running, workspaces=leases.workspaces, slots=leases.slots)
-        )
+        self.link.send(heartbeat=wire.Heartbeat(**self.leases.counts()))
 
     async def _stream(self) -> None:
         try:

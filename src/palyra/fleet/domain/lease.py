@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from palyra.errors import Denied, InvalidInput, LimitExceeded
+from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.ids import Ulid
@@ -178,6 +178,18 @@ class NotRetryable(Denied):
     hint = "only a lost or declined lease is tried again, once, and a lost one only if its tool is idempotent"
 
 
+class LeaseLost(Failed):
+    code = "lease.lost"
+    hint = "it is unknown how far the call came; make it again if that does no harm"
+    http_status = 502
+
+
+class LeaseNotTaken(Failed):
+    code = "lease.not_taken"
+    hint = "the worker's own reason is in the message; `palyra worker list` shows what each worker can do"
+    http_status = 502
+
+
 class WorkerLease(msgspec.Struct, frozen=True, kw_only=True):
     """The ledger's record of a lease. The worker's cleanup proof repeats ``nonce``.
 
@@ -223,6 +235,29 @@ class WorkerLease(msgspec.Struct, frozen=True, kw_only=True):
 
     def ended(self, event: LeaseEvent, now_ms: int, **facts: Any) -> "WorkerLease":
         return msgspec.structs.replace(self, state=after(self.state, event), ended_ms=now_ms, **facts)
+
+
+class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """``needs`` are capabilities. ``hosts`` and ``egress_bytes`` are the limits of the worker's proxy for the call."""
+
+    run_id: str
+    call_id: str
+    principal: str
+    tool: str
+    arguments_json: bytes
+    argument_digest: str
+    tier: str
+    obligations_json: bytes = b"{}"
+    needs: frozenset[str]
+    scope: WorkerWorkspaceScope
+    inputs: tuple[ArtifactRef, ...] = ()
+    idempotent: bool
+    timeout_ms: int
+    max_output_bytes: int
+    approval_id: str = ""
+    hosts: tuple[str, ...] = ()
+    egress_bytes: int = 0
+    egress_tunnels: int = 0
 
 
 def after(state: LeaseState, event: LeaseEvent) -> LeaseState:

@@ -146,6 +146,16 @@ class SettledResult(msgspec.Struct, frozen=True, kw_only=True):
     error: dict[str, Any] | None = None
 
 
+class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A settled lease: the worker's signed result, and the key that signed it."""
+
+    lease: WorkerLease
+    settled: SettledResult
+    key_id: str
+    key_der: bytes
+    worker_name: str
+
+
 def read_settlement(
     signed: SignedStatement, result_json: bytes, attestation_json: bytes, error_json: bytes, key: Verifier
 ) -> SettledResult:

@@ -13,16 +13,18 @@ from palyra.fleet.domain.lease import (
     LOST_STATES,
     GrantId,
     LeaseId,
+    LeaseLost,
+    LeaseNotTaken,
+    LeaseRequest,
     LeaseState,
     WorkerApprovalGrant,
     WorkerLease,
     call_fields,
 )
-from palyra.fleet.domain.lease_request import LeaseLost, LeaseNotTaken, LeaseReport, LeaseRequest
 from palyra.fleet.domain.leasing import CapabilityLacking
 from palyra.fleet.domain.manager import ACTOR
 from palyra.fleet.domain.placement import NoWorker, WaitingLine
-from palyra.fleet.domain.settlement import SettledResult
+from palyra.fleet.domain.settlement import LeaseReport, SettledResult
 from palyra.fleet.domain.worker import UnknownWorker, WorkerFull, WorkerNotReady
 from palyra.fleet.egress.leases import LeaseGrant
 from palyra.fleet.limits import (

@@ -6,8 +6,7 @@ from typing import Any, Protocol
 import msgspec
 
 from palyra.errors import PalyraError, RemoteError
-from palyra.fleet.domain.lease import WorkerLease, call_fields
-from palyra.fleet.domain.lease_request import LeaseRequest
+from palyra.fleet.domain.lease import LeaseRequest, WorkerLease, call_fields
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.worker import WorkerRecord
 from palyra.fleet.limits import MAX_BATCH_BYTES, PROTOCOL_VERSION
