@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from palyra.cli.commands.call import approve_command
+from palyra.cli.commands.call import approve_command, milliseconds, wait_option
 from palyra.cli.invocation import Invocation, open_client, pass_invocation, tell_of_newer_settings
 from palyra.cli.terminal import escape, escape_block, read_text_argument, render_fields
 from palyra.errors import Failed
-from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_HTTP_BODY_BYTES
+from palyra.limits import MAX_HTTP_BODY_BYTES
 
 if TYPE_CHECKING:
     from palyra.client.client import Client
@@ -96,15 +96,8 @@ def _action(verb: str, rest: list[str], secret: str | None) -> dict[str, Any]:
 
 # ``palyra browser open|navigate|snapshot|act|screenshot``: what an agent does, done by a person at a terminal.
 
-_MS_PER_SECOND = 1000
 _approve_option = click.option(
     "--approve", is_flag=True, help="Approve the call yourself, where it needs a person; it is recorded as yours."
-)
-_wait_option = click.option(
-    "--wait",
-    type=click.FloatRange(0, MAX_APPROVAL_WAIT_MS / _MS_PER_SECOND),
-    metavar="SECONDS",
-    help="Wait this long for a person's approval, if one is needed.",
 )
 _tab_option = click.option("--tab", metavar="TAB", help="A tab; the active one if not given.")
 
@@ -123,7 +116,7 @@ class PictureNotSaved(Failed):
 @click.option("--principal", default="agent:cli", show_default=True, help="Whose session it is.")
 @click.option("--run-id", metavar="RUN", help="The run it belongs to; a new one if not given.")
 @_approve_option
-@_wait_option
+@wait_option
 @pass_invocation
 def open_session(
     invocation: Invocation,
@@ -197,7 +190,7 @@ def snapshot(
 @click.option("--submit", is_flag=True, help="For type: press Enter afterwards.")
 @_tab_option
 @_approve_option
-@_wait_option
+@wait_option
 @pass_invocation
 def act(
     invocation: Invocation,
@@ -311,7 +304,7 @@ def _call(
             principal=principal,
             run_id=run_id,
             channel="cli",
-            wait_ms=None if wait is None else round(wait * _MS_PER_SECOND),
+            wait_ms=milliseconds(wait),
         )
 
     try:

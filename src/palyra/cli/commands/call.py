@@ -1,6 +1,7 @@
 """``palyra call``: one tool call, through the daemon or without one."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,19 @@ _MS_PER_SECOND = 1000
 _SHORT_DIGEST_CHARS = 12
 
 
+wait_option = click.option(
+    "--wait",
+    type=click.FloatRange(0, MAX_APPROVAL_WAIT_MS / _MS_PER_SECOND),
+    metavar="SECONDS",
+    help="Wait this long for a person's approval, if one is needed.",
+)
+
+
+def timeout_option(help_text: str) -> Callable[..., Any]:
+    kind = click.FloatRange(0, MAX_CALL_TIMEOUT_MS / _MS_PER_SECOND, min_open=True)
+    return click.option("--timeout", type=kind, metavar="SECONDS", help=help_text)
+
+
 class AttestationNotSaved(Failed):
     code = "cli.attestation_not_saved"
     hint = "the call itself has ended; its attestation is also in the JSON document of the call"
@@ -30,18 +44,8 @@ class AttestationNotSaved(Failed):
 @click.option("--principal", default="agent:cli", show_default=True, help="On whose behalf.")
 @click.option("--run-id", metavar="RUN", help="Count the call in this run's budget.")
 @click.option("--session", metavar="NAME", help="Approvals of scope session hold within it.")
-@click.option(
-    "--wait",
-    type=click.FloatRange(0, MAX_APPROVAL_WAIT_MS / _MS_PER_SECOND),
-    metavar="SECONDS",
-    help="Wait this long for a person's approval, if one is needed.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, MAX_CALL_TIMEOUT_MS / _MS_PER_SECOND, min_open=True),
-    metavar="SECONDS",
-    help="End the call after this long.",
-)
+@wait_option
+@timeout_option("End the call after this long.")
 @click.option("--tier", type=click.Choice(("worker",)), help="Run it on a worker of the fleet, if policy agrees.")
 @click.option("--attestation", type=click.Path(path_type=Path), metavar="FILE", help="Save the signed statement here.")
 @pass_invocation
@@ -73,8 +77,8 @@ def call(
                 run_id=run_id,
                 session=session,
                 channel="cli",
-                wait_ms=_milliseconds(wait),
-                timeout_ms=_milliseconds(timeout),
+                wait_ms=milliseconds(wait),
+                timeout_ms=milliseconds(timeout),
                 tier=tier,
             )
     except ApiError as error:
@@ -142,7 +146,7 @@ def _save_attestation(call: "CallView", path: Path) -> None:
         raise AttestationNotSaved(message, call_id=call.call_id) from error
 
 
-def _milliseconds(seconds: float | None) -> int | None:
+def milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else max(1, round(seconds * _MS_PER_SECOND)) if seconds else 0
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from palyra.cli.commands.config import as_toml
 from palyra.cli.invocation import Invocation, open_client, pass_invocation, pass_invocation_only
 from palyra.cli.terminal import escape, escape_block, pretty_json, render_fields
 from palyra.client.address import LocalDaemon, NoDaemon, find_daemon
@@ -171,13 +172,9 @@ def snippet_for(client: McpClient, how: Launch | Remote) -> Snippet:
     return _WRITERS[client](how)
 
 
-def _pretty(document: Any) -> str:
-    return json.dumps(document, indent=2)
-
-
 def _servers(client: McpClient, file: str, note: str = "") -> Callable[[Launch | Remote], Snippet]:
     def write(how: Launch | Remote) -> Snippet:
-        text = _pretty({"mcpServers": {SERVER_NAME: how.document()}})
+        text = json.dumps({"mcpServers": {SERVER_NAME: how.document()}}, indent=2)
         return Snippet(client=client, file=file, text=text, note=note)
 
     return write
@@ -196,7 +193,7 @@ def _vscode(how: Launch | Remote) -> Snippet:
     return Snippet(
         client=McpClient.VSCODE,
         file=".vscode/mcp.json",
-        text=_pretty(document),
+        text=json.dumps(document, indent=2),
         note='for all workspaces instead: the command "MCP: Open User Configuration"',
     )
 
@@ -207,7 +204,7 @@ def _zed(how: Launch | Remote) -> Snippet:
     return Snippet(
         client=McpClient.ZED,
         file="~/.config/zed/settings.json",
-        text=_pretty({"context_servers": {SERVER_NAME: described}}),
+        text=json.dumps({"context_servers": {SERVER_NAME: described}}, indent=2),
         note="" if isinstance(how, Launch) else f"Zed takes the token as it is: replace {TOKEN_REFERENCE} by it",
     )
 
@@ -215,31 +212,21 @@ def _zed(how: Launch | Remote) -> Snippet:
 def _codex(how: Launch | Remote) -> Snippet:
     lines = [f"[mcp_servers.{SERVER_NAME}]"]
     if isinstance(how, Remote):
-        lines += [f"url = {_toml(how.url)}", f"bearer_token_env_var = {_toml(TOKEN_VARIABLE)}"]
+        lines += [f"url = {as_toml(how.url)}", f"bearer_token_env_var = {as_toml(TOKEN_VARIABLE)}"]
     else:
-        lines += [f"command = {_toml(how.command)}", f"args = [{', '.join(map(_toml, how.args))}]"]
+        lines += [f"command = {as_toml(how.command)}", f"args = [{', '.join(map(as_toml, how.args))}]"]
         if how.env:
             lines += ["", f"[mcp_servers.{SERVER_NAME}.env]"]
-            lines += [f"{_toml(name)} = {_toml(value)}" for name, value in how.env.items()]
+            lines += [f"{as_toml(name)} = {as_toml(value)}" for name, value in how.env.items()]
     return Snippet(client=McpClient.CODEX, file="~/.codex/config.toml", text="\n".join(lines))
 
 
-def _toml(text: str) -> str:
-    """Write a basic string of TOML: JSON's string, but for one character that JSON leaves unescaped."""
-    return json.dumps(text).replace("\x7f", "\\u007f")
-
-
-def _claude_desktop(how: Launch | Remote) -> Snippet:
-    write = _servers(
+_WRITERS: Final[Mapping[McpClient, Callable[[Launch | Remote], Snippet]]] = {
+    McpClient.CLAUDE_DESKTOP: _servers(
         McpClient.CLAUDE_DESKTOP,
         "~/Library/Application Support/Claude/claude_desktop_config.json",
         "on Linux ~/.config/Claude/claude_desktop_config.json, on Windows in %APPDATA%\\Claude",
-    )
-    return write(how)
-
-
-_WRITERS: Final[Mapping[McpClient, Callable[[Launch | Remote], Snippet]]] = {
-    McpClient.CLAUDE_DESKTOP: _claude_desktop,
+    ),
     McpClient.CLAUDE_CODE: _servers(
         McpClient.CLAUDE_CODE, ".mcp.json", "in the project's folder; `claude mcp add-json` takes the inner object too"
     ),
@@ -347,7 +334,6 @@ def _start(log: Path, options: list[str]) -> "subprocess.Popen[bytes]":
 
 
 def how_to_connect(invocation: Invocation, principal: str, *, http: bool) -> "Launch | Remote":
-
     if http:
         return Remote(url=f"{_address(invocation)}/mcp")
     program = Path(sys.argv[0]).absolute()
@@ -404,7 +390,6 @@ mcp.add_command(approve)
 @pass_invocation
 def config(invocation: Invocation, client: str, principal: str | None, http: bool) -> None:
     """Print what to paste into a client's configuration."""
-
     who = principal or (f"agent:{client}" if client != "json" else DEFAULT_PRINCIPAL)
     snippet = snippet_for(McpClient(client), how_to_connect(invocation, who, http=http))
     invocation.output.note(f"for {snippet.file}" + (f" ({snippet.note})" if snippet.note else ""))

@@ -8,16 +8,14 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
-from palyra.cli.commands.call import call
+from palyra.cli.commands.call import call, timeout_option, wait_option
 from palyra.cli.invocation import Invocation, json_option, open_client, pass_invocation
 from palyra.cli.membership import read_code, render_membership, require_good_end
 from palyra.cli.terminal import Output, escape, escape_block, one_line, read_text_argument, render_fields
-from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS, MAX_HTTP_BODY_BYTES
+from palyra.limits import MAX_HTTP_BODY_BYTES
 
 if TYPE_CHECKING:
     from palyra.client.views import NodeView
-
-_MS_PER_SECOND = 1000
 
 
 @click.command("list")
@@ -52,18 +50,8 @@ def show(invocation: Invocation, device: str) -> None:
 @click.option("--input", "source", default="{}", metavar="JSON|@FILE|-", help="What the capability takes.")
 @click.option("--principal", default="agent:cli", show_default=True, help="On whose behalf.")
 @click.option("--run-id", metavar="RUN", help="Count the call in this run's budget.")
-@click.option(
-    "--wait",
-    type=click.FloatRange(0, MAX_APPROVAL_WAIT_MS / _MS_PER_SECOND),
-    metavar="SECONDS",
-    help="Wait this long for a person's approval, if one is needed.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, MAX_CALL_TIMEOUT_MS / _MS_PER_SECOND, min_open=True),
-    metavar="SECONDS",
-    help="End the call after this long; a device that is not connected is waited for until then.",
-)
+@wait_option
+@timeout_option("End the call after this long; a device that is not connected is waited for until then.")
 @json_option
 @click.pass_context
 def invoke(

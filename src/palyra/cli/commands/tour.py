@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -213,29 +214,13 @@ def tour(invocation: Invocation) -> None:
     Starts a daemon with a worker and a browser in a temporary folder: your settings, approvals and journal are not
     touched, and nothing is reached but a small web server of the tour's own on this machine.
     """
-    import tempfile
-    from pathlib import Path
-
     with tempfile.TemporaryDirectory(prefix="palyra-tour-") as folder:
         steps = Steps(invocation.output)
-        _walk(steps, Path(folder))
+        with open_tour(Path(folder), steps) as place:
+            for part in (plain_call, approval, confinement, budget, denial, skill, programs, network, worker, browser):
+                part(place)
+        journal(steps, Path(folder) / "state")
         invocation.output.data({"steps": steps.taken}, lambda _: f"{len(steps.taken)} steps, each as expected.")
-
-
-def _walk(steps: "Steps", folder: "Path") -> None:
-
-    with open_tour(folder, steps) as place:
-        plain_call(place)
-        approval(place)
-        confinement(place)
-        budget(place)
-        denial(place)
-        skill(place)
-        programs(place)
-        network(place)
-        worker(place)
-        browser(place)
-    journal(steps, place.state)
 
 
 # The tour through one call's life: decided, attested, approved, confined, budgeted, denied.

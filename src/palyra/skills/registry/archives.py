@@ -12,13 +12,13 @@ import hashlib
 import logging
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
 from typing import Final
 
+from palyra.config.state_dir import replace_file
 from palyra.errors import Tampered, Unavailable
 from palyra.skills.limits import MAX_ARTIFACT_BYTES
 from palyra.skills.package.artifact import SkillArtifact, read_artifact
@@ -27,12 +27,11 @@ from palyra.skills.registry.skill_tables import InstalledSkillsIndex
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _SUFFIX: Final = ".skill"
 _ARCHIVE: Final = re.compile(r"([0-9a-f]{64})\.skill")
-_HALF_WRITTEN: Final = re.compile(r"\.[0-9a-f]{16}\.new")
+_HALF_WRITTEN: Final = re.compile(r"\.(?:[0-9a-f]{64}\.)?[0-9a-f]{16}\.new")
 # Others hold the folder for as long as a transaction takes.
 HELD_SECONDS: Final = 10.0
 _LOOK_AGAIN_SECONDS: Final = 0.005
 _DIR_MODE: Final = 0o700
-_FILE_MODE: Final = 0o600
 
 
 class ArtifactChanged(Tampered):
@@ -58,7 +57,7 @@ class ArtifactFiles:
             self._folder.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
             with self._hold_folder() as folder:
                 if not _holds(folder, digest, len(raw)):
-                    _write(folder, digest + _SUFFIX, raw)
+                    replace_file(folder, digest + _SUFFIX, raw)
         except OSError as error:
             raise ArtifactsUnusable(f"cannot write an archive: {error.strerror}") from error
         return digest
@@ -163,23 +162,6 @@ def _read(folder: int, name: str) -> bytes:
             raise OSError(0, "not a regular file")
         # One byte beyond the limit is enough to have another digest.
         return file.read(MAX_ARTIFACT_BYTES + 1)
-
-
-def _write(folder: int, name: str, raw: bytes) -> None:
-    temporary = f".{secrets.token_hex(8)}.new"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, _FILE_MODE, dir_fd=folder)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=folder)
-        raise
-    os.fsync(folder)
 
 
 _LOG = logging.getLogger("palyra.skills")
