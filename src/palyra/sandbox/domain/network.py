@@ -48,9 +48,6 @@ class HostsNeedTierC(InvalidInput):
         " without them (`--allow-host`, sandbox.allowed_hosts)"
     )
 
-    def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
-        super().__init__(message, hint=hint, **{"kind": "invalid_input", **details})
-
 
 class ListenerKind(StrEnum):
     TRANSPARENT = "transparent"
@@ -128,8 +125,7 @@ def plan_network(profile: SandboxProfile) -> NetworkPlan | None:
         return None
     ports: set[int] = set()
     for raw in profile.allowed_egress_hosts:
-        rule = HostRule.parse(raw)
-        ports.update(rule.ports)
+        ports.update(HostRule.parse(raw).ports)
     if taken := sorted(ports & _RESERVED):
         raise BadNetworkPlan(f"port {taken[0]} cannot be allowed", port=taken[0])
     if len(ports) > limits.MAX_ALLOWED_PORTS:
@@ -151,7 +147,8 @@ def refuse_unserved(profile: SandboxProfile, *, served: bool) -> None:
     if profile.tier is SandboxTier.B:
         raise HostsNeedTierC(
             "tier b has no network of its own that could be opened to some hosts, and sandbox.allowed_hosts or"
-            f" --allow-host names {_named(profile.allowed_egress_hosts)}"
+            f" --allow-host names {_named(profile.allowed_egress_hosts)}",
+            kind="invalid_input",
         )
     if not served:
         why = "nothing here serves the allowed hosts: this runner has no egress listener"

@@ -6,7 +6,6 @@ every kind one leaf of the error tree, ``sandbox.<kind>``, with the kind in its 
 
 import base64
 import binascii
-import re
 from enum import StrEnum
 from typing import Any, Final
 
@@ -15,10 +14,8 @@ import msgspec
 from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, PalyraError
 from palyra.sandbox import limits
 from palyra.sandbox.domain.network import NetworkUsage
-from palyra.sandbox.domain.profile import Receipt, SandboxTier
+from palyra.sandbox.domain.profile import VARIABLE_NAME, Receipt, SandboxTier
 from palyra.workspace.names import render_name
-
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ProcessCommand(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +113,11 @@ def _environment(value: Any) -> tuple[tuple[str, str], ...]:
         raise InvalidCommand(f"env has {len(value)} variables; at most {most} are taken", field="env", limit=most)
     variables = []
     for name, content in value.items():
-        if not isinstance(name, str) or not _VARIABLE.fullmatch(name) or len(name) > limits.MAX_ENVIRONMENT_NAME_BYTES:
+        if (
+            not isinstance(name, str)
+            or not VARIABLE_NAME.fullmatch(name)
+            or len(name) > limits.MAX_ENVIRONMENT_NAME_BYTES
+        ):
             raise InvalidCommand(f"{excerpt(str(name))!r} is not the name of a variable", field="env")
         variables.append((name, _word(content, f"env.{name}", limits.MAX_GUARDED_VALUE_BYTES)))
     return tuple(variables)

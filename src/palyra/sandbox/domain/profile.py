@@ -185,6 +185,7 @@ RESERVED_ENVIRONMENT: Final = frozenset({"HOME", "PWD", "TMPDIR", "XDG_RUNTIME_D
 
 # In the made root, which no program can write: no link lies on the way there.
 EXTRA_FILES_ROOT: Final = "/etc/palyra"
+VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _EXTRA_FILE: Final = re.compile(rf"{EXTRA_FILES_ROOT}/[A-Za-z0-9_][A-Za-z0-9._-]{{0,63}}")
 
 
@@ -253,8 +254,7 @@ def _refuse_bad_files(files: tuple[tuple[str, bytes], ...]) -> None:
 
 
 def _refuse_bad_variable(name: str, value: str) -> None:
-    plain = name.replace("_", "a")
-    if not name or not plain.isascii() or not plain.isalnum() or name[0].isdigit():
+    if not VARIABLE_NAME.fullmatch(name):
         raise BadProfile(f"{name!r} is not the name of an environment variable")
     if name in RESERVED_ENVIRONMENT:
         raise BadProfile(f"{name} is set by the sandbox itself")
