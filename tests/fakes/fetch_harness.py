@@ -29,7 +29,7 @@ from palyra.egress.domain.refusal import CredentialMissing, NameUnresolved
 from palyra.egress.domain.rules import HostRule
 from palyra.egress.domain.target import Target
 from palyra.egress.tls import Connection
-from palyra.executors.fetch.executor import FetchExecutor
+from palyra.executors.fetch.executor import run_fetch
 from palyra.executors.fetch.result import build_result
 from palyra.limits import MAX_TOOL_OUTPUT_BYTES
 from palyra.pipeline.domain.budget import BudgetKind
@@ -191,12 +191,9 @@ class FetchHarness:
         self, url: str, *, call_timeout_ms: int = 30_000, **arguments: Any
     ) -> tuple[ExecutorOutcome, int]:
         """Through the executor; the outcome and the bytes that were charged."""
-        executor = FetchExecutor(self.client, lambda _plan, _request: self.access)
         plan = plan_of({"url": url, **arguments}, call_timeout_ms)
-        try:
-            return await executor.execute(plan), plan.usage.noted[BudgetKind.EGRESS_BYTES]
-        finally:
-            executor.close()
+        outcome = await run_fetch(self.client, self.access, FetchRequest.parse(plan.arguments), plan)
+        return outcome, plan.usage.noted[BudgetKind.EGRESS_BYTES]
 
 
 def plan_of(arguments: Mapping[str, Any], timeout_ms: int = 30_000) -> ExecutionPlan:

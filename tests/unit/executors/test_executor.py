@@ -4,9 +4,10 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.fetch_harness import FetchHarness, answer, plan_of, redirect
+from palyra.egress.client.request import FetchRequest
 from palyra.egress.domain.events import Refused
 from palyra.egress.domain.refusal import ByteBudgetSpent, HostNotAllowed, MalformedTraffic
-from palyra.executors.fetch.executor import FetchExecutor, FetchTimedOut
+from palyra.executors.fetch.executor import FetchTimedOut, run_fetch
 from palyra.executors.fetch.spec import OUTPUT_SCHEMA
 from palyra.json_schema import SchemaCheck
 from palyra.pipeline.domain.budget import BudgetKind
@@ -56,9 +57,9 @@ async def test_refusals_are_noted_and_raised() -> None:
 
 async def test_cancelling_closes_the_connection_and_charges_what_was_moved() -> None:
     harness = FetchHarness({"a.test:80": [[answer(b"part", length=100), None]]})
-    executor = FetchExecutor(harness.client, lambda _plan, _request: harness.access)
     plan = plan_of({"url": "http://a.test/"})
-    task = asyncio.create_task(executor.execute(plan))
+    fetching = run_fetch(harness.client, harness.access, FetchRequest.parse(plan.arguments), plan)
+    task = asyncio.create_task(fetching)
     await eventually(lambda: harness.stage.connections and harness.stage.connections[0][1].sent, every=0)
     for _ in range(20):
         await asyncio.sleep(0)
@@ -66,4 +67,3 @@ async def test_cancelling_closes_the_connection_and_charges_what_was_moved() -> 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert harness.stage.connections[0][1].closed and plan.usage.noted[BudgetKind.EGRESS_BYTES] > 0
-    executor.close()

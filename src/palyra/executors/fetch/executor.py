@@ -1,7 +1,6 @@
 """The executor of ``http.fetch``. It keeps its own deadline, and returns the content received by then."""
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -41,48 +40,38 @@ class FetchTimedOut(LimitExceeded):
     http_status = 504
 
 
-class FetchExecutor:
-    """Runs fetches. ``access_for`` gives the grant, the connector and the credentials of a call."""
-
-    name = EXECUTOR
-    keeps_deadline = True
-
-    def __init__(self, client: FetchClient, access_for: Callable[[ExecutionPlan, FetchRequest], FetchAccess]) -> None:
-        self._client = client
-        self._frame_for = access_for
-        self._threads = ThreadPoolExecutor(RENDER_THREADS, thread_name_prefix="palyra-fetch")
-
-    async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
-        request = FetchRequest.parse(plan.arguments)
-        access = self._frame_for(plan, request)
-        grant = access.grant
-        fetch = self._client.fetch(access, request)
-        timeout_ms = min(plan.timeout_ms, request.timeout_ms or plan.timeout_ms)
-        error: PalyraError | None = None
-        try:
-            async with asyncio.timeout(timeout_ms / MS_PER_SECOND):
-                await fetch.run()
-        except TimeoutError:
-            error = FetchTimedOut(f"the fetch did not finish in {timeout_ms} ms")
-        except PalyraError as failure:
-            error = failure
-            if isinstance(failure, EgressRefused):
-                self._client.observer.happened(grant, Refused.of(failure, "fetch"))
-        finally:
-            # Charge the bytes on the wire however the fetch ends, also when it is cancelled.
-            plan.usage.note(BudgetKind.EGRESS_BYTES, fetch.budget.spent)
-        answer = fetch.answer
-        if error is not None and (answer is None or not (isinstance(error, FetchTimedOut) or keeps_what_came(error))):
-            raise error
-        assert answer is not None
-        result: dict[str, Any] = await asyncio.get_running_loop().run_in_executor(
-            self._threads, build_result, answer, request.format, request.max_bytes, plan.max_output_bytes
-        )
-        fetch.note_redactions()
-        return ExecutorOutcome(result=result, receipt=_receipt(fetch, grant), error=error)
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=True)
+async def run_fetch(
+    client: FetchClient,
+    access: FetchAccess,
+    request: FetchRequest,
+    plan: ExecutionPlan,
+    threads: ThreadPoolExecutor | None = None,
+) -> ExecutorOutcome:
+    grant = access.grant
+    fetch = client.fetch(access, request)
+    timeout_ms = min(plan.timeout_ms, request.timeout_ms or plan.timeout_ms)
+    error: PalyraError | None = None
+    try:
+        async with asyncio.timeout(timeout_ms / MS_PER_SECOND):
+            await fetch.run()
+    except TimeoutError:
+        error = FetchTimedOut(f"the fetch did not finish in {timeout_ms} ms")
+    except PalyraError as failure:
+        error = failure
+        if isinstance(failure, EgressRefused):
+            client.observer.happened(grant, Refused.of(failure, "fetch"))
+    finally:
+        # Charge the bytes on the wire however the fetch ends, also when it is cancelled.
+        plan.usage.note(BudgetKind.EGRESS_BYTES, fetch.budget.spent)
+    answer = fetch.answer
+    if error is not None and (answer is None or not (isinstance(error, FetchTimedOut) or keeps_what_came(error))):
+        raise error
+    assert answer is not None
+    result: dict[str, Any] = await asyncio.get_running_loop().run_in_executor(
+        threads, build_result, answer, request.format, request.max_bytes, plan.max_output_bytes
+    )
+    fetch.note_redactions()
+    return ExecutorOutcome(result=result, receipt=_receipt(fetch, grant), error=error)
 
 
 def _receipt(fetch: Fetch, grant: EgressGrant) -> tuple[dict[str, Any], ...]:
@@ -176,7 +165,7 @@ class BoundCredentials:
 
 
 class FetchTool:
-    """Joins the executor to dialler, policy and secrets. The journal has the events of a call before it ends."""
+    """The executor. The journal has the events of a call before it ends."""
 
     name = EXECUTOR
     keeps_deadline = True
@@ -201,7 +190,8 @@ class FetchTool:
         self._observer = observer
         self._running: dict[str, _Running] = {}
         ca_file = str(Path(settings.ca_file).expanduser()) if settings.ca_file else ""
-        self._executor = FetchExecutor(FetchClient(observer, ca_file=ca_file), self._access)
+        self._client = FetchClient(observer, ca_file=ca_file)
+        self._threads = ThreadPoolExecutor(RENDER_THREADS, thread_name_prefix="palyra-fetch")
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         call = call_of(plan, self._spec, self._directory, touched=self._spec.touches(plan.arguments))
@@ -211,7 +201,8 @@ class FetchTool:
         assert task is not None
         running = self._running[plan.call_id] = _Running(task)
         try:
-            return await self._executor.execute(plan)
+            request = FetchRequest.parse(plan.arguments)
+            return await run_fetch(self._client, self._access(plan, request), request, plan, self._threads)
         except asyncio.CancelledError:
             if running.cut is None or running.grant is None or task.uncancel():
                 raise
@@ -238,7 +229,7 @@ class FetchTool:
         return cut
 
     def close(self) -> None:
-        self._executor.close()
+        self._threads.shutdown(wait=True)
 
     def _access(self, plan: ExecutionPlan, request: FetchRequest) -> FetchAccess:
         settings = self._settings
