@@ -1,6 +1,6 @@
 """The services behind the routes, the caller of a request, and the questions that routes put to policy."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
@@ -95,11 +95,15 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.operates else str(self.principal)
 
 
-def authenticate_request(request: "Request", reader: Reader, clock: Clock) -> Caller:
-    scheme, _, raw = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not raw:
+def bearer_token(headers: Mapping[str, str]) -> str:
+    scheme, _, raw = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not raw.strip():
         raise Unauthenticated("this needs a token")
-    record = authenticate(reader, raw.strip(), clock.now_ms())
+    return raw.strip()
+
+
+def authenticate_request(request: "Request", reader: Reader, clock: Clock) -> Caller:
+    record = authenticate(reader, bearer_token(request.headers), clock.now_ms())
     return Caller(token=record, principal=Principal.parse(record.principal))
 
 

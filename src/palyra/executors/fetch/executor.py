@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -130,14 +131,14 @@ class DialledConnector:
             ) from refused
 
 
+@dataclass
 class _Running:
-    """A running call: its task and its connector. ``cut`` is set to the reason when policy ends it."""
+    """A running call. ``cut`` is set to the reason when policy ends it."""
 
-    def __init__(self, task: "asyncio.Task[Any]") -> None:
-        self.task = task
-        self.connector: DialledConnector | None = None
-        self.grant: EgressGrant | None = None
-        self.cut: PolicyChanged | None = None
+    task: "asyncio.Task[Any]"
+    connector: DialledConnector | None = None
+    grant: EgressGrant | None = None
+    cut: PolicyChanged | None = None
 
 
 class BoundCredentials:

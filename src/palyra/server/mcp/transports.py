@@ -17,8 +17,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from palyra.errors import LimitExceeded
 from palyra.executors.mcp_upstream.limits import MAX_MESSAGE_BYTES, MAX_SESSIONS, MESSAGES_AHEAD, SESSION_IDLE_SECONDS
 from palyra.executors.mcp_upstream.messages import LineSplitter
-from palyra.identity.api_tokens import Unauthenticated
 from palyra.ids import PRINCIPAL_HEADER, RunId
+from palyra.server.context import bearer_token
 from palyra.server.mcp.backend import McpBackend, McpCaller
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ class HttpRequest(Protocol):
 
 
 def token_of(request: HttpRequest | None) -> str:
-    scheme, _, raw = ("" if request is None else request.headers.get("authorization", "")).partition(" ")
-    if scheme.lower() != "bearer" or not raw.strip():
-        raise Unauthenticated("this needs a token")
-    return raw.strip()
+    return bearer_token({} if request is None else request.headers)
 
 
 def named_principal(request: HttpRequest | None) -> str | None:
