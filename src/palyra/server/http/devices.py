@@ -20,7 +20,7 @@ from palyra.devicelink.pairing.code import PairingMethod
 from palyra.identity.device import DeviceKind
 from palyra.nodes.domain.records import DevicePairingCodeRecord, DevicePairingRequestRecord, PairingState
 from palyra.server.context import ApiService, Caller
-from palyra.server.http.envelope import answer, read_into, read_query
+from palyra.server.http.envelope import answer, read_into, read_query, to_view
 from palyra.server.http.route_schema import describe
 from palyra.server.http.views import (
     AuthorityData,
@@ -33,7 +33,6 @@ from palyra.server.http.views import (
     NodeList,
     PairingData,
     PairingList,
-    to_view,
 )
 
 if TYPE_CHECKING:

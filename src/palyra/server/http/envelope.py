@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
+from palyra.clock import rfc3339
 from palyra.errors import ExitCode, InternalError, InvalidInput, LimitExceeded, PalyraError, exit_code_of
 from palyra.limits import MAX_HTTP_BODY_BYTES
 from palyra.pipeline.domain.call import Stopping
@@ -52,6 +53,19 @@ class HostRefused(InvalidInput):
 
 def answer(data: Any, status: int = 200) -> Response:
     return _respond({"ok": True, "data": data}, status, ExitCode.DONE)
+
+
+def to_view(shape: type[T], record: object, **given: Any) -> T:
+    """Fill a view from the record's attributes of the same names, and ``x_at`` from ``x_ms``; ``given`` comes first."""
+    values = {name: given[name] if name in given else _value_of(record, name) for name in shape.__annotations__}
+    return cast("T", values)
+
+
+def _value_of(record: object, name: str) -> Any:
+    if not name.endswith("_at"):
+        return getattr(record, name)
+    instant_ms = getattr(record, f"{name.removesuffix('at')}ms")
+    return None if instant_ms is None else rfc3339(instant_ms)
 
 
 def answer_error(error: PalyraError, *, status: int | None = None) -> Response:

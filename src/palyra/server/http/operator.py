@@ -17,7 +17,7 @@ from palyra.pipeline.domain.approval import Approval, ApprovalEvent, ApprovalSco
 from palyra.pipeline.store.approval_tables import MAX_LISTED_APPROVALS, decide, list_approvals, read_approval
 from palyra.secret import Secret
 from palyra.server.context import ApiService, Caller
-from palyra.server.http.envelope import WrongShape, answer, answer_error, read_into, read_query
+from palyra.server.http.envelope import WrongShape, answer, answer_error, read_into, read_query, to_view
 from palyra.server.http.route_schema import FreeObject, PrincipalText, RefText, ScopeText, UlidText, describe
 from palyra.server.http.views import (
     ApprovalData,
@@ -29,7 +29,6 @@ from palyra.server.http.views import (
     StatusData,
     TokenData,
     TokenList,
-    to_view,
 )
 from palyra.vault.access import secret_entity
 from palyra.vault.key_source import NotConfirmed

@@ -15,7 +15,7 @@ from palyra.clock import rfc3339
 from palyra.errors import LimitExceeded
 from palyra.executors.wasm.channels import Listening
 from palyra.server.context import ApiService
-from palyra.server.http.envelope import WrongShape, answer, answer_events, read_bytes, read_into, read_query
+from palyra.server.http.envelope import WrongShape, answer, answer_events, read_bytes, read_into, read_query, to_view
 from palyra.server.http.route_schema import ChannelText, FreeObject, describe
 from palyra.server.http.views import (
     ApprovedVersion,
@@ -32,7 +32,6 @@ from palyra.server.http.views import (
     SkillDetails,
     SkillList,
     SkillVersionData,
-    to_view,
 )
 from palyra.skills.limits import MAX_ARTIFACT_BYTES, MAX_PUBLISHER_CHARS, MAX_REASON_CHARS
 from palyra.skills.package.manifest import PUBLISHER, SkillManifest

@@ -1,8 +1,7 @@
 """The data of answers, as types: ``/openapi.json`` shows them."""
 
-from typing import Any, NotRequired, TypedDict, TypeVar, cast
+from typing import Any, NotRequired, TypedDict
 
-from palyra.clock import rfc3339
 from palyra.devicelink.pairing.code import PairingMethod
 from palyra.identity.api_tokens import TokenScope
 from palyra.identity.device import DeviceKind
@@ -16,21 +15,6 @@ from palyra.skills.registry.lifecycle import SkillState
 from palyra.skills.trust.capability_difference import CapabilityDifference, GetsLess
 from palyra.skills.trust.findings import Finding
 from palyra.vault.reference import VaultStatus
-
-V = TypeVar("V")
-
-
-def to_view(shape: type[V], record: object, **given: Any) -> V:
-    """Fill a view from the record's attributes of the same names, and ``x_at`` from ``x_ms``; ``given`` comes first."""
-    values = {name: given[name] if name in given else _value_of(record, name) for name in shape.__annotations__}
-    return cast("V", values)
-
-
-def _value_of(record: object, name: str) -> Any:
-    if not name.endswith("_at"):
-        return getattr(record, name)
-    instant_ms = getattr(record, f"{name.removesuffix('at')}ms")
-    return None if instant_ms is None else rfc3339(instant_ms)
 
 
 class ErrorView(TypedDict):

@@ -14,7 +14,7 @@ from palyra.fleet.domain.lease import WorkerLease
 from palyra.fleet.domain.worker import UnknownWorker, WorkerRecord
 from palyra.fleet.limits import MAX_REASON_CHARS
 from palyra.server.context import ApiService, Fleet
-from palyra.server.http.envelope import answer, read_into, read_query
+from palyra.server.http.envelope import answer, read_into, read_query, to_view
 from palyra.server.http.route_schema import describe
 from palyra.server.http.views import (
     LeaseData,
@@ -24,7 +24,6 @@ from palyra.server.http.views import (
     WorkerData,
     WorkerList,
     WorkerWithLeases,
-    to_view,
 )
 
 # Standard output and standard error, as the wire numbers them.
