@@ -14,7 +14,7 @@ help:
 	@echo "make run    WORKSPACE=FOLDER: install what is missing, start everything for FOLDER, print the address and token"
 	@echo "make demo   the guided tour; ends by itself"
 	@echo "make test   everything CI runs, from nothing: lint, types, contracts, tests"
-	@echo "make check  lint, types and import contracts only"
+	@echo "make check  lint, types, import contracts and plain English only"
 	@echo "make words  phrases and names that are not plain English"
 	@echo "make bench  fetch what is measured against, then the whole performance table"
 	@echo "make soak   MINUTES=30 of mixed load on a whole stack while everything around it fails, then a verdict"
@@ -44,8 +44,9 @@ check: $(TEST_STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/check_phrases.py
+	@$(BIN)/python scripts/check_words.py
 
-# Becomes a part of `check` as soon as src and tests pass it.
 words: $(TEST_STAMP)
 	@$(BIN)/python scripts/check_phrases.py
 	@$(BIN)/python scripts/check_words.py

@@ -43,7 +43,7 @@ class Bar(msgspec.Struct, frozen=True):
         return f"{side} {self.number:,g} {self.unit}{' more' if self.kind is Kind.MORE_AT_MOST else ''}"
 
     def reached(self, row: Row) -> float | None:
-        """The figure that the bar is about; None where it, or the peer's, is missing."""
+        """Return the figure that the bar is about; None if it, or the peer's, is missing."""
         ours, theirs, ratio = row["ours_p50"], row["peer_p50"], row["ratio"]
         match self.kind:
             case Kind.RATIO_AT_MOST | Kind.RATIO_AT_LEAST:

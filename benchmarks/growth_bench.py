@@ -71,7 +71,7 @@ async def _gateway(place: Path) -> AsyncIterator[Gateway]:
 
 
 async def _by_events(folder: Path) -> list[Row]:
-    """A journal that grows, beside one that has only the first step's events and is asked in turn."""
+    """Measure a growing journal, in turn with one that has only the first step's events."""
     times: list[list[float]] = []
     small: list[list[float]] = []
     request = _call("echo", {"text": "x"})

@@ -59,7 +59,7 @@ def _append_group(transaction: Transaction) -> None:
 
 
 def _peer(path: Path) -> sqlite3.Connection:
-    """The same columns, indexes and sync setting; no ids, no chain, no redaction, no triggers, no thread."""
+    """Build the peer: the same columns, indexes and sync setting, without ids, chain, redaction and thread."""
     connection = sqlite3.connect(path, isolation_level=None)
     for statement in (
         "PRAGMA journal_mode = WAL",
@@ -75,7 +75,7 @@ def _peer(path: Path) -> sqlite3.Connection:
 
 
 def _insert_group(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
-    """Starts from the same values: the payload is written as JSON, by the fastest encoder there is."""
+    """Write the same values. The payload becomes JSON by the fastest encoder there is."""
     connection.execute("BEGIN IMMEDIATE")
     for row in rows:
         payload = _encode(_PAYLOAD)

@@ -39,7 +39,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 
 
 def _program(place: Path) -> tuple[bytes, str]:
-    """A static program that does nothing, or /bin/true where there is no compiler."""
+    """Return a static program that does nothing, or /bin/true without a compiler."""
     source, program = place / "noop.c", place / "noop"
     source.write_text("int main(void) { return 0; }\n")
     if (compiler := shutil.which("gcc")) is not None:

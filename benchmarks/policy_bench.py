@@ -27,7 +27,7 @@ _DIRECTORY = EntityDirectory.from_lists(principals=("agent:*",), tools=("echo",)
 
 
 def engine_of(count: int, *, sliced: bool = True) -> CedarEngine:
-    """The baseline and ``count`` policies, each for one agent and one tool."""
+    """Build the baseline and ``count`` policies, each for one agent and one tool."""
     lines = [
         f'@id("p{n}") permit (principal == Agent::"a{n}", action == Action::"tool.execute", resource == Tool::"t{n}")'
         f" when {{ context.argument_bytes < {n + 1000} }};"
@@ -73,9 +73,7 @@ def _compare(
     bar: Bar | None,
     turn: int = 1,
 ) -> dict[str, Any]:
-    """Compares decisions for five agents that have policies of their own, ``turn`` decisions in a row.
-
-    No two requests agree in what the policies look at."""
+    """Compare decisions for five agents that have policies of their own, ``turn`` decisions in a row."""
     requests = [request_of(n % 5, f"t{n % 5}", n, -n) for n in range(ROUNDS + WARM_UP)]
     for engine in (ours, theirs):
         for request in requests[:WARM_UP]:

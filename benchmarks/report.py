@@ -55,7 +55,7 @@ def _named(bar: Bar) -> str:
 
 
 def document(rows: Iterable[Row], judged: list[Judged], machine: dict[str, Any]) -> dict[str, Any]:
-    """The same for programs. A row has the key of its bar; the bars are listed after the rows."""
+    """Render the results for programs. A row has the key of its bar; the bars follow the rows."""
     return {
         "version": 1,
         "machine": machine,

@@ -32,8 +32,10 @@ _BY_KEY = {bar.key: bar for bar in BARS}
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A benchmark's rows, or why there are none. ``stolen`` is the share of the processor time it wanted that the
-    machine's host gave to others."""
+    """The rows of a benchmark, or its failure.
+
+    ``stolen`` is the share of the wanted processor time that the machine's host gave to others.
+    """
 
     source: Source
     rows: tuple[Row, ...]
@@ -97,7 +99,7 @@ class BenchResult(msgspec.Struct, frozen=True):
         }
 
     def write(self, folder: Path) -> list[Path]:
-        """The table as text, as JSON and as a chart, and the curves of what grew."""
+        """Write the table as text, JSON and a chart, and the curves of what grew."""
         folder.mkdir(parents=True, exist_ok=True)
         written = {
             "bench.txt": self.text() + "\n",
@@ -114,7 +116,7 @@ class BenchResult(msgspec.Struct, frozen=True):
 
 
 def run_all(sources: list[Source], tell: Callable[[str], None], results: Path) -> BenchResult:
-    """Writes the results after each benchmark: what was measured stays when the rest is cut short."""
+    """Write the results after each benchmark, so that an interrupted run keeps what it measured."""
     ended: list[Ended] = []
     load = os.getloadavg()[0]
     for number, source in enumerate(sources, 1):

@@ -46,7 +46,7 @@ def run() -> list[Row]:
 
 
 def _program() -> list[str]:
-    """The command as people call it, where it is installed beside this Python."""
+    """Return the command as people call it, if it is installed beside this Python."""
     script = Path(sys.executable).with_name("palyra")
     return [str(script)] if script.exists() else [sys.executable, "-m", "palyra.cli.main"]
 
@@ -75,7 +75,7 @@ def _stack(folder: Path) -> Iterator[tuple[int, Client]]:
 
 
 def _tree(pid: int) -> list[int]:
-    """The process and all that it started."""
+    """Return the process and all that it started."""
     children = [
         int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
     ]

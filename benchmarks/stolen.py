@@ -22,7 +22,7 @@ class ProcessorTime(msgspec.Struct, frozen=True):
     stolen: int
 
     def stolen_since(self, before: "ProcessorTime") -> float:
-        """The share of what was wanted since then."""
+        """Return the stolen share of the processor time that was wanted since then."""
         wanted = self.wanted - before.wanted
         return (self.stolen - before.stolen) / wanted if wanted > 0 else 0.0
 

@@ -201,7 +201,7 @@ class Screen:
         self.rows.insert(self._row, Row(cells, wrapped))
 
     def transcript(self) -> str:
-        """The text, in the lines that the programs wrote."""
+        """Return the text, in the lines that the programs wrote."""
         lines: list[str] = []
         for row in self.rows:
             text = "".join(cell.text for cell in row.cells)

@@ -1,7 +1,6 @@
-"""Writes docs/reference/state-machines.md from the tables the program runs by, and their list in the page on the
-architecture.
+"""Writes docs/reference/state-machines.md from the tables of the program, and their list in the architecture page.
 
-With ``--check`` nothing is written; the exit status says whether the page on disk is what would be written.
+With ``--check`` nothing is written. The exit status says whether the pages on disk are fresh.
 """
 
 import re
@@ -221,7 +220,7 @@ def page() -> str:
 
 
 def overview(text: str) -> str:
-    """The page on the architecture, with each machine, its table and its states between the marks."""
+    """Render the page on the architecture, with each machine, its table and its states between the marks."""
     before, _, rest = text.partition(BEGIN)
     rows = ["| machine | states | table |", "|---|---|---|"]
     for machine in MACHINES:

@@ -90,7 +90,7 @@ def _listed(context: click.Context) -> Iterator[str]:
 
 
 def _parsed_help() -> list[str]:
-    """What argparse says, as it says it."""
+    """Return argparse's own text."""
     text = egressd().format_help()
     start = text.index("positional arguments") if "positional arguments" in text else 0
     return [".SH OPTIONS", ".nf", *(_roff(line) for line in text[start:].splitlines()), ".fi"]

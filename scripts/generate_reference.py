@@ -1,7 +1,7 @@
-"""Writes docs/reference and docs/man from the program itself: help, errors, settings, tools, metrics, protocols,
-limits, bars. And the help of the whole program, as the text that it answers with before it has imported anything.
+"""Writes docs/reference and docs/man from the program itself.
 
-With ``--check`` nothing is written; the exit status says whether the pages on disk are what would be written.
+The pages cover help, errors, settings, tools, metrics, protocols, limits and bars. With ``--check`` nothing is written.
+The exit status says whether the pages on disk are fresh.
 """
 
 import importlib
