@@ -16,7 +16,7 @@ from palyra.devicelink.server.peer_checks import (
     fingerprint_of_peer,
     outward,
 )
-from palyra.errors import InvalidInput, LimitExceeded, PalyraError, RemoteError
+from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError, RemoteError
 from palyra.identity.device import DeviceId, DeviceKind
 from palyra.identity.records import PeerIdentity
 from palyra.signing.p256 import P256Verifier
@@ -95,6 +95,24 @@ class PeerGate:
             return self.check(fingerprint, kinds, claimed, identify=self.identities.identify_for_renewal)
         except PalyraError as refusal:
             await self.refuse(context, refusal, method, fingerprint)
+
+    async def renew_certificate(
+        self,
+        context: Any,
+        kinds: Collection[DeviceKind],
+        request: Any,
+        method: str,
+        status: grpc.StatusCode | None = None,
+    ) -> dict[str, Any]:
+        """Renew the peer's certificate and return the fields of the response. ``status`` is that of other errors."""
+        peer = await self.admit_renewal(context, kinds, request.device_id, method)
+        try:
+            issued = await self.identities.renew(peer, request.csr_der, request.generation)
+        except Denied as refusal:
+            await self.refuse(context, refusal, method, peer.fingerprint)
+        except PalyraError as error:
+            await abort_with(context, error, status)
+        return {name: getattr(issued, name) for name in ("certificate_pem", "ca_bundle_pem", "generation")}
 
     async def fingerprint(self, context: Any, method: str) -> str:
         """Return the fingerprint. A stream does this once, then calls ``admit_message`` for each message."""

@@ -10,7 +10,7 @@ import grpc
 import msgspec
 
 from palyra.devicelink.server.gate import PeerGate
-from palyra.errors import Denied, PalyraError
+from palyra.errors import PalyraError
 from palyra.fleet import limits
 from palyra.fleet.domain.commands import FleetCommand, FleetDecision, ReportViolation
 from palyra.fleet.egress.leases import LeaseRef, Orders
@@ -70,17 +70,9 @@ class EgressService(EgressServiceServicer):
         return ""
 
     async def RenewCertificate(self, request: Any, context: Any) -> Any:  # noqa: N802
-        peer = await self.gate.admit_renewal(context, PROXIES, request.device_id, _RENEW)
-        try:
-            issued = await self.gate.identities.renew(peer, request.csr_der, request.generation)
-        except Denied as refusal:
-            await self.gate.refuse(context, refusal, _RENEW, peer.fingerprint)
-        except PalyraError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{error.code}: {error.message}")
-            raise AssertionError("abort does not return") from error
-        return worker_pb2.RenewCertificateResponse(
-            certificate_pem=issued.certificate_pem, ca_bundle_pem=issued.ca_bundle_pem, generation=issued.generation
-        )
+        status = grpc.StatusCode.FAILED_PRECONDITION
+        renewed = await self.gate.renew_certificate(context, PROXIES, request, _RENEW, status)
+        return worker_pb2.RenewCertificateResponse(**renewed)
 
 
 def violation_text(code: str, host: str, port: int, lease_id: str) -> str:

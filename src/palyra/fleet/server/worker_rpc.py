@@ -347,16 +347,8 @@ class WorkerService(WorkerServiceServicer):
             await self._refuse(error, context, _DOWNLOAD, peer.fingerprint)
 
     async def RenewCertificate(self, request: Any, context: Any) -> Any:  # noqa: N802
-        peer = await self.gate.admit_renewal(context, WORKERS, request.device_id, _RENEW)
-        try:
-            issued = await self.gate.identities.renew(peer, request.csr_der, request.generation)
-        except Denied as refusal:
-            await self.gate.refuse(context, refusal, _RENEW, peer.fingerprint)
-        except PalyraError as error:
-            await abort_with(context, error)
-        return wire.RenewCertificateResponse(
-            certificate_pem=issued.certificate_pem, ca_bundle_pem=issued.ca_bundle_pem, generation=issued.generation
-        )
+        renewed = await self.gate.renew_certificate(context, WORKERS, request, _RENEW)
+        return wire.RenewCertificateResponse(**renewed)
 
     async def LeaveFleet(self, request: Any, context: Any) -> Any:  # noqa: N802
         peer = await self.gate.admit(context, WORKERS, request.device_id, _LEAVE)

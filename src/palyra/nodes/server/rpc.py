@@ -207,16 +207,8 @@ class NodeService(NodeServiceServicer):
         return node_pb2.ReportCapabilityResultResponse()
 
     async def RenewCertificate(self, request: Any, context: Any) -> Any:  # noqa: N802
-        peer = await self._gate.admit_renewal(context, NODES, request.device_id, _RENEW)
-        try:
-            issued = await self._gate.identities.renew(peer, request.csr_der, request.generation)
-        except Denied as refusal:
-            await self._gate.refuse(context, refusal, _RENEW, peer.fingerprint)
-        except PalyraError as error:
-            await abort_with(context, error)
-        return node_pb2.RenewCertificateResponse(
-            certificate_pem=issued.certificate_pem, ca_bundle_pem=issued.ca_bundle_pem, generation=issued.generation
-        )
+        renewed = await self._gate.renew_certificate(context, NODES, request, _RENEW)
+        return node_pb2.RenewCertificateResponse(**renewed)
 
     async def RevokeDevicePairing(self, request: Any, context: Any) -> Any:  # noqa: N802
         peer = await self._gate.admit(context, NODES, request.device_id, _LEAVE)
