@@ -17,12 +17,12 @@ from palyra.browser.domain.action import (
     ElementTarget,
     Evaluate,
     LoadState,
+    Made,
     Navigate,
     ObserveAsk,
     Scroll,
 )
 from palyra.browser.domain.budget import SessionBudget, SessionMeter
-from palyra.browser.domain.ports import Made
 from palyra.browser.engine.chromium import ChromiumProcess
 from palyra.browser.page.in_page_script import PageScript, PageView
 from palyra.browser.tabs.download_folder import DownloadSandboxSession

@@ -13,9 +13,9 @@ from typing import Any
 from fakes.browser_engine import launching
 from palyra.browser.domain.action import Dialog
 from palyra.browser.domain.cdp_messages import CdpEvent, CommandRefused
+from palyra.browser.domain.document_state import FrameView
 from palyra.browser.domain.page_errors import DocumentGone
 from palyra.browser.domain.page_tree import RefCounter
-from palyra.browser.domain.ports import FrameView
 from palyra.browser.engine.browser_folders import UploadFolder
 from palyra.browser.engine.cdp_connection import CdpPipe
 from palyra.browser.engine.chromium import ChromiumProcess

@@ -6,9 +6,8 @@ import struct
 import pytest
 
 from fakes.page_view import FixtureTab, actor_of
-from palyra.browser.domain.action import ElementTarget, PictureFormat, Screenshot, Type
+from palyra.browser.domain.action import ElementTarget, Made, PictureFormat, Screenshot, Type
 from palyra.browser.domain.cdp_messages import CommandRefused
-from palyra.browser.domain.ports import Made
 from palyra.secret import Secret
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

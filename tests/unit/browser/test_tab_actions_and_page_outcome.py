@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from palyra.browser.domain.action import Made
 from palyra.browser.domain.page_address import Refusals
 from palyra.browser.domain.page_errors import SchemeRefused
 from palyra.browser.domain.page_logs import PageLogs
-from palyra.browser.domain.ports import Made
 from palyra.browser.tabs.tab import TabPage
 from palyra.browser.tabs.tab_actions import MAX_CONSOLE_ERRORS, MAX_REFUSED, PERMISSIONS, Mark, OutcomeTeller
 

@@ -244,6 +244,14 @@ class TabView(msgspec.Struct, frozen=True, kw_only=True):
     opener: str = ""
 
 
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """The picture, document or JSON text that an action produced."""
+
+    content: bytes = b""
+    media_type: str = ""
+    value_json: str = ""
+
+
 class ActionOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Where the tab is after an action, and what happened meanwhile. It does not contain the page's tree."""
 

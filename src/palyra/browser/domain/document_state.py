@@ -9,11 +9,24 @@ from typing import Any, Final
 import msgspec
 
 from palyra.browser.domain.action import LoadState
-from palyra.browser.domain.ports import FrameView
 
 # More than any honest page has. Further frames are ignored.
 MAX_FRAMES: Final = 1_000
 _MAX_URL_CHARS: Final = 8_192
+
+
+class FrameView(msgspec.Struct, frozen=True, kw_only=True):
+    """One frame of a tab. Another document in the same frame has another ``loader_id``.
+
+    ``session_id`` is the frame's CDP session: a frame of another site may live in a process, and a session, of
+    its own.
+    """
+
+    frame_id: str
+    loader_id: str
+    session_id: str
+    url: str
+    parent_id: str = ""
 
 
 class FrameTable:

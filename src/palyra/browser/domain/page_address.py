@@ -6,13 +6,13 @@ Chromium reports addresses in its canonical form; those of a caller are not cano
 
 import re
 from collections import deque
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from palyra.browser.domain.page_errors import BadAddress, SchemeRefused
-from palyra.browser.domain.ports import Redact
 from palyra.errors import PalyraError
 
 BLANK: Final = "about:blank"
@@ -25,6 +25,21 @@ _WEB: Final = frozenset(("http", "https"))
 _SOCKETS: Final = frozenset(("ws", "wss"))
 _INSIDE: Final = frozenset(("data", "blob"))
 _USERINFO: Final = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/?#@]*@", re.IGNORECASE)
+
+# Removes every known secret from a text. Every text of a page passes through it.
+Redact = Callable[[str], str]
+
+
+class RequestJudge(Protocol):
+    """Decides whether a session may go somewhere. The guard judges each connection again, with the addresses."""
+
+    async def judge_document(self, url: str) -> None:
+        """Judge a navigation, redirect, popup or frame. Raise the refusal."""
+        ...
+
+    def judge_request(self, url: str) -> None:
+        """Judge anything that a page loads."""
+        ...
 
 
 class AddressKind(StrEnum):

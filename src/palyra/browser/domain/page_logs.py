@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from palyra.browser.domain.action import LogEntry
-from palyra.browser.domain.page_address import render_address
-from palyra.browser.domain.ports import Redact
+from palyra.browser.domain.page_address import Redact, render_address
 
 MAX_TEXT_CHARS: Final = 1_024
 # This much of a text is redacted: far more than is shown, so that no secret is cut in two within the shown part.

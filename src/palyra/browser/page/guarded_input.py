@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from palyra.browser.domain.document_state import FrameView
 from palyra.browser.domain.limits import MIN_INPUT_SECONDS
 from palyra.browser.domain.page_errors import (
     DialogOpen,
@@ -22,7 +23,6 @@ from palyra.browser.domain.page_errors import (
     NotEditable,
 )
 from palyra.browser.domain.page_tree import FRAME
-from palyra.browser.domain.ports import FrameView
 from palyra.browser.page.locator import FrameHidden, Located, PageTools, Point
 from palyra.errors import PalyraError
 

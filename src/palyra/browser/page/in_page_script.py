@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol
 
 from palyra.browser.domain.action import Dialog
 from palyra.browser.domain.cdp_messages import CommandRefused
+from palyra.browser.domain.document_state import FrameView
 from palyra.browser.domain.limits import ANSWER_SECONDS, MAX_FRAMES
+from palyra.browser.domain.page_address import Redact
 from palyra.browser.domain.page_errors import DocumentGone, PageScriptFailed
-from palyra.browser.domain.ports import FrameView, Redact
 from palyra.browser.engine.cdp_connection import CdpPipe, TargetGone
 
 

@@ -7,10 +7,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from palyra.browser.domain.action import ElementTarget
+from palyra.browser.domain.document_state import FrameView
 from palyra.browser.domain.limits import MAX_FRAMES, MAX_NAMED
+from palyra.browser.domain.page_address import Redact
 from palyra.browser.domain.page_errors import BadSelector, DocumentGone, NoMatch, SeveralMatch, StaleRef
 from palyra.browser.domain.page_tree import Bound, Candidate, RefRegistry, listed, ranked, render_element
-from palyra.browser.domain.ports import FrameView, Redact
 from palyra.browser.page.in_page_script import PageScript, PageView, PageWorlds
 from palyra.errors import PalyraError
 

@@ -13,9 +13,12 @@ from palyra.browser.domain.action import (
     ElementAction,
     ElementTarget,
     LoadState,
+    Made,
     ObserveAsk,
 )
 from palyra.browser.domain.cdp_messages import CdpEvent
+from palyra.browser.domain.document_state import FrameView
+from palyra.browser.domain.page_address import Redact
 from palyra.browser.domain.page_errors import (
     DialogOpen,
     DocumentGone,
@@ -25,7 +28,6 @@ from palyra.browser.domain.page_errors import (
     WaitTimedOut,
 )
 from palyra.browser.domain.page_tree import RefCounter, RefRegistry
-from palyra.browser.domain.ports import FrameView, Made, Redact
 from palyra.browser.engine.browser_folders import UploadFolder
 from palyra.browser.page.guarded_input import ElementInput, Needs
 from palyra.browser.page.in_page_script import PageScript, PageView

@@ -8,12 +8,19 @@ from typing import Any, Final
 import msgspec
 
 from palyra.browser.domain import limits, page_tree
-from palyra.browser.domain.action import ChromiumObserveSnapshot, ObserveAsk, PictureFormat, Screenshot, SnapshotForm
+from palyra.browser.domain.action import (
+    ChromiumObserveSnapshot,
+    Made,
+    ObserveAsk,
+    PictureFormat,
+    Screenshot,
+    SnapshotForm,
+)
 from palyra.browser.domain.cdp_messages import CommandRefused
+from palyra.browser.domain.document_state import FrameView
 from palyra.browser.domain.limits import MAX_PICTURE_PIXELS
 from palyra.browser.domain.page_errors import DocumentGone, ElementHidden
 from palyra.browser.domain.page_tree import Bound, Key, cut_bytes, render
-from palyra.browser.domain.ports import FrameView, Made
 from palyra.browser.page.guarded_input import ElementInput, Needs
 from palyra.browser.page.locator import Located, PageTools, Point
 

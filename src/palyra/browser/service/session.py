@@ -21,7 +21,7 @@ from palyra.browser.domain.action import (
 )
 from palyra.browser.domain.budget import BudgetSpent, SessionBudget, SessionMeter
 from palyra.browser.domain.download import DownloadRecord
-from palyra.browser.domain.ports import Redact, RequestJudge
+from palyra.browser.domain.page_address import Redact, RequestJudge
 from palyra.browser.domain.profile import BrowserProfileRecord
 from palyra.browser.domain.session_api import (
     ActReport,

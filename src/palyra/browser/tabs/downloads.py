@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.download import DownloadRecord, DownloadRefused
-from palyra.browser.domain.page_address import Refusals, render_address
-from palyra.browser.domain.ports import Redact
+from palyra.browser.domain.page_address import Redact, Refusals, render_address
 from palyra.browser.engine.background_tasks import BackgroundTasks
 from palyra.browser.engine.cdp_connection import CdpPipe
 from palyra.browser.engine.launch_plan import DOWNLOADS

@@ -7,9 +7,15 @@ from contextlib import suppress
 from typing import Any, Final
 
 from palyra.browser.domain.action import LoadState
-from palyra.browser.domain.page_address import AddressKind, Refusals, kind_of, render_address, require_tab_address
+from palyra.browser.domain.page_address import (
+    AddressKind,
+    Redact,
+    Refusals,
+    kind_of,
+    render_address,
+    require_tab_address,
+)
 from palyra.browser.domain.page_errors import NavigationFailed, NavigationTimeout, NoHistory, PageTimeout, SchemeRefused
-from palyra.browser.domain.ports import Redact
 from palyra.browser.domain.profile import MAX_TABS, MAX_TEXT_CHARS, TabState
 from palyra.browser.tabs.request_interception import Interception
 from palyra.browser.tabs.tab import TabPage, TabSet, time_left

@@ -10,9 +10,8 @@ import logging
 from typing import Any, Final
 
 from palyra.browser.domain.cdp_messages import CdpEvent
-from palyra.browser.domain.page_address import AddressKind, Refusals, kind_of, render_address
+from palyra.browser.domain.page_address import AddressKind, Refusals, RequestJudge, kind_of, render_address
 from palyra.browser.domain.page_errors import SchemeRefused
-from palyra.browser.domain.ports import RequestJudge
 from palyra.browser.engine.background_tasks import BackgroundTasks
 from palyra.browser.engine.cdp_connection import CdpPipe
 from palyra.errors import InternalError, PalyraError

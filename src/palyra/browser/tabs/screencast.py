@@ -13,9 +13,8 @@ from typing import Any, Final
 from palyra.browser.domain.action import BadAction, MouseButton
 from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.keys import chord
-from palyra.browser.domain.page_address import render_address
+from palyra.browser.domain.page_address import Redact, render_address
 from palyra.browser.domain.page_errors import DialogOpen, NotTakenOver, TakenOver
-from palyra.browser.domain.ports import Redact
 from palyra.browser.domain.session_api import LiveFrame, OperatorDoes, OperatorInput
 from palyra.browser.engine.cdp_connection import CdpPipe
 from palyra.browser.tabs.tab import TabPage

@@ -19,15 +19,24 @@ from palyra.browser.domain.action import (
     Evaluate,
     LoadState,
     LogEntry,
+    Made,
     ObserveAsk,
     TabView,
 )
 from palyra.browser.domain.budget import SessionMeter
 from palyra.browser.domain.cdp_messages import CdpEvent
-from palyra.browser.domain.page_address import BLANK, AddressKind, Refusal, Refusals, kind_of, render_address
+from palyra.browser.domain.page_address import (
+    BLANK,
+    AddressKind,
+    Redact,
+    Refusal,
+    Refusals,
+    RequestJudge,
+    kind_of,
+    render_address,
+)
 from palyra.browser.domain.page_errors import DialogOpen, PageTimeout, SchemeRefused
 from palyra.browser.domain.page_logs import PageLogs
-from palyra.browser.domain.ports import Made, Redact, RequestJudge
 from palyra.browser.domain.profile import TabState
 from palyra.browser.engine.background_tasks import BackgroundTasks
 from palyra.browser.engine.cdp_connection import BrowserEnded, CdpPipe, TargetGone

@@ -8,10 +8,9 @@ from typing import Any, Final, Protocol
 from palyra.browser.domain.action import Dialog, LoadState, TabView
 from palyra.browser.domain.budget import BudgetSpent
 from palyra.browser.domain.cdp_messages import CdpEvent, CommandRefused
-from palyra.browser.domain.document_state import FrameTable, PageLoad
+from palyra.browser.domain.document_state import FrameTable, FrameView, PageLoad
 from palyra.browser.domain.page_address import AddressKind, Refusals, kind_of
 from palyra.browser.domain.page_errors import DocumentGone, PageTimeout, TabCrashed, UnknownTab
-from palyra.browser.domain.ports import FrameView
 from palyra.browser.engine.cdp_connection import CdpPipe, TargetGone
 from palyra.browser.page.in_page_script import WORLD_NAME
 from palyra.errors import LimitExceeded, PalyraError

@@ -20,15 +20,15 @@ from palyra.browser.domain.action import (
     ExportPdf,
     HandleDialog,
     LoadState,
+    Made,
     SetViewport,
     TabView,
 )
 from palyra.browser.domain.budget import SessionMeter, TooLarge
 from palyra.browser.domain.cdp_messages import CommandRefused
-from palyra.browser.domain.page_address import Refusals, origin_of, render_address, require_tab_address
+from palyra.browser.domain.page_address import Redact, Refusals, origin_of, render_address, require_tab_address
 from palyra.browser.domain.page_errors import DocumentGone, EvaluateDenied, NoDialog, ScriptFailed, UnknownPermission
 from palyra.browser.domain.page_logs import PageLogs, exception_text
-from palyra.browser.domain.ports import Made, Redact
 from palyra.browser.engine.cdp_connection import CdpPipe
 from palyra.browser.page.page import ElementActor
 from palyra.browser.tabs.downloads import PageDownloads
