@@ -5,6 +5,8 @@ import json
 import sys
 from pathlib import Path
 
+import msgspec
+
 from fakes.browser_engine import launching
 from palyra.browser.engine.process_inspection import descendants, start_time
 
@@ -14,7 +16,8 @@ async def main(folder: Path) -> None:
         process = await launcher.start()
         processes = {pid: start_time(pid) for pid in descendants(process.pid)}
         receipt = process.receipt
-        said = {"processes": processes, "held": receipt.held, "receipt": receipt.as_dict(), "product": process.product}
+        shown = msgspec.to_builtins(receipt)
+        said = {"processes": processes, "held": receipt.held, "receipt": shown, "product": process.product}
         print(json.dumps(said), flush=True)
         await asyncio.to_thread(sys.stdin.read)
         await process.close(graceful=False)

@@ -106,7 +106,7 @@ def test_a_sparse_giant_costs_neither_memory_nor_disk(tmp_path: Path) -> None:
     guid = harness.begin("a.txt")
     with open(harness.incoming / guid, "wb") as file:
         file.truncate(2**40)
-    assert harness.session.overgrown() == [guid]
+    assert harness.session.find_overgrown() == [guid]
     record = harness.session.finish(guid, complete=False)
     assert record.size == 1_000
     assert Reason.TOO_LARGE in record.reasons

@@ -25,7 +25,7 @@ def planned() -> ChromiumPlan:
 async def tree() -> AsyncIterator[ProcessTree]:
     """One that waits at the gate."""
     tree = spawn(planned().argv)
-    await tree.built()
+    await tree.wait_until_built()
     yield tree
     await tree.end()
 
@@ -83,7 +83,7 @@ async def test_they_are_small_and_nobody_elses(tree: ProcessTree, account: Accou
 async def test_they_outlive_the_processes_until_they_are_given_up(account: Account) -> None:
     before = own_descriptors()
     tree = spawn(planned().argv)
-    files = BrowserFiles(await tree.built(), account)
+    files = BrowserFiles(await tree.wait_until_built(), account)
     await files.as_browser(lambda: (files.profile / "kept").write_text("until now"))
     await tree.end()
     assert (files.profile / "kept").read_text() == "until now"
@@ -105,9 +105,9 @@ async def test_paths_as_the_browser_calls_them(tree: ProcessTree, account: Accou
 async def test_a_process_that_is_gone_has_none(account: Account) -> None:
     before = own_descriptors()
     tree = spawn(planned().argv)
-    first = await tree.built()
+    first = await tree.wait_until_built()
     os.close(tree.take(GO_FD))
-    assert await tree.gone(30)
+    assert await tree.wait_until_gone(30)
     with pytest.raises(OSError):
         BrowserFiles(first, account)
     await tree.end()

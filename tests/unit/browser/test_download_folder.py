@@ -173,9 +173,9 @@ def test_several_small_files_together_are_stopped(harness: DownloadHarness) -> N
     guids = [harness.begin() for _ in range(4)]
     for guid in guids:
         (harness.incoming / guid).write_bytes(b"x" * 750)
-    assert harness.session.overgrown() == []
+    assert harness.session.find_overgrown() == []
     (harness.incoming / guids[0]).write_bytes(b"x" * 751)
-    assert harness.session.overgrown() == guids
+    assert harness.session.find_overgrown() == guids
 
 
 def test_a_new_life_finds_what_was_kept_and_removes_halves(harness: DownloadHarness) -> None:
@@ -205,7 +205,7 @@ def test_a_file_that_is_not_whole_yet_has_another_name_and_is_watched_and_taken_
     guid = harness.begin("a.txt", "text/plain")
     part = harness.incoming / f"{guid}.crdownload"
     part.write_bytes(b"x" * 11)
-    assert harness.session.overgrown() == [guid]
+    assert harness.session.find_overgrown() == [guid]
     record = harness.session.finish(guid, complete=False)
     assert (record.folder, record.size) == (Folder.QUARANTINE, 10) and not part.exists()
 

@@ -32,14 +32,14 @@ async def test_it_starts_only_when_told_to_and_has_the_pipes_where_chromium_want
     before = own_descriptors()
     tree = python(BUILDS)
     try:
-        assert await tree.built() == tree.first == tree.pid
+        assert await tree.wait_until_built() == tree.first == tree.pid
         tree.go()
         to, come = tree.take(CDP_READ_FD), tree.take(CDP_WRITE_FD)
         os.write(to, b"hello")
         assert await asyncio.to_thread(os.read, come, 100) == b"HELLO"
         os.close(to)
         os.close(come)
-        assert await tree.gone(30)
+        assert await tree.wait_until_gone(30)
         assert tree.status == 0
     finally:
         await tree.end()
@@ -53,7 +53,7 @@ async def test_it_gets_no_variable_and_no_other_descriptor() -> None:
     tree = python(program)
     os.close(passed_on)
     with pytest.raises(StartFailed) as failed:
-        await tree.built()
+        await tree.wait_until_built()
     await tree.end()
     said = failed.value.details["said"]
     # The last number is the listing itself.
@@ -65,7 +65,7 @@ async def test_it_gets_no_variable_and_no_other_descriptor() -> None:
 async def test_what_it_wrote_is_told_when_it_ends_early() -> None:
     tree = python("import sys; sys.stderr.write('x' * 100_000 + 'the end of it'); sys.stderr.flush()")
     with pytest.raises(StartFailed) as failed:
-        await tree.built()
+        await tree.wait_until_built()
     assert failed.value.details["said"].endswith("the end of it")
     assert len(failed.value.details["said"]) <= 4096
     await tree.end()
@@ -74,7 +74,7 @@ async def test_what_it_wrote_is_told_when_it_ends_early() -> None:
 async def test_one_that_says_nonsense_is_not_taken() -> None:
     tree = python("import os; os.write(7, b'[]'); os.write(6, b'x'); os.read(5, 1)")
     with pytest.raises(StartFailed):
-        await tree.built()
+        await tree.wait_until_built()
     await tree.end()
 
 
@@ -82,7 +82,7 @@ async def test_a_daemon_that_goes_away_before_the_gate_starts_nothing(tmp_path: 
     started = tmp_path / "started"
     gate = f'echo {{\\"child-pid\\": $$}} >&7; echo >&6; read -r go <&5 && echo > {started}'
     tree = spawn(("/bin/sh", "-c", gate))
-    await tree.built()
+    await tree.wait_until_built()
     tree.release()
     await eventually(lambda: not (os.path.exists(f"/proc/{tree.pid}") and os.waitpid(tree.pid, os.WNOHANG) == (0, 0)))
     assert not started.exists()
@@ -107,7 +107,7 @@ async def test_what_waits_for_bubblewraps_word_ends_with_it(does: str) -> None:
         await eventually(lambda: tree.said)
         waiting = int(tree.said)
         if does == "os._exit(1)":
-            await tree.gone(60)
+            await tree.wait_until_gone(60)
         else:
             assert start_time(waiting) is not None
         await tree.end()
@@ -125,11 +125,11 @@ async def test_bubblewrap_is_not_ended_by_telling_who_is_gone_what_it_started() 
 
 async def test_its_end_is_told_once() -> None:
     tree = python(BUILDS)
-    await tree.built()
+    await tree.wait_until_built()
     calls: list[int] = []
     tree.on_end(lambda: calls.append(1))
     tree.kill()
-    assert await tree.gone(30)
+    assert await tree.wait_until_gone(30)
     assert calls == [1]
     tree.on_end(lambda: calls.append(2))
     assert calls == [1, 2]

@@ -4,7 +4,7 @@ import pytest
 
 from palyra.browser.domain import page_tree
 from palyra.browser.domain.page_errors import UnknownRef
-from palyra.browser.domain.page_tree import Bound, RefCounter, RefRegistry, ranked, render_element
+from palyra.browser.domain.page_tree import Bound, RefCounter, RefRegistry, rank, render_element
 
 
 def bound(number: int, name: str = "Buy", loader: str = "l") -> Bound:
@@ -46,8 +46,8 @@ def test_the_oldest_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_nearest_is_the_same_name_then_one_that_holds_it_then_one_spelled_like_it() -> None:
     found = [bound(n, name) for n, name in enumerate(("Cancel", "Buy now", "Buy", "Bux"))]
-    assert [each.name for each in ranked("Buy", found)] == ["Buy", "Buy now", "Bux"]
-    assert ranked("zzz", found) == []
+    assert [each.name for each in rank("Buy", found)] == ["Buy", "Buy now", "Bux"]
+    assert rank("zzz", found) == []
 
 
 def test_a_long_name_is_cut_in_an_error() -> None:

@@ -33,7 +33,7 @@ async def test_an_outcome_is_bounded_and_has_no_secret() -> None:
     downloads: Any = NoDownloads()
     teller = OutcomeTeller(refusals, logs, downloads, look, redact)
     tab = TabPage(None, "t1", "M", "S", lambda *_: None)  # type: ignore[arg-type]
-    tab.frame_table.navigated({"id": "M", "loaderId": "L", "url": f"http://u:p@a.test/{SECRET}"}, "S")
+    tab.frame_table.navigate({"id": "M", "loaderId": "L", "url": f"http://u:p@a.test/{SECRET}"}, "S")
     tab.title = f"{SECRET} " * 100
     mark = Mark(refusals=1, console=1, downloads=0, tabs=1)
     for number in range(100):

@@ -1,6 +1,6 @@
 """Rows of a page as a tree, and the parts of it that are asked for."""
 
-from palyra.browser.domain.page_tree import PageNode, found, graft, grow, only_interactive, shallow, tidy
+from palyra.browser.domain.page_tree import PageNode, cut_depth, found, graft, grow, only_interactive, tidy
 
 
 def same(text: str) -> str:
@@ -72,6 +72,6 @@ def test_what_was_found_comes_with_its_ancestors_and_its_row() -> None:
 
 
 def test_down_to_a_depth() -> None:
-    nodes = shallow(tidy(grow(ROWS, "f", "l", same)), 2)
+    nodes = cut_depth(tidy(grow(ROWS, "f", "l", same)), 2)
     assert shape(nodes) == [("main", "", [("heading", "Orders"), ("list", ""), ("iframe", "Pay")])]
     assert nodes[0].children[1].beneath == 3

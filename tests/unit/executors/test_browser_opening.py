@@ -6,7 +6,7 @@ import pytest
 
 from palyra.browser.domain.session_api import Caller, SessionState, SessionView
 from palyra.errors import Unavailable
-from palyra.executors.browser.executor import _made
+from palyra.executors.browser.executor import _create_session
 
 VIEW = SessionView(
     session_id="S1", principal="agent:a", state=SessionState.OPEN, created_ms=0, ends_ms=1, idle_ends_ms=1
@@ -37,7 +37,7 @@ class Client:
 @pytest.mark.parametrize(("fails", "closed"), [(False, ["S1"]), (True, [])])
 async def test_a_cancelled_call_closes_what_was_made_for_it(fails: bool, closed: list[str]) -> None:
     client = Client(fails=fails)
-    opening = asyncio.create_task(_made(client.create(), client, ME))  # type: ignore[arg-type]
+    opening = asyncio.create_task(_create_session(client.create(), client, ME))  # type: ignore[arg-type]
     await client.begun.wait()
     opening.cancel()
     await asyncio.sleep(0)
@@ -51,5 +51,5 @@ async def test_a_cancelled_call_closes_what_was_made_for_it(fails: bool, closed:
 async def test_a_session_that_was_made_is_handed_on() -> None:
     client = Client()
     client.go_on.set()
-    assert await _made(client.create(), client, ME) is VIEW  # type: ignore[arg-type]
+    assert await _create_session(client.create(), client, ME) is VIEW  # type: ignore[arg-type]
     assert client.closed == []

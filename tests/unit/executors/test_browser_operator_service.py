@@ -64,7 +64,7 @@ class RecordingSupervisor:
     async def catch_up(self, owned: OwnedSession, client: Any) -> None:
         self.happened.append(("caught up", owned.session_id))
 
-    async def ended(self, owned: OwnedSession, *, reason: str, saved: bool) -> None:
+    async def record_end(self, owned: OwnedSession, *, reason: str, saved: bool) -> None:
         self.happened.append(("ended", reason, saved))
 
     async def record(self, session: object, kind: str, *, actor: str, **facts: Any) -> None:

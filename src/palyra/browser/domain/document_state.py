@@ -68,11 +68,11 @@ class FrameTable:
         for child in tree.get("childFrames", ()):
             self.seed(child, session_id)
 
-    def attached(self, frame_id: str, parent_id: str, session_id: str) -> None:
+    def attach(self, frame_id: str, parent_id: str, session_id: str) -> None:
         if frame_id not in self._frames:
-            self.adopted(frame_id, parent_id, session_id)
+            self.adopt(frame_id, parent_id, session_id)
 
-    def adopted(self, frame_id: str, parent_id: str, session_id: str) -> None:
+    def adopt(self, frame_id: str, parent_id: str, session_id: str) -> None:
         known = self._frames.get(frame_id)
         if known is not None:
             parent_id = parent_id or known.parent_id
@@ -82,7 +82,7 @@ class FrameTable:
             frame_id=frame_id, loader_id="", session_id=session_id, url="", parent_id=parent_id
         )
 
-    def navigated(self, frame: dict[str, Any], session_id: str) -> FrameView | None:
+    def navigate(self, frame: dict[str, Any], session_id: str) -> FrameView | None:
         """Put another document into the frame. All frames of the old document go."""
         frame_id = str(frame["id"])
         known = self._frames.get(frame_id)
@@ -94,16 +94,16 @@ class FrameTable:
             self._remove(child)
         return self._put(frame, session_id, parent)
 
-    def moved_within(self, frame_id: str, url: str) -> None:
+    def move_within(self, frame_id: str, url: str) -> None:
         known = self._frames.get(frame_id)
         if known is not None:
             self._frames[frame_id] = msgspec.structs.replace(known, url=url[:_MAX_URL_CHARS])
 
-    def detached(self, frame_id: str, reason: str) -> None:
+    def detach(self, frame_id: str, reason: str) -> None:
         if reason != "swap" and frame_id != self.main_id:
             self._remove(frame_id)
 
-    def session_gone(self, session_id: str) -> None:
+    def remove_session(self, session_id: str) -> None:
         for frame_id in [each.frame_id for each in self._frames.values() if each.session_id == session_id]:
             if frame_id != self.main_id:
                 self._remove(frame_id)
@@ -166,7 +166,7 @@ class PageLoad:
     def moving(self) -> bool:
         return bool(self.pending) or self.requested
 
-    def begun(self, loader: str) -> None:
+    def begin(self, loader: str) -> None:
         """Start with the blank document that is already loaded."""
         self.loader = loader
         self._reached = set(_ORDER)
@@ -175,23 +175,23 @@ class PageLoad:
         wanted = _ORDER.index(state)
         return any(_ORDER.index(each) >= wanted for each in self._reached)
 
-    def asked(self) -> None:
+    def request(self) -> None:
         self.requested = True
 
-    def started(self, loader: str, kind: str) -> None:
+    def start(self, loader: str, kind: str) -> None:
         self.requested = False
         if "sameDocument" in kind or "SameDocument" in kind:
             return
         self.pending = loader
 
-    def answered(self, loader: str, status: int) -> None:
+    def record_answer(self, loader: str, status: int) -> None:
         """Record the document's HTTP status, which arrives before the document commits."""
         if loader == self.loader:
             self.status = status
         else:
             self._statuses = {loader: status}
 
-    def committed(self, loader: str, *, restored: bool) -> None:
+    def commit(self, loader: str, *, restored: bool) -> None:
         """Show another document. ``restored``: it was kept whole and comes back complete."""
         self.commits += 1
         self.requested = False
@@ -203,11 +203,11 @@ class PageLoad:
         if restored:
             self._reached |= set(_ORDER)
 
-    def moved_within(self) -> None:
+    def move_within(self) -> None:
         self.within += 1
         self.requested = False
 
-    def reached(self, loader: str, name: str) -> None:
+    def reach(self, loader: str, name: str) -> None:
         state = _REACHED.get(name)
         if state is None:
             return
@@ -216,12 +216,12 @@ class PageLoad:
         elif loader == self.pending:
             self._early.setdefault(loader, set()).add(state)
 
-    def stopped(self) -> None:
+    def stop(self) -> None:
         if self.moving:
             self.ends += 1
         self.requested = False
         self.pending = ""
         self._reached.add(LoadState.LOADED)
 
-    def abandoned(self) -> None:
-        self.stopped()
+    def abandon(self) -> None:
+        self.stop()

@@ -90,7 +90,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.ref} ({render_element(self.role, self.name)})"
 
 
-def ranked(wanted: str, found: Iterable[Bound]) -> list[Bound]:
+def rank(wanted: str, found: Iterable[Bound]) -> list[Bound]:
     """Sort by likeness of the names: the same, one that contains the other, or one spelled nearly so."""
     scored = [(_likeness(wanted, bound.name), bound) for bound in found]
     # Sorting is stable: of two that are equally alike the first on the page stays first.
@@ -114,7 +114,7 @@ def render_element(role: str, name: str) -> str:
     return f"{role} '{cut}'" if cut else role
 
 
-def listed(candidates: Iterable[Candidate]) -> str:
+def join_candidates(candidates: Iterable[Candidate]) -> str:
     return ", ".join(str(each) for each in candidates)
 
 
@@ -252,13 +252,13 @@ def _holds(node: PageNode, looked_for: str) -> bool:
     return any(looked_for in " ".join(each.casefold().split()) for each in said)
 
 
-def shallow(nodes: list[PageNode], depth: int) -> list[PageNode]:
+def cut_depth(nodes: list[PageNode], depth: int) -> list[PageNode]:
     """Cut the trees at a depth. 1 keeps the outermost elements alone."""
     if depth <= 0:
         return []
     kept = []
     for node in nodes:
-        inner = shallow(node.children, depth - 1)
+        inner = cut_depth(node.children, depth - 1)
         if not inner and node.children and not all(each.role == TEXT for each in node.children):
             node = msgspec.structs.replace(node, beneath=sum(1 for _ in node.walk()) - 1, children=[])
         elif inner:

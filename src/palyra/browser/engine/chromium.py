@@ -125,7 +125,7 @@ class ChromiumProcess:
                 # It may be gone before its answer is here.
                 with suppress(PalyraError):
                     await self.cdp.send("Browser.close", timeout=limits.GRACEFUL_SECONDS)
-                clean = await self._tree.gone(limits.GRACEFUL_SECONDS) and self._tree.status == 0
+                clean = await self._tree.wait_until_gone(limits.GRACEFUL_SECONDS) and self._tree.status == 0
             self.cdp.close()
             self._close_guard()
             await self._tree.end()
@@ -329,7 +329,7 @@ class ChromiumLauncher:
     async def _build(
         self, plan: ChromiumPlan, tree: ProcessTree, prepare: Prepare | None, undo: AsyncExitStack
     ) -> ChromiumProcess:
-        first = await tree.built()
+        first = await tree.wait_until_built()
         files = BrowserFiles(first, plan.account)
         undo.callback(files.close)
         with _network_of(tree) as (network, owner):

@@ -173,7 +173,7 @@ class ProcessTree:
         """Return our end of one of its descriptors. The caller closes it."""
         return self._descriptors.pop(number)
 
-    async def built(self) -> int:
+    async def wait_until_built(self) -> int:
         """Wait until everything is mounted. Return the first process inside, as the host numbers it."""
         ready = self._descriptors[READY_FD]
         answered = asyncio.Event()
@@ -235,7 +235,7 @@ class ProcessTree:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
-    async def gone(self, seconds: float) -> bool:
+    async def wait_until_gone(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
                 await self._outer_gone.wait()
@@ -248,7 +248,7 @@ class ProcessTree:
     async def end(self) -> None:
         self.kill()
         try:
-            if not await self.gone(limits.END_SECONDS):
+            if not await self.wait_until_gone(limits.END_SECONDS):
                 raise ProcessesStuck("a browser's processes did not end when they were killed", pid=self.pid)
         finally:
             self.release()

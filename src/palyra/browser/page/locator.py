@@ -11,7 +11,7 @@ from palyra.browser.domain.document_state import FrameView
 from palyra.browser.domain.limits import MAX_FRAMES, MAX_NAMED
 from palyra.browser.domain.page_address import Redact
 from palyra.browser.domain.page_errors import BadSelector, DocumentGone, NoMatch, SeveralMatch, StaleRef
-from palyra.browser.domain.page_tree import Bound, Candidate, RefRegistry, listed, ranked, render_element
+from palyra.browser.domain.page_tree import Bound, Candidate, RefRegistry, join_candidates, rank, render_element
 from palyra.browser.page.in_page_script import PageScript, PageView, PageWorlds
 from palyra.errors import PalyraError
 
@@ -142,19 +142,19 @@ class ElementFinder:
             if changed is not None:
                 await self.stale(located, changed)
             return located
-        return await self.the_one(target, await self.matching(target))
+        return await self.require_one(target, await self.find_all(target))
 
-    async def the_one(self, target: ElementTarget, matched: list[Located]) -> Located:
+    async def require_one(self, target: ElementTarget, matched: list[Located]) -> Located:
         if len(matched) == 1:
             return matched[0]
         if matched:
             named = [self._candidate(each.ref, each.bound) for each in matched[:MAX_NAMED]]
             raise SeveralMatch(
-                f"{self._describe_target(target)} matches {len(matched)} elements: {listed(named)}",
+                f"{self._describe_target(target)} matches {len(matched)} elements: {join_candidates(named)}",
                 candidates=msgspec.to_builtins(named),
                 count=len(matched),
             )
-        return await self._none(target)
+        return await self._refuse_missing(target)
 
     def by_ref(self, ref: str) -> Located:
         """Require that the ref's document is still there. The action itself checks the element."""
@@ -168,7 +168,7 @@ class ElementFinder:
             )
         return Located(ref=ref, bound=bound, frame=frame)
 
-    async def matching(self, target: ElementTarget) -> list[Located]:
+    async def find_all(self, target: ElementTarget) -> list[Located]:
         """Find the best matches over all frames: visible before hidden, then exact before partial."""
         selector = {"css": target.css, "text": target.text, "role": target.role, "name": target.name}
         frames = self._frames.all()
@@ -207,7 +207,7 @@ class ElementFinder:
                     changed=what,
                     candidates=msgspec.to_builtins([candidate]),
                 )
-        near = await self._near([located.frame], located.bound.role, located.bound.name)
+        near = await self._find_near([located.frame], located.bound.role, located.bound.name)
         happened = {
             "removed": "was taken from the page",
             "role": "has another role now",
@@ -218,20 +218,20 @@ class ElementFinder:
             f"{was} {happened}{nearest}", ref=located.ref, changed=what, candidates=msgspec.to_builtins(near)
         )
 
-    async def _none(self, target: ElementTarget) -> NoReturn:
+    async def _refuse_missing(self, target: ElementTarget) -> NoReturn:
         wanted = target.name or target.text or ""
-        near = await self._near(self._frames.all(), target.role or "", wanted) if wanted or target.role else []
-        text = f"; nearest: {listed(near)}" if near else ""
+        near = await self._find_near(self._frames.all(), target.role or "", wanted) if wanted or target.role else []
+        text = f"; nearest: {join_candidates(near)}" if near else ""
         raise NoMatch(
             f"{self._describe_target(target)} matches nothing on the page{text}", candidates=msgspec.to_builtins(near)
         )
 
-    async def _near(self, frames: Iterable[FrameView], role: str, wanted: str) -> list[Candidate]:
+    async def _find_near(self, frames: Iterable[FrameView], role: str, wanted: str) -> list[Candidate]:
         found: list[Bound] = []
         for frame in frames:
             described = await self._worlds.try_call(frame, "candidates", role)
             found += [_bound(frame, each) for each in described or ()]
-        best = ranked(wanted, found) if wanted else found[:MAX_NAMED]
+        best = rank(wanted, found) if wanted else found[:MAX_NAMED]
         return [self._candidate(self._refs.bind(bound), bound) for bound in best]
 
     def _candidate(self, ref: str, bound: Bound) -> Candidate:

@@ -132,7 +132,7 @@ class PageWait:
     async def _target_there(self, action: does.WaitFor) -> bool:
         assert action.target is not None
         if action.target.ref is None:
-            found = await self._finder.matching(action.target)
+            found = await self._finder.find_all(action.target)
             return any([await self._seen(each.frame, each.bound.number) for each in found])
         try:
             located = await self._finder.find(action.target)
@@ -250,14 +250,14 @@ class ElementActor:
             return None
         if target.ref is not None:
             return self._finder.by_ref(target.ref)
-        matched = await self._finder.matching(target)
+        matched = await self._finder.find_all(target)
         if not matched:
 
             async def there() -> list[Located] | None:
-                return await self._finder.matching(target) or None
+                return await self._finder.find_all(target) or None
 
             matched = await self._wait.until(there, deadline) or []
-        return await self._finder.the_one(target, matched)
+        return await self._finder.require_one(target, matched)
 
     async def _select(self, action: does.Select, located: Located, deadline: float) -> None:
         await self._gate.ready(located, Needs(still=False), deadline)

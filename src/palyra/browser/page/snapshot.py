@@ -49,10 +49,10 @@ class PagePictures:
                 "height": min(size["height"], MAX_PICTURE_PIXELS),
                 "scale": 1,
             }
-        taken = await self._captured(params, deadline, seconds)
+        taken = await self._capture(params, deadline, seconds)
         return Made(content=base64.b64decode(taken["data"]), media_type=f"image/{action.format.value}")
 
-    async def _captured(self, params: dict[str, Any], deadline: float, seconds: float) -> dict[str, Any]:
+    async def _capture(self, params: dict[str, Any], deadline: float, seconds: float) -> dict[str, Any]:
         """Take the picture.
 
         Chromium refuses a page of which nothing was drawn yet, and takes the same picture a moment later. So
@@ -132,7 +132,7 @@ class PageReader:
             nodes = page_tree.only_interactive(nodes)
         whole = nodes
         if ask.depth:
-            nodes = page_tree.shallow(nodes, ask.depth)
+            nodes = page_tree.cut_depth(nodes, ask.depth)
         drawn = render(nodes, self._bind, room, before=before, left_out=left)
         if within is None and not (ask.find or ask.interactive_only):
             self._last = frozenset(each.key for node in whole for each in node.walk())

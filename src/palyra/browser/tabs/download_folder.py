@@ -112,7 +112,7 @@ class DownloadSandboxSession:
         self._begun[announced.guid] = (id_, announced)
         return id_
 
-    def overgrown(self) -> list[str]:
+    def find_overgrown(self) -> list[str]:
         try:
             with open_folder(self._incoming) as incoming:
                 # A copy: downloads begin and end on other threads meanwhile.
@@ -128,7 +128,7 @@ class DownloadSandboxSession:
     async def watch(self, stop: Callable[[str], Awaitable[None]]) -> None:
         stopped: set[str] = set()
         while True:
-            for guid in await asyncio.to_thread(self.overgrown):
+            for guid in await asyncio.to_thread(self.find_overgrown):
                 if guid not in stopped:
                     stopped.add(guid)
                     await stop(guid)

@@ -75,7 +75,7 @@ class PageDownloads:
     def busy(self) -> bool:
         return bool(self._running or self._expected)
 
-    async def settled(self, timeout: float) -> None:  # noqa: ASYNC109
+    async def wait_until_settled(self, timeout: float) -> None:  # noqa: ASYNC109
         """Wait until running and expected downloads have ended, at most for the timeout."""
         try:
             async with asyncio.timeout(timeout), self._ended:

@@ -39,8 +39,8 @@ class Navigator:
         """Judge the address before Chromium gets it, and every redirect when Chromium requests it."""
         deadline = time.monotonic() + timeout
         mark, commits = self._refusals.total, tab.load.commits
-        if self._required(tab, url) is AddressKind.WEB:
-            await self._judged(tab, url, deadline)
+        if self._require_address(tab, url) is AddressKind.WEB:
+            await self._judge_address(tab, url, deadline)
         answer = await self._send(tab, "Page.navigate", {"url": url}, deadline)
         if answer is None:
             return
@@ -57,9 +57,9 @@ class Navigator:
                     await tab.until(lambda: tab.load.commits > commits, _ERROR_PAGE_SECONDS)
             self._raise(tab, url, error, mark)
         elif answer.get("loaderId") and not error:
-            await self._loaded(tab, lambda: tab.load.commits > commits, wait, deadline)
+            await self._await_load(tab, lambda: tab.load.commits > commits, wait, deadline)
 
-    def _required(self, tab: TabPage, url: str) -> AddressKind:
+    def _require_address(self, tab: TabPage, url: str) -> AddressKind:
         try:
             return require_tab_address(url)
         except SchemeRefused as refused:
@@ -70,10 +70,10 @@ class Navigator:
         deadline = time.monotonic() + timeout
         mark, commits = self._refusals.total, tab.load.commits
         if kind_of(tab.url) is AddressKind.WEB:
-            await self._judged(tab, tab.url, deadline)
+            await self._judge_address(tab, tab.url, deadline)
         if await self._send(tab, "Page.reload", {}, deadline) is None:
             return
-        await self._moved(tab, lambda: tab.load.commits > commits, wait, deadline, mark)
+        await self._await_move(tab, lambda: tab.load.commits > commits, wait, deadline, mark)
 
     async def go(self, tab: TabPage, steps: int, wait: LoadState, timeout: float) -> None:  # noqa: ASYNC109
         deadline = time.monotonic() + timeout
@@ -85,15 +85,17 @@ class Navigator:
         url = str(entry["url"])
         kind = kind_of(url)
         if kind is AddressKind.WEB:
-            await self._judged(tab, url, deadline)
+            await self._judge_address(tab, url, deadline)
         elif kind is not AddressKind.BLANK:
             raise SchemeRefused(f"a tab may not go to {render_address(url)!r}")
         mark, commits, within = self._refusals.total, tab.load.commits, tab.load.within
         asked = await self._send(tab, "Page.navigateToHistoryEntry", {"entryId": entry["id"]}, deadline)
         if asked is not None:
-            await self._moved(tab, lambda: tab.load.commits > commits or tab.load.within > within, wait, deadline, mark)
+            await self._await_move(
+                tab, lambda: tab.load.commits > commits or tab.load.within > within, wait, deadline, mark
+            )
 
-    async def _judged(self, tab: TabPage, url: str, deadline: float) -> None:
+    async def _judge_address(self, tab: TabPage, url: str, deadline: float) -> None:
         try:
             async with asyncio.timeout(time_left(deadline)):
                 await self._interception.judge_document(url, frame=tab.target_id)
@@ -107,15 +109,15 @@ class Navigator:
         try:
             return await tab.ask(method, params, time_left(deadline))
         except PageTimeout as late:
-            await self._given_up(tab)
+            await self._give_up(tab)
             raise NavigationTimeout("the site did not answer in time", tab=tab.tab, committed=False) from late
 
-    async def _given_up(self, tab: TabPage) -> None:
+    async def _give_up(self, tab: TabPage) -> None:
         with suppress(PalyraError):
             await tab.cdp.send("Page.stopLoading", {}, tab.session_id, _STOP_SECONDS)
-        tab.load.abandoned()
+        tab.load.abandon()
 
-    async def _loaded(self, tab: TabPage, moved: Callable[[], bool], wait: LoadState, deadline: float) -> None:
+    async def _await_load(self, tab: TabPage, moved: Callable[[], bool], wait: LoadState, deadline: float) -> None:
         """Wait for that document, or for the one that it went on to by itself."""
         try:
             await tab.until(moved, time_left(deadline))
@@ -125,20 +127,20 @@ class Navigator:
                 f"the page did not get as far as {wait}", tab=tab.tab, url=self._render_address(tab.url), committed=True
             ) from late
 
-    async def _moved(
+    async def _await_move(
         self, tab: TabPage, moved: Callable[[], bool], wait: LoadState, deadline: float, mark: int
     ) -> None:
         ends = tab.load.ends
         try:
             await tab.until(lambda: moved() or tab.load.ends > ends, time_left(deadline))
         except PageTimeout as late:
-            await self._given_up(tab)
+            await self._give_up(tab)
             raise NavigationTimeout("the site did not answer in time", tab=tab.tab, committed=False) from late
         refused = self._refusals.of_document(tab.target_id, mark)
         if refused is not None:
             raise refused.with_traceback(None)
         if tab.dialog() is None and moved():
-            await self._loaded(tab, moved, wait, deadline)
+            await self._await_load(tab, moved, wait, deadline)
 
     def _raise(self, tab: TabPage, url: str, error: str, mark: int) -> None:
         refused = self._refusals.of_document(tab.target_id, mark)

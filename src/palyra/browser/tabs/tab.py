@@ -107,7 +107,7 @@ class TabPage:
         deadline = time.monotonic() + timeout
         try:
             if not answered:
-                await self.answered(timeout)
+                await self.wait_until_answered(timeout)
             if self.load.requested:
                 await self.until(lambda: not self.load.requested, min(START_GRACE_SECONDS, time_left(deadline)))
         except LimitExceeded:
@@ -153,7 +153,7 @@ class TabPage:
         finally:
             asked.cancel()
 
-    async def answered(self, timeout: float) -> None:  # noqa: ASYNC109
+    async def wait_until_answered(self, timeout: float) -> None:  # noqa: ASYNC109
         """Wait until the page's process has handled all earlier commands, or a dialog stops it."""
         await self.ask("Page.enable", {}, timeout)
 
@@ -186,7 +186,7 @@ class TabPage:
             self.changed()
 
     def session_gone(self, session_id: str) -> None:
-        self.frame_table.session_gone(session_id)
+        self.frame_table.remove_session(session_id)
         self._worlds = {key: value for key, value in self._worlds.items() if key[0] != session_id}
         self.changed()
 
@@ -194,10 +194,10 @@ class TabPage:
         return bool(params.get("frameId") == self.target_id)
 
     def _frame_attached(self, params: dict[str, Any], session_id: str) -> None:
-        self.frame_table.attached(str(params["frameId"]), str(params["parentFrameId"]), session_id)
+        self.frame_table.attach(str(params["frameId"]), str(params["parentFrameId"]), session_id)
 
     def _frame_navigated(self, params: dict[str, Any], session_id: str) -> None:
-        frame = self.frame_table.navigated(params["frame"], session_id)
+        frame = self.frame_table.navigate(params["frame"], session_id)
         if frame is None:
             return
         self._worlds = {key: value for key, value in self._worlds.items() if key[1] != frame.frame_id}
@@ -206,37 +206,37 @@ class TabPage:
             self.title = ""
             self.title_reported = False
             self.unreachable = str(params["frame"].get("unreachableUrl", ""))
-            self.load.committed(frame.loader_id, restored=params.get("type") == "BackForwardCacheRestore")
+            self.load.commit(frame.loader_id, restored=params.get("type") == "BackForwardCacheRestore")
             self._committed(self, frame.url, frame.loader_id)
 
     def _within_document(self, params: dict[str, Any], _: str) -> None:
-        self.frame_table.moved_within(str(params["frameId"]), str(params["url"]))
+        self.frame_table.move_within(str(params["frameId"]), str(params["url"]))
         if self._is_main(params):
-            self.load.moved_within()
+            self.load.move_within()
 
     def _frame_detached(self, params: dict[str, Any], _: str) -> None:
-        self.frame_table.detached(str(params["frameId"]), str(params.get("reason", "remove")))
+        self.frame_table.detach(str(params["frameId"]), str(params.get("reason", "remove")))
 
     def _requested(self, params: dict[str, Any], _: str) -> None:
         # A request that opens another tab, or only a file, changes nothing here.
         if self._is_main(params) and params.get("disposition") == "currentTab":
-            self.load.asked()
+            self.load.request()
 
     def _started(self, params: dict[str, Any], _: str) -> None:
         if self._is_main(params):
-            self.load.started(str(params["loaderId"]), str(params.get("navigationType", "")))
+            self.load.start(str(params["loaderId"]), str(params.get("navigationType", "")))
 
     def _lifecycle(self, params: dict[str, Any], _: str) -> None:
         if self._is_main(params):
-            self.load.reached(str(params["loaderId"]), str(params["name"]))
+            self.load.reach(str(params["loaderId"]), str(params["name"]))
 
     def _stopped(self, params: dict[str, Any], _: str) -> None:
         if self._is_main(params):
-            self.load.stopped()
+            self.load.stop()
 
     def _response(self, params: dict[str, Any], _: str) -> None:
         if self._is_main(params) and params.get("type") == "Document":
-            self.load.answered(str(params.get("loaderId", "")), int(params["response"].get("status", 0)))
+            self.load.record_answer(str(params.get("loaderId", "")), int(params["response"].get("status", 0)))
 
     def _opening(self, params: dict[str, Any], _: str) -> None:
         kind = str(params.get("type", ""))
@@ -252,7 +252,7 @@ class TabPage:
 
     def _closed(self, params: dict[str, Any], _: str) -> None:
         if self._dialog is not None and self._dialog.kind == "beforeunload" and not params.get("result"):
-            self.load.abandoned()
+            self.load.abandon()
         self._dialog = None
 
     def _target_crashed(self, _: dict[str, Any], session_id: str) -> None:
@@ -260,7 +260,7 @@ class TabPage:
             self.crashed = True
             self._dialog = None
             self._worlds.clear()
-            self.load.abandoned()
+            self.load.abandon()
 
     def _context_created(self, params: dict[str, Any], session_id: str) -> None:
         context = params["context"]

@@ -305,7 +305,7 @@ class OutcomeTeller:
         for each in new_tabs:
             await self._arrived(each)
         if self._downloads.busy:
-            await self._downloads.settled(NEWS_SECONDS)
+            await self._downloads.wait_until_settled(NEWS_SECONDS)
         if not all(each.title_reported for each in (tab, *new_tabs)):
             with suppress(PalyraError):
                 await tab.until(lambda: tab.title_reported or tab.load.has_reached(LoadState.CONTENT), TITLE_SECONDS)

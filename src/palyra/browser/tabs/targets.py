@@ -109,7 +109,7 @@ class Targets:
             self._own(session_id, tab)
             self._tasks.start(self._set_up_tab(tab, session_id), "a tab is set up")
         elif kind == "iframe" and parent is not None:
-            parent.frame_table.adopted(target_id, str(info.get("parentFrameId", "")), session_id)
+            parent.frame_table.adopt(target_id, str(info.get("parentFrameId", "")), session_id)
             self._own(session_id, parent)
             self._tasks.start(self._set_up_frame(parent, session_id), "a frame is set up")
         elif kind in _WORKERS:
@@ -158,7 +158,7 @@ class Targets:
         if tree:
             tab.frame_table.seed(tree, session_id)
             if not tab.load.loader:
-                tab.load.begun(tab.frame_table.main.loader_id)
+                tab.load.begin(tab.frame_table.main.loader_id)
         tab.ready.set()
         tab.changed()
 

@@ -57,11 +57,11 @@ class SessionOpening:
             viewport_width=viewport.get("width", 0),
             viewport_height=viewport.get("height", 0),
         )
-        view = await _made(client.create_session(caller, ask), client, caller)
+        view = await _create_session(client.create_session(caller, ask), client, caller)
         session = OwnedSession(
             view, principal=principal, run=plan.run_id, channel=plan.channel, reach=reach, approved=plan.approved
         )
-        await self._supervisor.entered(
+        await self._supervisor.register(
             session,
             call=plan.call_id,
             hosts=list(reach.words()),
@@ -90,14 +90,14 @@ class SessionOpening:
             # The session exists: the result has its id and the failure.
             error = failure
         except asyncio.CancelledError:
-            await asyncio.shield(self._given_up(work))
+            await asyncio.shield(self._abandon(work))
             raise
         finally:
             plan.usage.note(BudgetKind.BROWSER_ACTIONS, work.actions)
         refused = await self._supervisor.settle(work)
         return ExecutorOutcome(result=result, receipt=results.receipt_of(view, reach, refused), error=error)
 
-    async def _given_up(self, work: BrowserWork) -> None:
+    async def _abandon(self, work: BrowserWork) -> None:
         """Close the session: nobody got its id, so it would stay open until its time is over."""
         await self._supervisor.settle(work)
         await self._supervisor.close_session(work.session, reason="the call that opened it was stopped")
@@ -123,7 +123,7 @@ class SessionOpening:
         return self._policy.decide(evaluate_question(asker, session)).outcome is not Verdict.DENY
 
 
-async def _made(creating: Awaitable[SessionView], client: "BrowserClient", caller: Caller) -> SessionView:
+async def _create_session(creating: Awaitable[SessionView], client: "BrowserClient", caller: Caller) -> SessionView:
     """Return the new session. A call that is cancelled meanwhile leaves no session behind."""
     task = asyncio.ensure_future(creating)
     try:
@@ -188,7 +188,7 @@ class BrowserTools:
         discard = work.arguments.get("discard", False)
         await self._supervisor.catch_up(work.session, work.client)
         report = await work.client.close_session(work.caller, work.session.session_id, discard=discard)
-        await self._supervisor.ended(
+        await self._supervisor.record_end(
             work.session, reason="its owner closed it", saved=report.saved, problem=report.problem_code
         )
         result: dict[str, Any] = {"closed": True, "saved": report.saved}
@@ -219,7 +219,7 @@ class BrowserTools:
 
     async def _act(self, work: BrowserWork) -> dict[str, Any]:
         steps = tool_arguments.steps_of(work.arguments)
-        actions = await self._supply.filled(work.plan, work.session, steps)
+        actions = await self._supply.fill(work.plan, work.session, steps)
         report = await work.act(actions, picture_on_failure=work.arguments.get("picture_on_failure", False))
         result: dict[str, Any] = {
             "done": len(report.outcomes),
@@ -328,11 +328,11 @@ class BrowserTools:
     async def _handoff(self, work: BrowserWork) -> dict[str, Any]:
         reason = work.arguments["reason"]
         await self._supervisor.record(work.session, "browser.handoff_requested", call=work.plan.call_id, reason=reason)
-        state, by = await self._handed_back(work)
+        state, by = await self._wait_for_hand_back(work)
         tabs = await work.client.tabs(work.caller, work.session.session_id)
         return {"state": state, "by": by, "tabs": results.tab_views(tabs), **results.UNTRUSTED}
 
-    async def _handed_back(self, work: BrowserWork) -> tuple[str, str]:
+    async def _wait_for_hand_back(self, work: BrowserWork) -> tuple[str, str]:
         session_id = work.session.session_id
         now: SessionView = await work.client.get_session(work.caller, session_id)
         by = now.operator

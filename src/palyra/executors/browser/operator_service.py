@@ -44,7 +44,7 @@ class BrowserOperatorService:
                 await self._supervisor.catch_up(owned, client)
             report = await client.close_session(Caller(operator=actor), session_id)
         if owned is not None:
-            await self._supervisor.ended(owned, reason=f"{actor} closed it", saved=report.saved)
+            await self._supervisor.record_end(owned, reason=f"{actor} closed it", saved=report.saved)
         return {"session_id": session_id, "closed": True, **msgspec.to_builtins(report)}
 
     async def downloads(self, session_id: str, actor: str) -> list[dict[str, Any]]:

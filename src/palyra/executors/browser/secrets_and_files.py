@@ -47,7 +47,7 @@ class BrowserSupply:
         self._protected = protected_names
         self._tool = tool
 
-    async def filled(self, plan: ExecutionPlan, session: OwnedSession, steps: Sequence[Step]) -> tuple[Action, ...]:
+    async def fill(self, plan: ExecutionPlan, session: OwnedSession, steps: Sequence[Step]) -> tuple[Action, ...]:
         """Fill secrets and files into the actions. Each secret is decided and on record, for its origins."""
         contents = await self._contents(plan, steps)
         actions = []

@@ -99,7 +99,7 @@ class SessionSupervisor:
             await self._link.lost(client)
             raise BrowserUnavailable(f"the browser daemon is gone: {away.message}") from away
 
-    async def entered(self, session: OwnedSession, **payload: Any) -> None:
+    async def register(self, session: OwnedSession, **payload: Any) -> None:
         """Register a session and watch it until it ends. One that cannot be recorded is closed."""
         self.registry.enter(session)
         try:
@@ -125,7 +125,7 @@ class SessionSupervisor:
         seen = await self.catch_up(work.session, work.client)
         return (*work.refused, *refusals(seen))
 
-    async def ended(self, session: OwnedSession, *, reason: str, **more: Any) -> None:
+    async def record_end(self, session: OwnedSession, *, reason: str, **more: Any) -> None:
         """Record the end once, also when the disk is full: it ends something that already ran."""
         if self.registry.leave(session.session_id) is not None:
             await self.record(session, session_api.CLOSED, essential=True, reason=reason, **more)
@@ -137,7 +137,7 @@ class SessionSupervisor:
                 with contextlib.suppress(PalyraError):
                     await self.catch_up(session, client)
                 await client.close_session(ITSELF, session.session_id)
-        await self.ended(session, reason=reason)
+        await self.record_end(session, reason=reason)
 
     async def record(
         self, session: OwnedSession | None, kind: str, *, actor: str = "", essential: bool = False, **payload: Any
@@ -211,7 +211,7 @@ class SessionSupervisor:
         except PalyraError as failure:
             reason = f"the browser daemon is gone: {failure.message}"
             await self._link.lost(client)
-        await self.ended(session, reason=reason)
+        await self.record_end(session, reason=reason)
 
     async def _note(self, session: OwnedSession, events: tuple[SessionEvent, ...]) -> None:
         async with session.recording:
