@@ -180,8 +180,6 @@ MAX_REQUEST_HEAD_BYTES = 32 * KIB
 
 # The redirects of one call; a longer chain has no honest use. Each hop is judged and dialled again.
 MAX_REDIRECTS = 5
-# Informational answers (100, 103) before the real one.
-MAX_INFORMATIONAL = 8
 
 # One page's text; an agent asks for more when it needs more.
 DEFAULT_MAX_BYTES = 256 * KIB

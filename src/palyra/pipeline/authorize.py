@@ -34,7 +34,7 @@ from palyra.pipeline.domain.spec import (
 from palyra.pipeline.intake import AcceptedCall
 from palyra.policy.decision import Decision, Outcome, PolicyPort, strictest
 from palyra.policy.decision import Outcome as Verdict
-from palyra.policy.explain import grant_in_words
+from palyra.policy.explain import describe_grant
 from palyra.policy.request import APPROVED, ARGUMENT_BYTES, RUN, Entity, EntityRef, PolicyRequest
 
 NODE_INVOKE: Final = "node.invoke"
@@ -239,7 +239,7 @@ class Authorizer:
         if decision.outcome is Verdict.DENY:
             denial = CallDenied(
                 f"policy denies {spec.name} to {request.principal}: {', '.join(decision.reasons)}",
-                hint=None if decision.missing_grant is None else "; or ".join(grant_in_words(decision.missing_grant)),
+                hint=None if decision.missing_grant is None else "; or ".join(describe_grant(decision.missing_grant)),
                 policies=list(decision.policies),
             )
         else:

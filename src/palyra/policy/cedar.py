@@ -24,11 +24,11 @@ from palyra.policy.decision import (
 from palyra.policy.explain import (
     TRIAL_ID,
     Explanation,
+    describe_reasons,
     determining,
     find_missing_grant,
     find_preapproval,
     memberships_of,
-    reasons_in_words,
 )
 from palyra.policy.limits import MAX_CACHED_ENTITY_BYTES, MAX_CACHED_ENTITY_SETS, MAX_CACHED_SLICES, MAX_REQUEST_BYTES
 from palyra.policy.request import EntityRef, Lru, PolicyRequest, cedar_value
@@ -152,7 +152,7 @@ class CedarEngine:
             action=request.action,
             resource=str(request.resource.uid),
             codes=judgement.reasons,
-            reasons=reasons_in_words(judgement, request, self.policies),
+            reasons=tuple(describe_reasons(judgement, request, self.policies)),
             determining=determining(judgement.policies, self.policies),
             permits=determining(judgement.permits, self.policies) if asks else (),
             memberships=memberships_of(request),

@@ -80,11 +80,7 @@ def memberships_of(request: PolicyRequest) -> tuple[str, ...]:
     return tuple(shown)
 
 
-def reasons_in_words(judgement: Judgement, request: PolicyRequest, policies: Mapping[str, Policy]) -> tuple[str, ...]:
-    return tuple(_reasons(judgement, request, policies))
-
-
-def _reasons(judgement: Judgement, request: PolicyRequest, policies: Mapping[str, Policy]) -> Iterator[str]:
+def describe_reasons(judgement: Judgement, request: PolicyRequest, policies: Mapping[str, Policy]) -> Iterator[str]:
     asked = f"{_short(request.principal)} may not do {request.action} on {_short(request.resource)}"
     approval = ", even with approval" if may_be_approved(request) else ""
     named = tuple(_placed(name, policies) for name in judgement.policies)
@@ -109,7 +105,7 @@ def _reasons(judgement: Judgement, request: PolicyRequest, policies: Mapping[str
                 yield f"denied: {code}"
 
 
-def explanation_in_words(explanation: Explanation) -> str:
+def describe_explanation(explanation: Explanation) -> str:
     return "\n".join(_lines(explanation))
 
 
@@ -126,16 +122,12 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield f"\nto allow it without asking: add {spared.add!r} to {spared.setting}"
     if explanation.missing_grant:
         yield "\nto lift this:"
-        yield from (f"- {way}" for way in grant_in_words(explanation.missing_grant))
+        yield from (f"- {way}" for way in describe_grant(explanation.missing_grant))
     yield f"\nbundle {explanation.bundle_digest}"
 
 
-def grant_in_words(grant: MissingGrant) -> tuple[str, ...]:
-    """Describe how to lift a denial: each entry is one way that suffices, the smallest first."""
-    return tuple(_ways(grant))
-
-
-def _ways(grant: MissingGrant) -> Iterator[str]:
+def describe_grant(grant: MissingGrant) -> Iterator[str]:
+    """Describe each way to lift a denial, the smallest first."""
     then = "it is then allowed" if grant.leads_to is Outcome.ALLOW else "it then waits for approval"
     if grant.settings:
         changes = " and ".join(f"add {change.add!r} to {change.setting}" for change in grant.settings)

@@ -25,7 +25,10 @@ DIGEST_BYTES: Final = 32
 
 
 class SecretHead(msgspec.Struct, frozen=True, kw_only=True):
-    """Entry of one secret. A deleted secret keeps its head, so that its version numbers are never reused."""
+    """Entry of one secret, in the order of its columns.
+
+    A deleted secret keeps its head, so that its version numbers are never reused.
+    """
 
     ref: SecretRef
     current: int
@@ -48,7 +51,10 @@ class SecretHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VaultState(msgspec.Struct, frozen=True, kw_only=True):
-    """``previous_key`` is empty unless a rotation is under way. ``seq`` is the journal entry of the last change."""
+    """State of the vault, in the order of its columns.
+
+    ``previous_key`` is empty unless a rotation is under way. ``seq`` is the journal entry of the last change.
+    """
 
     vault_id: str
     revision: int

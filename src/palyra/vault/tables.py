@@ -69,8 +69,7 @@ class VaultTables:
         if not rows:
             return None
         *fields, tag = rows[0]
-        names = ("vault_id", "revision", "seq", "live", "active_key", "previous_key", "buckets")
-        return VaultState(**dict(zip(names, fields, strict=True))), tag
+        return VaultState(**dict(zip(VaultState.__struct_fields__, fields, strict=True))), tag
 
     def newest_change(self) -> int | None:
         """Return the journal entry of the last change, without the vault's own tables."""
@@ -82,16 +81,7 @@ class VaultTables:
             "INSERT INTO vault_state VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (one) DO UPDATE SET"
             " revision = excluded.revision, seq = excluded.seq, live = excluded.live, active_key = excluded.active_key,"
             " previous_key = excluded.previous_key, buckets = excluded.buckets, tag = excluded.tag",
-            (
-                state.vault_id,
-                state.revision,
-                state.seq,
-                state.live,
-                state.active_key,
-                state.previous_key,
-                state.buckets,
-                tag,
-            ),
+            (*msgspec.structs.astuple(state), tag),
         )
 
     def key(self, key_id: str) -> StoredKey | None:
@@ -155,18 +145,7 @@ class VaultTables:
             " bucket = excluded.bucket, current = excluded.current, oldest = excluded.oldest, live = excluded.live,"
             " updated_ms = excluded.updated_ms, updated_by = excluded.updated_by, tag = excluded.tag,"
             " created_ms = excluded.created_ms",
-            (
-                str(head.ref.scope),
-                head.ref.key,
-                bucket,
-                head.current,
-                head.oldest,
-                int(head.live),
-                head.created_ms,
-                head.updated_ms,
-                head.updated_by,
-                tag,
-            ),
+            (str(head.ref.scope), head.ref.key, bucket, *msgspec.structs.astuple(head)[1:], tag),
         )
 
     def version(self, ref: SecretRef, version: int) -> SealedVersion | None:

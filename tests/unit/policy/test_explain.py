@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Outcome, SettingChange
-from palyra.policy.explain import explanation_in_words, grant_in_words
+from palyra.policy.explain import describe_explanation, describe_grant
 from palyra.policy.request import PolicyRequest
 
 Ask = Callable[..., PolicyRequest]
@@ -27,7 +27,7 @@ def test_a_request_that_needs_approval(engine_of: EngineOf, ask: Ask) -> None:
     assert [policy.id for policy in explanation.determining] == ["baseline.sensitive-needs-approval"]
     assert [policy.id for policy in explanation.permits] == ["baseline.allowed-tools"]
     assert explanation.preapproval == SettingChange(setting="tools.preapproved", add="fs.write")
-    assert "to allow it without asking: add 'fs.write' to tools.preapproved" in explanation_in_words(explanation)
+    assert "to allow it without asking: add 'fs.write' to tools.preapproved" in describe_explanation(explanation)
 
 
 def test_the_preapproval_is_not_offered_where_it_would_not_do(engine_of: EngineOf, ask: Ask) -> None:
@@ -37,11 +37,11 @@ def test_the_preapproval_is_not_offered_where_it_would_not_do(engine_of: EngineO
 
 def test_a_denied_request_lists_ways_that_each_suffice(engine_of: EngineOf, ask: Ask) -> None:
     explanation = engine_of().explain(ask(tool="http.fetch", channel="irc"))
-    page = explanation_in_words(explanation)
+    page = describe_explanation(explanation)
     assert 'Channel::"irc" is in no set' in page
     assert "no policy permits it, even with approval" in page
     assert explanation.missing_grant is not None
-    ways = grant_in_words(explanation.missing_grant)
+    ways = tuple(describe_grant(explanation.missing_grant))
     assert ways[0] == "add 'http.fetch' to tools.allowed and add 'irc' to access.channels: it is then allowed"
     assert ways[1].startswith("add this policy (it is then allowed):\n@id(")
 
@@ -52,7 +52,7 @@ def test_a_forbidden_request_names_the_forbid_and_the_exception(engine_of: Engin
         'denied: agent:bot may not do tool.execute on Tool::"echo", because stop (a.cedar:1) forbids it',
     )
     assert explanation.missing_grant is not None
-    (way,) = grant_in_words(explanation.missing_grant)
+    (way,) = describe_grant(explanation.missing_grant)
     assert way.startswith("in stop (a.cedar:1:1) add, before its semicolon, unless {")
 
 
@@ -64,7 +64,7 @@ def test_errors_are_shown(engine_of: EngineOf, ask: Ask) -> None:
     explanation = engine.explain(ask())
     assert explanation.codes == ("policy.evaluation_error",)
     assert [policy.id for policy in explanation.determining] == ["odd"]
-    assert "overflow" in explanation_in_words(explanation)
+    assert "overflow" in describe_explanation(explanation)
     invalid = engine.explain(ask().with_context(more=1))
     assert invalid.codes == ("policy.request_invalid",)
     assert "does not fit the schema" in invalid.reasons[0]
@@ -72,7 +72,7 @@ def test_errors_are_shown(engine_of: EngineOf, ask: Ask) -> None:
 
 def test_obligations_are_shown(engine_of: EngineOf, ask: Ask) -> None:
     engine = engine_of('@id("o") @obligation_read_only("true") permit(principal, action, resource);')
-    assert "held to: read_only True" in explanation_in_words(engine.explain(ask()))
+    assert "held to: read_only True" in describe_explanation(engine.explain(ask()))
 
 
 def test_the_explanation_agrees_with_the_decision(engine_of: EngineOf, ask: Ask) -> None:

@@ -91,11 +91,11 @@ def explain(
 
     Nothing is run and nothing is recorded; the exit code is 0 whatever the outcome.
     """
-    from palyra.policy.explain import explanation_in_words
+    from palyra.policy.explain import describe_explanation
 
     engine = _engine(invocation, against)
     request = _tool_request(invocation, principal, tool, channel, approved=approved, arguments=arguments)
-    invocation.output.data(engine.explain(request), explanation_in_words)
+    invocation.output.data(engine.explain(request), describe_explanation)
 
 
 @policy.command()

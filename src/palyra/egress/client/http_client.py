@@ -26,7 +26,7 @@ from palyra.egress.domain.grant import ByteBudget, Meter
 from palyra.egress.domain.header_rules import Headers
 from palyra.egress.domain.injection import ResponseScan
 from palyra.egress.domain.refusal import EgressRefused, MalformedTraffic
-from palyra.egress.limits import FETCH_CHUNK_BYTES, MAX_INFORMATIONAL, SCAN_AHEAD_BYTES, TLS_HANDSHAKE_SECONDS
+from palyra.egress.limits import FETCH_CHUNK_BYTES, MAX_INTERIM_RESPONSES, SCAN_AHEAD_BYTES, TLS_HANDSHAKE_SECONDS
 from palyra.egress.protocols.http1_body import BodyKind, body_of_response
 from palyra.egress.protocols.http1_head import ResponseHead, response_buffer
 from palyra.egress.protocols.http1_request import WebAddress, write_request
@@ -261,8 +261,8 @@ class Fetch:
             if head.status >= _FIRST_FINAL_STATUS:
                 return head, rest
             early += 1
-            if early > MAX_INFORMATIONAL:
-                raise MalformedTraffic(f"more than {MAX_INFORMATIONAL} informational answers")
+            if early > MAX_INTERIM_RESPONSES:
+                raise MalformedTraffic(f"more than {MAX_INTERIM_RESPONSES} informational answers")
 
     async def _read_body(self, stream: Connection, head: ResponseHead, rest: bytes) -> None:
         request = self._request

@@ -103,7 +103,7 @@ class FetchRequest(msgspec.Struct, frozen=True, kw_only=True):
     def parse(cls, arguments: Mapping[str, Any]) -> Self:
         """Parse arguments that passed the tool's schema; check here what a schema cannot express."""
         url = arguments["url"]
-        if _MARK in url or _MARK.encode() in _unquoted(url):
+        if _MARK in url or _MARK.encode() in unquote_to_bytes(url.encode("utf-8", "surrogatepass")):
             raise MisplacedPlaceholder("the address has a vault placeholder in it")
         method = arguments.get("method", "GET")
         if method not in METHODS:
@@ -160,10 +160,6 @@ def _placeholders(headers: Headers) -> tuple[str, ...]:
             raise BadFetch(f"{name} has a vault placeholder that is not written {{{{vault:scope/key}}}}")
         found.update(dict.fromkeys(refs))
     return tuple(found)
-
-
-def _unquoted(url: str) -> bytes:
-    return unquote_to_bytes(url.encode("utf-8", "surrogatepass"))
 
 
 # A redirect is the server's wish. It leads only where the judge allows, never from https to http, never

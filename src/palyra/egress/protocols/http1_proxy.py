@@ -136,6 +136,10 @@ def error_reply(status: int, body: bytes) -> bytes:
     return head + body
 
 
+def refusal_reply(status: int, refusal: EgressRefused) -> bytes:
+    return error_reply(status, refusal_body(type(refusal), refusal.message))
+
+
 def refusal_body(leaf: type[EgressRefused], why: str) -> bytes:
     return f"{leaf.code}: {why}\n".encode()
 
@@ -190,7 +194,7 @@ class HttpProxyServer:
 
     def refused(self, status: int, refusal: EgressRefused) -> bytes:
         self._step(ProxyEvent.REFUSED)
-        return error_reply(status, refusal_body(type(refusal), refusal.message))
+        return refusal_reply(status, refusal)
 
     def _read_head(self, data: bytes, said: list[ProxyCommand]) -> bytes:
         head = self._heads.receive(data)

@@ -30,8 +30,7 @@ from palyra.egress.protocols.http1_proxy import (
     Reject,
     RequestBody,
     RequestEnded,
-    error_reply,
-    refusal_body,
+    refusal_reply,
 )
 from palyra.egress.protocols.http1_proxy import Tunnel as TunnelRequest
 from palyra.egress.protocols.http1_response import Answer, AnswerBody, AnswerEnded, ResponseReader, Switched
@@ -246,6 +245,5 @@ class HttpConversation(ClientConversation):
         """Turn a fault of the server into a refusal that is not a violation. Answer the client if still possible."""
         refused = Unreachable(f"the server's answer is not sound: {malformed.message}", **self._tunnel.where())
         if not self._answer_begun:
-            body = refusal_body(type(refused), refused.message)
-            await self._tunnel.farewell(error_reply(status_of(refused), body), refused)
+            await self._tunnel.farewell(refusal_reply(status_of(refused), refused), refused)
         return refused

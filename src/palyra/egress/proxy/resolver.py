@@ -33,8 +33,6 @@ from palyra.egress.limits import (
     RESOLVER_THREADS,
 )
 
-# BSD systems put the length of a socket address before its family and have one byte for each; Linux has two for one.
-_FAMILY_IS_ONE_BYTE: Final = sys.platform != "linux"
 # In a socket address of either family the port lies before the address; IPv6 has its flow label there too.
 _IPV4_AT: Final = 4
 _IPV6_AT: Final = 8
@@ -75,8 +73,7 @@ def _addresses(entry: "ctypes._Pointer[_Ifaddrs]") -> Iterator[str]:
     while entry:
         start = entry.contents.address
         if start:
-            head = ctypes.string_at(start, 2)
-            family = head[1] if _FAMILY_IS_ONE_BYTE else int.from_bytes(head, sys.byteorder)
+            family = int.from_bytes(ctypes.string_at(start, 2), sys.byteorder)
             if family == socket.AF_INET:
                 yield str(ipaddress.IPv4Address(ctypes.string_at(start + _IPV4_AT, 4)))
             elif family == socket.AF_INET6:

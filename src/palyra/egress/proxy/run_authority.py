@@ -8,7 +8,6 @@ import datetime
 import ipaddress
 import os
 import ssl
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -111,17 +110,11 @@ class RunAuthority:
 
 @contextmanager
 def _nameless_file(content: bytes) -> Iterator[str]:
-    """Yield a path to the content: the ssl module reads keys from files only. With memfd it is on no disk."""
-    if hasattr(os, "memfd_create"):
-        with os.fdopen(os.memfd_create("palyra-run-ca", os.MFD_CLOEXEC), "wb") as memory:
-            memory.write(content)
-            memory.flush()
-            yield f"/proc/self/fd/{memory.fileno()}"
-        return
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(content)
-        file.flush()
-        yield file.name
+    """Yield a path to the content: the ssl module reads keys from files only. It is on no disk."""
+    with os.fdopen(os.memfd_create("palyra-run-ca", os.MFD_CLOEXEC), "wb") as memory:
+        memory.write(content)
+        memory.flush()
+        yield f"/proc/self/fd/{memory.fileno()}"
 
 
 def _name(common: str) -> x509.Name:

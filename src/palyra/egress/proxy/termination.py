@@ -41,8 +41,7 @@ from palyra.egress.protocols.http1_proxy import (
     Forward,
     HttpProxyServer,
     Reject,
-    error_reply,
-    refusal_body,
+    refusal_reply,
 )
 from palyra.egress.protocols.http1_response import Answer, AnswerBody, AnswerEnded, ResponseReader
 from palyra.egress.protocols.tunnel_opening import Opening
@@ -314,7 +313,7 @@ class _BoundConversation(ClientConversation):
             # Record it first: a client that hangs up on the answer must not hide it.
             self._tunnel.record(refused)
             if exchange is None or not exchange.answer_begun:
-                await self._farewell(error_reply(status_of(refused), refusal_body(type(refused), refused.message)))
+                await self._farewell(refusal_reply(status_of(refused), refused))
             raise
         if not exchange.reusable:
             self._server = None

@@ -78,7 +78,6 @@ class Tunnel:
         "_owner",
         "_recorded",
         "_seen",
-        "_task",
         "address",
         "client",
         "face",
@@ -87,12 +86,13 @@ class Tunnel:
         "quiet_since",
         "server",
         "target",
+        "task",
     )
 
     def __init__(self, owner: TunnelOwner, sock: socket.socket, face: Face) -> None:
         self._owner = owner
         self._loop = owner.engine.loop
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._cut: EgressRefused | None = None
         self._recorded: EgressRefused | None = None
         self._closed_at = (0, 0)
@@ -111,22 +111,18 @@ class Tunnel:
 
     def start(self, serve: Serve) -> None:
         self.expect_handshake()
-        self._task = self._loop.create_task(serve(self))
-        self._task.add_done_callback(self._ended)
-
-    @property
-    def task(self) -> "asyncio.Task[None] | None":
-        return self._task
+        self.task = self._loop.create_task(serve(self))
+        self.task.add_done_callback(self._ended)
 
     def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     def cut(self, error: EgressRefused) -> None:
         """End the tunnel now, with RST to both sides."""
-        if self._cut is None and self._task is not None:
+        if self._cut is None and self.task is not None:
             self._cut = error
-            self._task.cancel()
+            self.task.cancel()
 
     @property
     def is_cut(self) -> bool:
@@ -183,7 +179,7 @@ class Tunnel:
     async def admit(self, target: Target) -> None:
         """Judge the target and pin its addresses. Drop any connection to another target first."""
         self.handshake_done()
-        self._drop_server("done")
+        self.drop_connection()
         self.target = target
         self.pin = None
         self.pin = await self._owner.dialler.pin(self._owner.grant, target)
@@ -195,10 +191,6 @@ class Tunnel:
             self.server, self.address = await self._owner.dialler.dial(self.pin, self.meter)
             self._owner.report(Connected(target=self.target, address=self.address, face=self.face))
         return self.server
-
-    def drop_connection(self) -> None:
-        """Close a connection that can carry no more, so that ``connect`` makes another."""
-        self._drop_server("done")
 
     def terminated(self) -> bool:
         termination = self._owner.termination
@@ -288,8 +280,8 @@ class Tunnel:
             self.client.close()
         else:
             self.client.reset()
-        self._drop_server(reason)
-        self._task = None
+        self.drop_connection(reason)
+        self.task = None
         self._owner.left(self)
 
     def _outcome(self, task: "asyncio.Task[None]") -> str:
@@ -307,7 +299,8 @@ class Tunnel:
             self._owner.refused(Unreachable(why, **self.where()), self.face)
         return "broken"
 
-    def _drop_server(self, reason: str) -> None:
+    def drop_connection(self, reason: str = "done") -> None:
+        """Close a connection that can carry no more, so that ``connect`` makes another."""
         if self.server is None:
             return
         if reason == "done":

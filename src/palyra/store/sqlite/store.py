@@ -245,8 +245,8 @@ class SqliteStore:
 
     def subscribe(self, capacity: int = MAX_WAITING_EVENTS) -> Subscription:
         """Return the events committed by this process from now on. Call it on the event loop that reads them."""
-        subscription = Subscription(self._writer.remove, capacity)
-        self._writer.add(subscription)
+        subscription = Subscription(self._writer.notifier.remove, capacity)
+        self._writer.notifier.add(subscription)
         return subscription
 
     def close(self) -> None:

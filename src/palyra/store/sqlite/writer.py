@@ -304,7 +304,7 @@ class Writer:
         # Units in the queue, changed under the lock.
         self._waiting = 0
         self._closed = False
-        self._notifier = Notifier(read_head(connection)[0])
+        self.notifier = Notifier(read_head(connection)[0])
         log.resume(reader)
         self._thread = threading.Thread(target=self._run, name="palyra-journal-writer", daemon=True)
         self._thread.start()
@@ -327,12 +327,6 @@ class Writer:
                 self._closed = True
                 self._queue.put(None)
         self._thread.join()
-
-    def add(self, subscription: Subscription) -> None:
-        self._notifier.add(subscription)
-
-    def remove(self, subscription: Subscription) -> None:
-        self._notifier.remove(subscription)
 
     def _run(self) -> None:
         running = True
@@ -361,7 +355,7 @@ class Writer:
         except Exception as error:
             commit = Commit(outcomes=fail_all(units, error))
         commit.outcomes += refused
-        self._notifier.notify(commit)
+        self.notifier.notify(commit)
         self._log.end(committed=bool(commit.last_seq))
 
     def _attempt_essential(self, units: list[Unit], fault: DiskFull) -> Commit:

@@ -10,7 +10,7 @@ from palyra.journal.search import EventQuery, search_events
 from palyra.pipeline.domain.spec import AccessedResources
 from palyra.pipeline.intake import accept_arguments
 from palyra.policy.dry_run import RecordedDecision, VerdictChanged
-from palyra.policy.explain import Explanation, explanation_in_words
+from palyra.policy.explain import Explanation, describe_explanation
 from palyra.policy.request import PolicyRequest, tool_request
 from palyra.server.console.page import Listing, Page, Section, Visit
 from palyra.server.console.services import Console
@@ -35,7 +35,7 @@ async def show_policy(console: Console, visit: Visit) -> dict[str, Any]:
         "tools": [str(spec.name) for spec in console.service.broker.catalog.specs()],
         "asked": query,
         "explained": explained,
-        "in_words": "" if explained is None else explanation_in_words(explained),
+        "in_words": "" if explained is None else describe_explanation(explained),
         "refused": refused,
     }
 
