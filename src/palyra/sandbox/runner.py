@@ -61,7 +61,7 @@ from palyra.sandbox.running_process import (
 from palyra.sandbox.tier_b import FIXES, receipt_of_tier_b, spec_of_tier_b
 from palyra.sandbox.verify.protected_changes import ProtectedAppeared, ProtectedChanges, ProtectedUnseen, look_again
 from palyra.sandbox.verify.readback import NotBuilt
-from palyra.workspace.openat2 import hold
+from palyra.workspace.root import hold
 
 # Workspaces whose index of programs is kept.
 MAX_KEPT_HOSTS: Final = 64

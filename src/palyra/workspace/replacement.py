@@ -19,8 +19,7 @@ from typing import Final
 from palyra.workspace.errors import Changed, NotFound, SymlinkRefused, refusal_of
 from palyra.workspace.limits import CHUNK_BYTES, POLL_SECONDS
 from palyra.workspace.names import WorkspacePath, encode_name
-from palyra.workspace.openat2 import descriptor_path, hold, open_beneath
-from palyra.workspace.root import Workspace, refuse_cancelled, refuse_special
+from palyra.workspace.root import Workspace, descriptor_path, hold, open_beneath, refuse_cancelled, refuse_special
 
 _NEW_FILE: Final = 0o666
 _NEW_PROGRAM: Final = 0o777

@@ -14,7 +14,7 @@ from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import Kind
 from palyra.sandbox.layers.workspace_scan import WorkspaceScan, _Walker, open_names, remove_tree, scan_workspace
 from palyra.workspace.names import ProtectedNames
-from palyra.workspace.openat2 import hold
+from palyra.workspace.root import hold
 
 PATTERNS = (".git/hooks", ".git/config", ".env*", ".vscode")
 MACHINE = ProtectedNames(PATTERNS)

@@ -1,3 +1,4 @@
+import errno
 import os
 import threading
 from pathlib import Path
@@ -5,11 +6,24 @@ from pathlib import Path
 import pytest
 
 from fakes.workspace_harness import call, refused
-from palyra.workspace import root as walk_module
-from palyra.workspace.errors import BadRoot, Cancelled, Escape, NotRegular, ReadOnly
+from palyra.workspace import root as root_module
+from palyra.workspace.errors import BadRoot, Busy, Cancelled, Escape, NotFound, NotRegular, Openat2Missing, ReadOnly
 from palyra.workspace.names import BadProtectedName, WorkspacePath
-from palyra.workspace.openat2 import hold
-from palyra.workspace.root import OPEN_DIRECTORY, Shortfall, kind_of, open_workspace, read_up_to, walk
+from palyra.workspace.root import (
+    CONFINED,
+    CONFINED_NAME,
+    OPEN_DIRECTORY,
+    Shortfall,
+    descriptor_path,
+    hold,
+    kind_of,
+    location,
+    open_beneath,
+    open_workspace,
+    probe,
+    read_up_to,
+    walk,
+)
 
 
 def test_the_receipt_says_what_was_asked_and_got(tmp_path: Path) -> None:
@@ -114,11 +128,11 @@ def test_sorted_depth_first_and_never_through_links(tmp_path: Path) -> None:
 def test_what_is_left_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a" / "b" / "c").mkdir(parents=True)
     with monkeypatch.context() as small:
-        small.setattr(walk_module, "MAX_WALK_DEPTH", 2)
+        small.setattr(root_module, "MAX_WALK_DEPTH", 2)
         found, shortfall = names(tmp_path)
         assert (found, shortfall.incomplete) == (["a", "a/b"], True)
     (tmp_path / "z").mkdir()
-    monkeypatch.setattr(walk_module, "MAX_DIRECTORY_ENTRIES", 1)
+    monkeypatch.setattr(root_module, "MAX_DIRECTORY_ENTRIES", 1)
     found, shortfall = names(tmp_path, recursive=False)
     assert (len(found), shortfall.incomplete) == (1, True)
 
@@ -133,3 +147,72 @@ def test_a_walk_given_up_closes_what_it_opened(tmp_path: Path) -> None:
                 break
         entries.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> list[int]:
+    """The next calls fail with these; after them the real call answers."""
+    left, real = list(numbers), root_module.openat2
+
+    def fake(directory: int, path: bytes, flags: int, *, resolve: int) -> int:
+        if left:
+            raise OSError(left.pop(0), "made up")
+        return real(directory, path, flags, resolve=resolve)
+
+    monkeypatch.setattr(root_module, "openat2", fake)
+    return left
+
+
+def test_opens_beneath_and_closes(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x")
+    with hold(os.open(tmp_path, os.O_PATH)) as root:
+        with hold(open_beneath(root, b"f", os.O_RDONLY, shown="f")) as descriptor:
+            assert os.read(descriptor, 9) == b"x"
+            assert not os.get_inheritable(descriptor)
+            assert location(descriptor) == os.fsencode(tmp_path.resolve() / "f")
+            assert os.readlink(descriptor_path(descriptor)) == location(descriptor)
+        with pytest.raises(OSError, match="Bad file"):
+            os.fstat(descriptor)
+        with pytest.raises(NotFound):
+            open_beneath(root, b"g", os.O_RDONLY, shown="g")
+        for path in (b"..", b"/etc", b"x/../.."):
+            with pytest.raises(OSError, match=r"cross-device|No such file"):
+                root_module.openat2(root, path, os.O_PATH, resolve=CONFINED)
+
+
+def test_races_are_retried_and_then_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hold(os.open(tmp_path, os.O_PATH)) as root:
+        left = failing(monkeypatch, *[errno.EAGAIN, errno.EINTR] * 10)
+        os.close(open_beneath(root, b".", os.O_PATH, shown="."))
+        assert left == []
+        failing(monkeypatch, *[errno.EAGAIN] * 1000)
+        with pytest.raises(Busy):
+            open_beneath(root, b".", os.O_PATH, shown=".")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.E2BIG])
+def test_a_kernel_without_it_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    failing(monkeypatch, number)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(Openat2Missing) as caught:
+        open_workspace(tmp_path, ())
+    assert caught.value.details == {"layer": "openat2"}
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_unknown_machine_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(root_module, "_NUMBER", None)
+    with pytest.raises(Openat2Missing):
+        open_workspace(tmp_path, ())
+
+
+def test_a_kernel_that_ignores_the_flags_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = root_module.openat2
+    for kept in (0, root_module.RESOLVE_BENEATH, root_module.RESOLVE_NO_MAGICLINKS):
+        monkeypatch.setattr(root_module, "openat2", lambda d, p, f, *, resolve, kept=kept: real(d, p, f, resolve=kept))
+        with pytest.raises(Openat2Missing):
+            open_workspace(tmp_path, ())
+
+
+def test_the_probe_says_what_holds(tmp_path: Path) -> None:
+    with hold(os.open(tmp_path, os.O_PATH)) as root:
+        assert probe(root) == CONFINED_NAME

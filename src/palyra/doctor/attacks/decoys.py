@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Self
 
 from palyra.doctor.attacks.attempt import Bait
-from palyra.workspace.openat2 import hold
+from palyra.workspace.root import hold
 
 MAX_COMPARED_BYTES: Final = 4096
 

@@ -23,13 +23,13 @@ from palyra.workspace.limits import (
     WHOLE_FILE_BYTES,
 )
 from palyra.workspace.names import WorkspacePath, decode_name, is_plain, render_name
-from palyra.workspace.openat2 import hold
 from palyra.workspace.replacement import Target, open_target, replace
 from palyra.workspace.root import (
     OPEN_DIRECTORY,
     Entry,
     Shortfall,
     Workspace,
+    hold,
     kind_of,
     open_regular,
     read_up_to,

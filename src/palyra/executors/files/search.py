@@ -18,12 +18,12 @@ from palyra.executors.files.query import Found, LiteralQuery, RegexProcess, Time
 from palyra.workspace import limits
 from palyra.workspace.errors import BadPattern, Cancelled
 from palyra.workspace.names import Glob, WorkspacePath, render_name
-from palyra.workspace.openat2 import hold
 from palyra.workspace.root import (
     OPEN_DIRECTORY,
     Entry,
     Shortfall,
     Workspace,
+    hold,
     open_regular,
     read_up_to,
     refuse_cancelled,

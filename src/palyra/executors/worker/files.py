@@ -21,12 +21,12 @@ from palyra.fleet.store.artifacts import ArtifactStore
 from palyra.pipeline.domain.spec import ToolCapability, ToolSpec
 from palyra.workspace.errors import NotFound
 from palyra.workspace.names import WorkspacePath
-from palyra.workspace.openat2 import hold
 from palyra.workspace.replacement import open_target, replace
 from palyra.workspace.root import (
     OPEN_DIRECTORY,
     Shortfall,
     Workspace,
+    hold,
     open_regular,
     open_workspace,
     refuse_cancelled,

@@ -39,7 +39,7 @@ from palyra.sandbox.layers.cgroup import Group
 from palyra.sandbox.network.call_network import NamespaceSockets, OpenedSockets, look_at_network
 from palyra.sandbox.verify.evidence import environment_line, filter_line, receipt_lines
 from palyra.sandbox.verify.readback import NotBuilt, Readback
-from palyra.workspace.openat2 import hold
+from palyra.workspace.root import hold
 
 _MACHINE: Final = platform.machine()
 _CREDENTIALS: Final = struct.Struct("iII")

@@ -21,7 +21,7 @@ from palyra.sandbox.domain.plan import BubblewrapPlan
 from palyra.sandbox.domain.profile import Layer, Receipt, refuse_unmet
 from palyra.sandbox.verify.evidence import FILTER_MODE, filter_line, parse_status, receipt_lines
 from palyra.sandbox.verify.readback import NotBuilt, Readback
-from palyra.workspace.openat2 import hold
+from palyra.workspace.root import hold
 
 _NO_CAPABILITIES: Final = re.compile(rb"^CapPrm:\t0+$", re.MULTILINE)
 

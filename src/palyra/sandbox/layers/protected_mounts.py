@@ -31,7 +31,7 @@ from palyra.sandbox.layers.workspace_scan import (
     scan_workspace,
 )
 from palyra.workspace.names import decode_name, protected_names_of, render_name
-from palyra.workspace.openat2 import RESOLVE_BENEATH, hold, openat2
+from palyra.workspace.root import RESOLVE_BENEATH, hold, openat2
 
 
 class TooManyProtected(LimitExceeded):

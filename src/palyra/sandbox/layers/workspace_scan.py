@@ -16,7 +16,7 @@ import msgspec
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import Identity, Kind, Names
 from palyra.workspace.names import START, ProtectedNames, State
-from palyra.workspace.openat2 import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, hold, openat2
+from palyra.workspace.root import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, hold, openat2
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

@@ -21,7 +21,7 @@ from palyra.sandbox.layers.protected_mounts import open_workspace_root
 from palyra.sandbox.layers.workspace_scan import Found, WorkspaceScan, beneath, open_names, scan_workspace
 from palyra.sandbox.limits import MAX_NEW_ENTRIES, MAX_REPORTED_NAMES
 from palyra.workspace.names import ProtectedNames, decode_name, protected_names_of, render_name
-from palyra.workspace.openat2 import hold
+from palyra.workspace.root import hold
 
 
 class ProtectedAppeared(Denied):

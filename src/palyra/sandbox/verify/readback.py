@@ -28,7 +28,7 @@ from palyra.sandbox.verify.evidence import (
     parse_status,
     rlimits_line,
 )
-from palyra.workspace.openat2 import hold, openat2
+from palyra.workspace.root import hold, openat2
 
 # _IO(0xb7, 1): the user namespace that owns a namespace; _IO(0xb7, 2): the namespace around this one.
 _NS_GET_USERNS: Final = 0xB701
