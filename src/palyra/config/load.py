@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar, get_origin
 import msgspec
 
 from palyra.config.setting_types import ENV_PREFIX, ENV_SEPARATOR, InvalidSetting, SettingInfo, known_settings
+from palyra.config.toml_lines import TomlRefused, lines_of_keys
 from palyra.errors import InvalidInput, Unavailable
 from palyra.limits import KIB
 
@@ -200,55 +201,10 @@ def read_toml(path: Path) -> TomlFile:
     try:
         text = raw.decode()
         tree = tomllib.loads(text)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        lines = lines_of_keys(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, TomlRefused, RecursionError) as error:
         raise SettingsSyntax(f"{path}: {error}", path=str(path)) from error
-    return TomlFile(path=path, tree=tree, lines=lines_of_keys(text))
-
-
-def lines_of_keys(text: str) -> dict[tuple[str, ...], int]:
-    """Return the line numbers, from 1, of every table and key of valid TOML.
-
-    ``tomllib`` keeps no positions. Every TOML statement is itself a TOML document, so the text is cut where ``tomllib``
-    accepts the lines since the last cut.
-    """
-    found: dict[tuple[str, ...], int] = {}
-    table: tuple[str, ...] = ()
-    statement, first_line = "", 1
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not statement:
-            first_line = number
-        statement += line + "\n"
-        try:
-            parsed = tomllib.loads(statement)
-        except tomllib.TOMLDecodeError:
-            continue
-        if statement.lstrip().startswith("["):
-            table = _path_of_header(parsed)
-            for depth in range(1, len(table) + 1):
-                found.setdefault(table[:depth], first_line)
-        else:
-            _note_keys(parsed, table, first_line, found)
-        statement = ""
-    return found
-
-
-def _path_of_header(parsed: dict[str, Any]) -> tuple[str, ...]:
-    path: tuple[str, ...] = ()
-    inner: Any = parsed
-    while inner:
-        if isinstance(inner, list):
-            inner = inner[0]
-            continue
-        ((name, inner),) = inner.items()
-        path += (name,)
-    return path
-
-
-def _note_keys(parsed: dict[str, Any], table: tuple[str, ...], line: int, found: dict[tuple[str, ...], int]) -> None:
-    for name, value in parsed.items():
-        found.setdefault((*table, name), line)
-        if isinstance(value, dict):
-            _note_keys(value, (*table, name), line, found)
+    return TomlFile(path=path, tree=tree, lines=lines)
 
 
 def load_tree(

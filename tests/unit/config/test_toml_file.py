@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config.load import MAX_SETTINGS_FILE_BYTES, SettingsSyntax, SettingsUnreadable, lines_of_keys, read_toml
+from palyra.config.load import MAX_SETTINGS_FILE_BYTES, SettingsSyntax, SettingsUnreadable, read_toml
+from palyra.config.toml_lines import lines_of_keys
 
 DOCUMENT = '''\
 # comment

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from palyra.canonical import NotCanonical, canonical_json
+from palyra.config.toml_lines import TomlRefused, lines_of
 from palyra.errors import InvalidInput
 from palyra.ids import ToolName
 from palyra.json_schema import InvalidSchema, SchemaCheck, SchemaMismatch
@@ -23,7 +24,6 @@ from palyra.skills.package.toml_reader import (
     MalformedManifest,
     ManifestTable,
     invisible_in,
-    lines_of,
 )
 from palyra.strict_json import NotStrictJson, parse_strict
 
@@ -164,6 +164,8 @@ def parse_manifest(raw: bytes) -> SkillManifest:
     try:
         lines = lines_of(text)
         tree = tomllib.loads(text)
+    except TomlRefused as refused:
+        raise MalformedManifest(str(refused), line=refused.line) from None
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise _syntax_error(text, error) from error
     return _read(ManifestTable(tree, lines))

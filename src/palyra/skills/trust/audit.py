@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from palyra.config.toml_lines import Path, line_at, lines_of
 from palyra.egress.domain.rules import HostRule, find_rule, parse_rules
 from palyra.egress.domain.target import canonical_host
 from palyra.errors import PalyraError
@@ -23,7 +24,6 @@ from palyra.skills.package.artifact import ASSETS, MODULES, PROVENANCE_NAME, SBO
 from palyra.skills.package.capabilities import STAR
 from palyra.skills.package.manifest import MANIFEST_NAME, MalformedVersion, SkillManifest, ToolRisk, Version
 from palyra.skills.package.supply_chain import require_provenance, require_sbom
-from palyra.skills.package.toml_reader import Path, line_at, lines_of
 from palyra.skills.trust.findings import AuditReport, Finding, finding
 from palyra.skills.trust.module_audit import ModuleUse, audit_module
 from palyra.skills.trust.signature import VerifierOf, verify_signature

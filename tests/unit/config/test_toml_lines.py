@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.skills.package.toml_reader import MAX_SCALAR_CHARS, MalformedManifest, Path, line_at, lines_of
+from palyra.config.toml_lines import MAX_SCALAR_CHARS, Path, TomlRefused, line_at, lines_of
 
 DOCUMENT = '''# first
 a = 1
@@ -118,15 +118,15 @@ def test_it_ends_whatever_the_text(text: str) -> None:
     ["x = 1\n" + ".".join(["a"] * 100_000) + " = 1", "x = 1\ny = " + "[" * 100_000, "x = 1\ny = " + "{a=" * 90_000],
 )
 def test_nesting_is_bounded_before_it_costs_anything(text: str) -> None:
-    with pytest.raises(MalformedManifest, match="nested too deeply") as refused:
+    with pytest.raises(TomlRefused, match="nested too deeply") as refused:
         lines_of(text)
-    assert refused.value.details["line"] == 2
+    assert refused.value.line == 2
 
 
 @pytest.mark.parametrize("place", ["a = 1\nb = {}\n", "a = [1,\n {}, 2]\n", "[t]\nb = {{ c = {} }} # end\n"])
 def test_a_number_longer_than_any_that_is_meant_has_its_line(place: str) -> None:
     lines_of(place.format("9" * MAX_SCALAR_CHARS))
     lines_of(place.format('"' + "9" * 5_000 + '"'))
-    with pytest.raises(MalformedManifest, match="without quotes") as refused:
+    with pytest.raises(TomlRefused, match="without quotes") as refused:
         lines_of(place.format("9" * (MAX_SCALAR_CHARS + 1)))
-    assert refused.value.details["line"] == 2
+    assert refused.value.line == 2
