@@ -512,11 +512,11 @@ async def test_nothing_is_kept_of_leases_that_end_without_their_worker(
     offer = await worker.receive("lease")
     await worker.say(output=wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence, stream=1, data=b"half"))
     await worker.beat(workspaces=1)
-    assert len(harness.parts.output._tails) == 1 and harness.parts.calls().in_flight == 1
+    assert len(harness.parts.output._tails) == 1 and len(harness.parts.calls()._pending) == 1
     await lost(harness, worker)
     with pytest.raises(LeaseLost):
         await call
-    assert len(harness.parts.output._tails) == 0 and harness.parts.calls().in_flight == 0
+    assert len(harness.parts.output._tails) == 0 and len(harness.parts.calls()._pending) == 0
 
 
 @pytest.mark.promise("P-worker-once")
@@ -543,7 +543,7 @@ async def test_nothing_is_kept_of_a_call_that_was_stopped_before_its_lease_was_r
     with pytest.raises(asyncio.CancelledError):
         await call
     go_on.set()
-    await eventually(lambda: harness.parts.calls().in_flight == 0)
+    await eventually(lambda: len(harness.parts.calls()._pending) == 0)
     assert not harness.events("lease.granted")
 
 

@@ -64,7 +64,7 @@ class EgressFleet:
 
     async def listen(self) -> None:
         leases = LeaseGrantService(self.nodes.gate, self.grants, self._open_leases)
-        reports = EgressService(self.nodes.gate, self.ledger)
+        reports = EgressService(self.nodes.gate, self.ledger.decide)
         self._listener = DeviceListener(self.nodes.identities, "127.0.0.1")
         services: list[Any] = [
             partial(add_LeaseGrantServiceServicer_to_server, leases),

@@ -142,7 +142,7 @@ class FleetServices:
         from palyra.fleet.server.egress_rpc import EgressService
         from palyra.wire.worker.v1.worker_pb2_grpc import add_EgressServiceServicer_to_server
 
-        return partial(add_EgressServiceServicer_to_server, EgressService(gate, self.sessions))
+        return partial(add_EgressServiceServicer_to_server, EgressService(gate, self.sessions.decide))
 
     def _build_grant_service(self, gate: "PeerGate") -> Callable[[Any], None]:
         from palyra.fleet.server.egress_rpc import LeaseGrantService

@@ -188,10 +188,6 @@ def read_obligations(raw: bytes) -> Obligations:
     return obliged
 
 
-# The decision in a worker's attestation: the daemon's own attestation has the reasons.
-LEASED = "leased"
-
-
 class LeaseEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The end of a lease. ``error`` has the shape of all errors: code, message, hint."""
 
@@ -245,7 +241,8 @@ def execution_of(note: LeaseNote, worker_id: str) -> ToolAttestation:
     end = _end_of(note)
     return ToolAttestation(
         **call_fields(note),
-        decision=LEASED,
+        # The daemon's own attestation has the reasons of the decision.
+        decision="leased",
         policies=(f"lease/{note.lease_id}",),
         bundle_digest="",
         executor=f"worker/{worker_id}" + (f"/{end.executor}" if end.executor else ""),

@@ -149,17 +149,12 @@ async def send(connection: socket.socket, packet: bytes, descriptors: list[int] 
             socket.send_fds(connection, [packet], descriptors or [], socket.MSG_NOSIGNAL)
             return
         except BlockingIOError:
-            writable = loop.create_future()
-            loop.add_writer(connection.fileno(), _done, writable)
+            writable = asyncio.Event()
+            loop.add_writer(connection.fileno(), writable.set)
             try:
-                await writable
+                await writable.wait()
             finally:
                 loop.remove_writer(connection.fileno())
-
-
-def _done(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def network_cookie(opened: socket.socket) -> int:

@@ -50,7 +50,8 @@ def find_violation(access: LeaseAccess, event: Refused, now_ms: int) -> Held | N
     refusal = event.refusal
     if not event.violation:
         return None
-    if access.is_over and refusal.host and _was_allowed(access, refusal.host, refusal.port):
+    rules = parse_rules(access.grant.hosts)
+    if access.is_over and refusal.host and find_rule(rules, refusal.host, refusal.port or None) is not None:
         if now_ms < access.ended_ms + limits.ENDED_GRACE_MS:
             return None
         return Held(LEASE_OUTLIVED, refusal.host, refusal.port)
@@ -79,10 +80,6 @@ class ViolationFilter:
 
     def keep_only(self, lease_ids: frozenset[str]) -> None:
         self._reported = {lease_id: held for lease_id, held in self._reported.items() if lease_id in lease_ids}
-
-
-def _was_allowed(access: LeaseAccess, host: str, port: int) -> bool:
-    return find_rule(parse_rules(access.grant.hosts), host, port or None) is not None
 
 
 log = logging.getLogger("palyra.egress")

@@ -1,10 +1,11 @@
 """The daemon's services for egress proxies: the orders about leases, and the reports of violations."""
 
 import asyncio
+import contextlib
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 import msgspec
@@ -33,17 +34,13 @@ _ID: Final = re.compile(r"[0-9A-Z]{26}")
 _UNNAMED: Final = "egress.unnamed_violation"
 
 
-class FleetDecisions(Protocol):
-    async def decide(self, command: FleetCommand) -> FleetDecision:
-        """Decide a command, on disk. Raise its refusal."""
-
-
 @dataclass(eq=False)
 class EgressService(EgressServiceServicer):
     """Takes reports. The worker is in quarantine and the report in the journal before the answer."""
 
     gate: PeerGate
-    fleet: FleetDecisions
+    # Decides a command, on disk, and raises its refusal.
+    decide: Callable[[FleetCommand], Awaitable[FleetDecision]]
 
     async def ReportViolations(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802
         fingerprint = await self.gate.fingerprint(context, _REPORT)
@@ -64,7 +61,7 @@ class EgressService(EgressServiceServicer):
             violation=violation_text(report.code, report.host, report.port, report.lease_id),
         )
         try:
-            await self.fleet.decide(command)
+            await self.decide(command)
         except PalyraError as refusal:
             return refusal.code
         return ""
@@ -112,18 +109,12 @@ class LeaseGrantService(LeaseGrantServiceServicer):
                 changed.clear()
                 orders = queue.take()
                 if orders is None:
-                    await _wait(changed)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(limits.RECHECK_SECONDS):
+                            await changed.wait()
                     orders = queue.take()
         finally:
             self.grants.detach(egress_id, queue)
-
-
-async def _wait(changed: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(limits.RECHECK_SECONDS):
-            await changed.wait()
-    except TimeoutError:
-        return
 
 
 def _to_message(orders: Orders, bundle: bytes) -> Any:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from palyra.clock import MS_PER_SECOND, Clock
-from palyra.errors import Denied, PalyraError
+from palyra.errors import Denied
 from palyra.fleet.domain import commands
 from palyra.fleet.domain.commands import FleetDecision
 from palyra.fleet.domain.lease import LeaseState, UnknownLease, WorkerLease
@@ -121,7 +121,7 @@ class FleetSessions:
         self, worker_id: str, hello: Hello, stream: CommandStream, key: P256Verifier
     ) -> tuple[Session, WorkerRecord]:
         """Open a session. Raise the ledger's refusal, or WorkerQuarantined if the hello caused a quarantine."""
-        decision = await self.batcher.decide(
+        decision = await self.decide(
             commands.OpenSession(
                 actor=actor_of(DeviceKind.WORKER, worker_id),
                 worker_id=worker_id,
@@ -133,7 +133,8 @@ class FleetSessions:
                 named=hello.open_lease_ids,
             )
         )
-        record = _require_record(decision)
+        record = decision.worker
+        assert record is not None
         if not record.connected:
             raise WorkerQuarantined(f"the worker is {record.state.value}: {record.reason[:100]}", device=worker_id)
         present = self._sessions.get(worker_id)
@@ -144,9 +145,6 @@ class FleetSessions:
         for lease_id in sorted(hello.open_lease_ids & {*record.open_leases, *record.owes}):
             self._note_taken(worker_id, lease_id)
         return session, record
-
-    def find_void_leases(self, record: WorkerRecord, named: Iterable[str]) -> list[str]:
-        return sorted(set(named) - set(record.open_leases))
 
     async def close(self, session: Session) -> None:
         if self._sessions.get(session.worker_id) is not session:
@@ -270,7 +268,8 @@ class FleetSessions:
             elif change.was is change.lease.state:
                 continue
             elif not change.lease.is_open and watch is not None:
-                self._forget_confirmed(change.lease)
+                if (holder := self._sessions.get(change.lease.worker_id)) is not None:
+                    holder.confirmed -= {change.lease.lease_id}
                 watch.on_ended(change.lease)
             elif change.lease.state is LeaseState.CANCELLING:
                 session = self._sessions.get(change.lease.worker_id)
@@ -278,11 +277,6 @@ class FleetSessions:
                     session.stream.send(messages.cancel(change.lease))
         if watch is not None and (decision.worker_changed or decision.leases):
             watch.dispatch_waiting()
-
-    def _forget_confirmed(self, lease: WorkerLease) -> None:
-        session = self._sessions.get(lease.worker_id)
-        if session is not None and lease.lease_id in session.confirmed:
-            session.confirmed -= {lease.lease_id}
 
     def _follow_record(self, command: commands.FleetCommand, record: WorkerRecord) -> None:
         """Update the index, the stream and the challenge from the ledger's record."""
@@ -323,11 +317,3 @@ def is_challengeable(record: WorkerRecord) -> bool:
 
 def new_nonce() -> str:
     return secrets.token_hex(NONCE_HEX_CHARS // 2)
-
-
-def _require_record(decision: FleetDecision) -> WorkerRecord:
-    if decision.refusal is not None:
-        raise decision.refusal
-    if decision.worker is None:
-        raise PalyraError("a session was opened without a worker")
-    return decision.worker

@@ -136,11 +136,6 @@ class LeaseService:
         return len(self._line)
 
     @property
-    def in_flight(self) -> int:
-        """The number of leases that callers in this daemon wait for."""
-        return len(self._pending)
-
-    @property
     def busy(self) -> bool:
         """Whether so many leases end that a message which nothing waits for should travel with another."""
         return self._ends.per_second(self.clock.monotonic()) >= BUSY_LEASES_A_SECOND
@@ -283,16 +278,15 @@ class LeaseService:
         try:
             return await asyncio.shield(pending.end)
         except asyncio.CancelledError:
-            await self._cancel_lease(lease, pending)
+            self._cancel(lease)
+            await asyncio.wait([pending.end], timeout=CANCEL_SECONDS)
             raise
         finally:
             self._pending.pop(lease.lease_id, None)
 
-    async def _cancel_lease(self, lease: WorkerLease, pending: PendingLease) -> None:
-        self.sessions.batcher.submit(
-            commands.CancelLease(actor=ACTOR, lease_id=lease.lease_id, reason="the call was stopped")
-        )
-        await asyncio.wait([pending.end], timeout=CANCEL_SECONDS)
+    def _cancel(self, lease: WorkerLease) -> None:
+        command = commands.CancelLease(actor=ACTOR, lease_id=lease.lease_id, reason="the call was stopped")
+        self.sessions.batcher.submit(command)
 
     async def _grant_retry(self, lease: WorkerLease) -> str:
         """Return a grant for a retry. If a retry could do harm, raise the call's end."""
@@ -331,9 +325,7 @@ class LeaseService:
             self._offer(session, lease, pending, egress_id)
         if pending.abandoned:
             self._pending.pop(lease.lease_id, None)
-            self.sessions.batcher.submit(
-                commands.CancelLease(actor=ACTOR, lease_id=lease.lease_id, reason="the call was stopped")
-            )
+            self._cancel(lease)
 
     def _offer(self, session: Session, lease: WorkerLease, pending: PendingLease, egress_id: str) -> None:
         request, now_ms = pending.request, self.clock.now_ms()

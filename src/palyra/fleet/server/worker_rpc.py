@@ -283,7 +283,7 @@ class WorkerService(WorkerServiceServicer):
             await abort_with(context, error)
         try:
             await self.gate.identities.used(peer)
-            void = self.sessions.find_void_leases(record, hello.open_lease_ids)
+            void = sorted(hello.open_lease_ids - set(record.open_leases))
             bundle = self.gate.identities.ca_bundle_pem()
             stream.send(messages.welcome(record, self.sessions.policy, void, bundle))
             if is_challengeable(record):
