@@ -178,7 +178,7 @@ async def test_what_runs_for_a_device_ends_with_it_and_it_hears_nothing_of_the_r
             stopped.set()
         return "", b""
 
-    monkeypatch.setattr(harness.service, "_execute", execute)
+    monkeypatch.setattr(harness.service, "execute", execute)
     device.connect()
     ask = wire.ExecuteCapabilityRequest(device_id=device.device_id, capability="print")
     most = limits.MAX_EXECUTIONS_PER_DEVICE

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -61,27 +62,19 @@ class OpenedAuthority(msgspec.Struct, frozen=True, kw_only=True):
     signer: CertificateSigner
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Authorities:
     """``sources`` are the places that may hold key-encryption keys, ``source`` the kind of place for new ones."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        clock: Clock,
-        aead: AesGcm,
-        random: Callable[[int], bytes],
-        sources: Mapping[str, KeySource],
-        source: str,
-        actor: str,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._aead = aead
-        self._random = random
-        self._sources = sources
-        self._source = source
-        self._actor = actor
+    store: Store
+    clock: Clock
+    aead: AesGcm
+    random: Callable[[int], bytes]
+    sources: Mapping[str, KeySource]
+    source: str
+    actor: str
+
+    def __post_init__(self) -> None:
         self._trust_domain: str | None = None
         self._in_force: tuple[OpenedAuthority, ...] = ()
         self._opening = asyncio.Lock()
@@ -119,7 +112,7 @@ class Authorities:
         async with self._opening:
             for _ in range(MAX_KEY_TURNS):
                 try:
-                    found = await self._store.transact(_look)
+                    found = await self.store.transact(_look)
                     if found is None:
                         await self._create()
                         continue
@@ -133,14 +126,14 @@ class Authorities:
 
     async def rotate(self, *, actor: str) -> AuthorityRow:
         """Make a new authority, which now signs. The old one is trusted until its last certificate has ended."""
-        if trust_domain_of(self._store) is None:
+        if trust_domain_of(self.store) is None:
             raise NoAuthority("there is no authority yet")
         await self.retire_due(actor=actor)
         await self.open()
         if len(self.in_force()) > 1:
             raise _running(self.in_force()[1].row)
-        record, key = await asyncio.to_thread(self._place(self._source).create, ())
-        now_ms = self._clock.now_ms()
+        record, key = await asyncio.to_thread(self._place(self.source).create, ())
+        now_ms = self.clock.now_ms()
 
         def work(tx: Transaction) -> AuthorityRow:
             tables = IdentityTables(tx)
@@ -159,7 +152,7 @@ class Authorities:
             return row
 
         try:
-            made = await self._store.transact(work)
+            made = await self.store.transact(work)
         except KeyNeeded:
             await self._forget(record)
             raise AuthorityUnavailable("another process replaced the authority meanwhile") from None
@@ -172,7 +165,7 @@ class Authorities:
 
     async def retire_due(self, *, actor: str) -> list[str]:
         """Retire each authority that issued no certificate still in use, and destroy its key."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
 
         def work(tx: Transaction) -> tuple[list[str], list[KeyRecord]]:
             tables = IdentityTables(tx)
@@ -188,7 +181,7 @@ class Authorities:
                 retired.append(row.authority_id)
             return retired, tables.drop_unused_keys() if retired else []
 
-        retired, unused = await self._store.transact(work)
+        retired, unused = await self.store.transact(work)
         for record in unused:
             await self._forget(record)
         if retired:
@@ -196,8 +189,8 @@ class Authorities:
         return retired
 
     async def _create(self) -> None:
-        record, key = await asyncio.to_thread(self._place(self._source).create, ())
-        trust_domain, now_ms = new_trust_domain(), self._clock.now_ms()
+        record, key = await asyncio.to_thread(self._place(self.source).create, ())
+        trust_domain, now_ms = new_trust_domain(), self.clock.now_ms()
 
         def work(tx: Transaction) -> bool:
             tables = IdentityTables(tx)
@@ -209,12 +202,12 @@ class Authorities:
             tables.add_authority(row)
             tx.append(
                 _event(
-                    "identity.authority_created", self._actor, row, trust_domain=trust_domain, key_source=record.source
+                    "identity.authority_created", self.actor, row, trust_domain=trust_domain, key_source=record.source
                 )
             )
             return True
 
-        if not await self._store.transact(work):
+        if not await self.store.transact(work):
             # Another process made the first authority, with a key of its own.
             await self._forget(record)
 
@@ -230,8 +223,8 @@ class Authorities:
             cross_der=b"" if before is None else before.signer.cross_sign(_below(profile, before.row), certificate),
             key_id=record.key_id,
             sealed_key=seal_key(
-                self._aead,
-                self._random,
+                self.aead,
+                self.random,
                 key,
                 trust_domain=trust_domain,
                 certificate_der=certificate,
@@ -250,7 +243,7 @@ class Authorities:
             raise IdentityTampered("an authority's certificate is not the one it was made with", id=row.authority_id)
         key = await asyncio.to_thread(self._place(record.source).load, record)
         private = open_key(
-            self._aead,
+            self.aead,
             key,
             trust_domain=self.trust_domain,
             certificate_der=row.certificate_der,
@@ -259,7 +252,7 @@ class Authorities:
         return OpenedAuthority(row=row, signer=CertificateSigner(row.certificate_der, private))
 
     def _place(self, kind: str) -> KeySource:
-        source = self._sources.get(kind)
+        source = self.sources.get(kind)
         if source is None:
             raise KeyMissing(f"the key is kept in a place this process does not know: {kind[:32]!r}")
         return source
@@ -275,9 +268,9 @@ class Authorities:
             return
         self._recorded.add(found.message)
         event = NewEvent(
-            kind="identity.tamper_found", actor=self._actor, payload={"found": found.message, **found.details}
+            kind="identity.tamper_found", actor=self.actor, payload={"found": found.message, **found.details}
         )
-        await self._store.transact(lambda tx: tx.append(event))
+        await self.store.transact(lambda tx: tx.append(event))
 
 
 def _look(tx: Transaction) -> tuple[str, list[tuple[AuthorityRow, KeyRecord]]] | None:

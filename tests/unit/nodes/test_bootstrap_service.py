@@ -183,7 +183,7 @@ async def test_a_certificate_waits_until_there_is_somewhere_to_go_with_it(harnes
     _, code = await harness.code()
     finished, keys = await proved(harness, code)
     await harness.pairing.approve(finished.pairing_id, actor=OPERATOR)
-    harness.service._node_port = lambda: 0
+    harness.service.node_port = lambda: 0
     ask = Wait(pairing_id=finished.pairing_id, collect=keys.collect)
     assert (await harness.service.wait(ask, HERE)).state == "pending_approval"
     assert harness.identity.devices() == []

@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import httpcore2
@@ -275,26 +276,19 @@ class PairingNotGranted(Denied):
     hint = "ask who runs the daemon; a new try needs a new code"
 
 
+@dataclass(eq=False, repr=False)
 class Joining:
-    def __init__(
-        self,
-        folder: PairingFolder,
-        *,
-        kind: DeviceKind,
-        facts: DeviceFacts,
-        show_comparison: Callable[[str, str], None],
-        draw: Callable[[], float],
-    ) -> None:
-        """``show_comparison`` gets the code that the person compares, and this device's id."""
-        self._folder = folder
-        self._kind = kind
-        self._facts = facts
-        self._show = show_comparison
-        self._draw = draw
+    """``show_comparison`` gets the code that the person compares, and this device's id."""
+
+    folder: PairingFolder
+    kind: DeviceKind
+    facts: DeviceFacts
+    show_comparison: Callable[[str, str], None]
+    draw: Callable[[], float]
 
     async def join(self, code: PairingCode | None, servers: Sequence[ServerAddress]) -> DeviceRecord:
         """Pair the device and return its record. Without a code, resume an interrupted pairing."""
-        record = await asyncio.to_thread(self._folder.load)
+        record = await asyncio.to_thread(self.folder.load)
         if record is not None and record.paired:
             if code is not None:
                 raise AlreadyPaired(f"this device is already paired, as {record.device_id}")
@@ -304,7 +298,7 @@ class Joining:
         if record is None or _PROVED not in record.pairing:
             raise NotPaired("this device is not paired, and no pairing was begun")
         proved = _read(record)
-        self._show(proved.comparison_code, proved.device_id)
+        self.show_comparison(proved.comparison_code, proved.device_id)
         return await self._collect(record, proved)
 
     async def _prove(
@@ -313,15 +307,13 @@ class Joining:
         key = record.pending_key_pem if record is not None else None
         if key is None:
             key = new_key()
-        record = DeviceRecord(device_name=self._facts.name, servers=(), pending_key_pem=key)
-        await asyncio.to_thread(self._folder.save, record)
-        proved = await prove(
-            code, kind=self._kind, csr_der=certificate_request(key), facts=self._facts, servers=servers
-        )
+        record = DeviceRecord(device_name=self.facts.name, servers=(), pending_key_pem=key)
+        await asyncio.to_thread(self.folder.save, record)
+        proved = await prove(code, kind=self.kind, csr_der=certificate_request(key), facts=self.facts, servers=servers)
         others = [str(each) for each in (*servers, *code.addresses) if str(each) != proved.server]
         kept = {_PROVED: msgspec.json.encode(proved).decode(), _OTHERS: " ".join(others)}
         record = msgspec.structs.replace(record, pairing=kept)
-        await asyncio.to_thread(self._folder.save, record)
+        await asyncio.to_thread(self.folder.save, record)
         return record
 
     async def _collect(self, record: DeviceRecord, proved: ProvedPairing) -> DeviceRecord:
@@ -331,13 +323,13 @@ class Joining:
                 answer = await wait_for_decision(proved, wait_ms=DECISION_WAIT_MS)
             except DaemonNotReached:
                 backoff = backoff.failed()
-                await asyncio.sleep(backoff.delay_ms(self._draw()) / 1000)
+                await asyncio.sleep(backoff.delay_ms(self.draw()) / 1000)
                 continue
             backoff = Backoff()
             if answer.state == "completed":
                 return await self._keep(record, proved, answer)
             if answer.state in ("rejected", "expired"):
-                await asyncio.to_thread(self._folder.forget)
+                await asyncio.to_thread(self.folder.forget)
                 raise PairingNotGranted(f"the request was {answer.state}", reason=answer.reason)
 
     async def _keep(self, record: DeviceRecord, proved: ProvedPairing, answer: wire.Answer) -> DeviceRecord:
@@ -354,7 +346,7 @@ class Joining:
             ca_bundle_pem=answer.ca_bundle_pem.decode("ascii", "replace"),
             generation=answer.generation,
         )
-        await asyncio.to_thread(self._folder.save, paired)
+        await asyncio.to_thread(self.folder.save, paired)
         return paired
 
 

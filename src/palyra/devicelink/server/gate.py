@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
@@ -60,24 +61,18 @@ _STATUS: Final = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class PeerGate:
-    def __init__(
-        self,
-        identities: "IdentityManager",
-        *,
-        fingerprint_of: Callable[[bytes], str],
-        is_paired: Callable[[DeviceId], bool],
-        record: Callable[[RefusalKind, int], Awaitable[None]],
-        clock: Clock,
-        on_refused: Callable[[str], None] = lambda _code: None,
-    ) -> None:
-        """``on_refused`` gets the code of every refusal, for a counter."""
-        self.identities = identities
-        self._fingerprint_of = fingerprint_of
-        self._is_paired = is_paired
-        self._record = record
-        self._clock = clock
-        self._on_refused = on_refused
+    """``on_refused`` gets the code of every refusal, for a counter."""
+
+    identities: "IdentityManager"
+    fingerprint_of: Callable[[bytes], str]
+    is_paired: Callable[[DeviceId], bool]
+    record: Callable[[RefusalKind, int], Awaitable[None]]
+    clock: Clock
+    on_refused: Callable[[str], None] = lambda _code: None
+
+    def __post_init__(self) -> None:
         self._counts = RefusalCounts()
         # By the digest of the certificate in PEM, which has a twentieth of its size.
         self._known: dict[bytes, str] = {}
@@ -123,7 +118,7 @@ class PeerGate:
         if known is not None:
             return known
         try:
-            fingerprint = fingerprint_of_peer(certificate, self._fingerprint_of)
+            fingerprint = fingerprint_of_peer(certificate, self.fingerprint_of)
         except PalyraError as refusal:
             await self.refuse(context, refusal, method)
         if certificate is not None:
@@ -152,7 +147,7 @@ class PeerGate:
             fingerprint,
             identify=identify or self.identities.identify,
             kinds=kinds,
-            is_paired=self._is_paired,
+            is_paired=self.is_paired,
             claimed=claimed,
         )
 
@@ -164,11 +159,11 @@ class PeerGate:
         raise AssertionError("abort does not return")
 
     async def note(self, refusal: PalyraError, method: str, fingerprint: str = "") -> None:
-        self._on_refused(refusal.code)
+        self.on_refused(refusal.code)
         kind = RefusalKind(method, refusal.code, str(refusal.details.get("device", "")), fingerprint)
-        count = self._counts.note(kind, self._clock.monotonic())
+        count = self._counts.note(kind, self.clock.monotonic())
         if count:
-            await self._record(kind, count)
+            await self.record(kind, count)
 
     @property
     def refused(self) -> int:

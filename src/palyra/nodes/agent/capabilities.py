@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -133,27 +134,17 @@ def _kib(text: str) -> int:
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Capabilities:
     """``open_url_command`` and ``notify_command`` are argv that the text is appended to. Empty means the default."""
 
-    def __init__(
-        self,
-        *,
-        commands: Mapping[str, CommandPlan],
-        runner: CommandRunner,
-        person: Person,
-        folder: Path,
-        software_version: str,
-        open_url_command: tuple[str, ...] = (),
-        notify_command: tuple[str, ...] = (),
-    ) -> None:
-        self._commands = dict(commands)
-        self._runner = runner
-        self._person = person
-        self._folder = folder
-        self._version = software_version
-        self._open_url_command = open_url_command
-        self._notify_command = notify_command
+    commands: Mapping[str, CommandPlan]
+    runner: CommandRunner
+    person: Person
+    folder: Path
+    software_version: str
+    open_url_command: tuple[str, ...] = ()
+    notify_command: tuple[str, ...] = ()
 
     async def perform(self, dispatch: Dispatch, *, timeout_ms: int, max_result_bytes: int) -> Outcome:
         try:
@@ -172,35 +163,35 @@ class Capabilities:
             case offered.HEALTH:
                 if given:
                     raise BadCapabilityInput("this takes nothing")
-                return await asyncio.to_thread(system_health, self._folder, self._version)
+                return await asyncio.to_thread(system_health, self.folder, self.software_version)
             case offered.ECHO:
                 return {"text": offered.text_of(given, "text", offered.MAX_ECHO_CHARS)}
             case offered.OPEN_URL:
-                await run_desktop(opener(self._open_url_command), offered.web_address(given))
+                await run_desktop(opener(self.open_url_command), offered.web_address(given))
                 return {"opened": True}
             case offered.NOTIFY:
                 return await self._notify(given)
-        plan = self._commands.get(capability.removeprefix(PREFIX)) if capability.startswith(PREFIX) else None
+        plan = self.commands.get(capability.removeprefix(PREFIX)) if capability.startswith(PREFIX) else None
         if plan is None:
             raise NotOffered("this device does not offer that capability")
         words = plan.words(given)
         room = offered.room_for_output(most)
-        return await self._runner.run(plan, words, timeout_ms=timeout_ms, max_output_bytes=room)
+        return await self.runner.run(plan, words, timeout_ms=timeout_ms, max_output_bytes=room)
 
     async def _notify(self, given: Mapping[str, Any]) -> dict[str, Any]:
         text = offered.text_of(given, "text", limits.MAX_NOTIFICATION_CHARS, optional="title")
         title = "Palyra"
         if "title" in given:
             title = offered.text_of({"title": given["title"]}, "title", offered.MAX_TITLE_CHARS)
-        argv = notifier(self._notify_command)
+        argv = notifier(self.notify_command)
         if argv is not None:
             try:
                 await run_desktop(argv, title, text)
                 return {"shown": "desktop"}
             except (CapabilityFailed, UnsupportedHere):
                 # Without a desktop session the terminal shows it.
-                if self._notify_command:
+                if self.notify_command:
                     raise
-        if self._person.notify(title, text):
+        if self.person.notify(title, text):
             return {"shown": "terminal"}
         raise UnsupportedHere("this device has neither a desktop nor a terminal to show it on")

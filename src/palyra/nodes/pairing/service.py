@@ -9,6 +9,7 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -66,45 +67,37 @@ class DecisionSignal:
             return
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class BootstrapService:
-    def __init__(
-        self,
-        *,
-        state: NodeState,
-        issuer: "IdentityManager",
-        read_key: Callable[[bytes], str],
-        served: Callable[[], Served],
-        node_port: Callable[[], int],
-        clock: Clock,
-        decided: DecisionSignal,
-        refused: Callable[[str, str], None] = lambda code, address: None,
-    ) -> None:
-        """``read_key`` returns the fingerprint of a CSR's key, and refuses a CSR for more than a certificate.
+    """``read_key`` returns the fingerprint of a CSR's key, and refuses a CSR for more than a certificate.
 
-        ``refused`` gets the code and the address of every refusal.
-        """
-        self._state = state
-        self._issuer = issuer
-        self._read_key = read_key
-        self._served = served
-        self._node_port = node_port
-        self._clock = clock
-        self._decided = decided
-        self._refused = refused
+    ``refused`` gets the code and the address of every refusal.
+    """
+
+    state: NodeState
+    issuer: "IdentityManager"
+    read_key: Callable[[bytes], str]
+    served: Callable[[], Served]
+    node_port: Callable[[], int]
+    clock: Clock
+    decided: DecisionSignal
+    refused: Callable[[str, str], None] = lambda code, address: None
+
+    def __post_init__(self) -> None:
         self._throttle = GuessThrottle()
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
     async def begin(self, begin: Begin, address: str) -> Hello:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         try:
             self._throttle.admit(address, now)
-            code = self._state.read(lambda unit: rules.find_code(unit, begin.nameplate, begin.kind))
+            code = self.state.read(lambda unit: rules.find_code(unit, begin.nameplate, begin.kind))
         except PalyraError as error:
             if not isinstance(error, TooManyAttempts):
                 self._throttle.failed(address, now)
-            self._refused(error.code, address)
+            self.refused(error.code, address)
             raise
-        served = self._served()
+        served = self.served()
         proof = DaemonProof(DaemonExchange(code.stretched))
         # It computes for some milliseconds, so it does not run on the event loop.
         message = await asyncio.to_thread(proof.hello)
@@ -121,14 +114,14 @@ class BootstrapService:
         )
 
     async def finish(self, finish: Finish, address: str) -> Finished:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         self._throttle.require_few_failures(address, now)
         # Removed before the first await, so that concurrent requests end an attempt only once.
         session = self._sessions.pop(finish.session, None)
         if session is None or now >= session.ends:
             raise SessionGone("this attempt is over, or never began")
         facts = rules.checked_facts(finish.facts)
-        fingerprint = await asyncio.to_thread(self._read_key, finish.csr_der)
+        fingerprint = await asyncio.to_thread(self.read_key, finish.csr_der)
         code, served = session.code, session.served
         bound = Bound(
             method=code.method,
@@ -146,10 +139,10 @@ class BootstrapService:
             confirmation, proved = await asyncio.to_thread(session.proof.conclude, answer, bound)
         except WrongProof as error:
             self._throttle.failed(address, now)
-            self._refused(error.code, address)
-            await self._state.transact(lambda unit: rules.note_wrong_guess(unit, code.id, address))
+            self.refused(error.code, address)
+            await self.state.transact(lambda unit: rules.note_wrong_guess(unit, code.id, address))
             raise
-        pairing = await self._state.transact(
+        pairing = await self.state.transact(
             lambda unit: rules.claim(
                 unit,
                 code.id,
@@ -161,49 +154,49 @@ class BootstrapService:
             )
         )
         if pairing is None:
-            self._refused(CodeUsed.code, address)
+            self.refused(CodeUsed.code, address)
             raise CodeUsed("another device used this code")
         return Finished(confirmation=confirmation, pairing_id=pairing.id, device_id=pairing.device_id)
 
     async def wait(self, wait: Wait, address: str) -> Answer:
         """Wait for the decision until the time is up. An ended request is answered while its record exists."""
-        deadline = self._clock.monotonic() + wait.wait_ms / MS_PER_SECOND
+        deadline = self.clock.monotonic() + wait.wait_ms / MS_PER_SECOND
         while True:
             pairing = await self._look(wait, address)
             # The device can use a certificate only once the listener for paired devices has a port.
             approved = pairing.state in (PairingState.APPROVED, PairingState.COMPLETED)
-            if pairing.state is not PairingState.PENDING_APPROVAL and (self._node_port() or not approved):
+            if pairing.state is not PairingState.PENDING_APPROVAL and (self.node_port() or not approved):
                 return await self._answer(pairing)
-            left = deadline - self._clock.monotonic()
+            left = deadline - self.clock.monotonic()
             if left <= 0:
                 return Answer(state=PairingState.PENDING_APPROVAL.value, device_id=pairing.device_id)
-            await self._decided.wait(min(left, PAIRING_LOOK_SECONDS))
+            await self.decided.wait(min(left, PAIRING_LOOK_SECONDS))
 
     async def _look(self, wait: Wait, address: str) -> DevicePairingRequestRecord:
-        await _expire_due(self._state)
-        pairing = self._state.read(lambda unit: unit.pairings.get(wait.pairing_id))
+        await _expire_due(self.state)
+        pairing = self.state.read(lambda unit: unit.pairings.get(wait.pairing_id))
         # The same answer for an unknown request and for another device's.
         expected = pairing.collect_sha256 if pairing is not None else b""
         if not hmac.compare_digest(expected, collect_digest(wait.collect)) or pairing is None:
-            self._throttle.failed(address, self._clock.monotonic())
-            self._refused(UnknownPairing.code, address)
+            self._throttle.failed(address, self.clock.monotonic())
+            self.refused(UnknownPairing.code, address)
             raise UnknownPairing("there is no such request")
         return pairing
 
     async def _answer(self, pairing: DevicePairingRequestRecord) -> Answer:
         if pairing.state not in (PairingState.APPROVED, PairingState.COMPLETED):
             return Answer(state=pairing.state.value, device_id=pairing.device_id, reason=pairing.reason)
-        issued = await self._issuer.issue(
+        issued = await self.issuer.issue(
             pairing.kind, DeviceId.parse(pairing.device_id), pairing.csr_der, actor=pairing.decided_by
         )
-        done = await self._state.transact(lambda unit: rules.complete_pairing(unit, pairing.id))
+        done = await self.state.transact(lambda unit: rules.complete_pairing(unit, pairing.id))
         return Answer(
             state=done.state.value,
             device_id=done.device_id,
             certificate_pem=issued.certificate_pem,
             ca_bundle_pem=issued.ca_bundle_pem,
             generation=issued.generation,
-            node_port=self._node_port(),
+            node_port=self.node_port(),
         )
 
     def _drop_old(self, now: float) -> None:
@@ -230,37 +223,29 @@ class NewCode(NamedTuple):
     ca_hash: str
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PairingService:
-    def __init__(
-        self,
-        *,
-        state: NodeState,
-        open_endpoint: Callable[[], Awaitable[PairingEndpoint]],
-        random: Callable[[int], bytes],
-        decided: DecisionSignal,
-        learn: Callable[[Secret], None],
-        ttl_seconds: int,
-    ) -> None:
-        """``open_endpoint`` opens the bootstrap listener if it is closed, or raises NotListening.
+    """``open_endpoint`` opens the bootstrap listener if it is closed, or raises NotListening.
 
-        ``learn`` registers a code with the redactor, before anything could log it.
-        """
-        self._state = state
-        self._open_endpoint = open_endpoint
-        self._random = random
-        self._decided = decided
-        self._learn = learn
-        self._ttl_seconds = ttl_seconds
+    ``learn`` registers a code with the redactor, before anything could log it.
+    """
+
+    state: NodeState
+    open_endpoint: Callable[[], Awaitable[PairingEndpoint]]
+    random: Callable[[int], bytes]
+    decided: DecisionSignal
+    learn: Callable[[Secret], None]
+    ttl_seconds: int
 
     async def make_code(
         self, method: PairingMethod, kind: DeviceKind, *, actor: str, ttl_seconds: int | None = None
     ) -> NewCode:
-        ttl = rules.checked_ttl(self._ttl_seconds if ttl_seconds is None else ttl_seconds)
-        endpoint = await self._open_endpoint()
-        code = new_code(method, "", self._random, kind=kind, addresses=endpoint.addresses, ca_hash=endpoint.ca_hash)
-        self._learn(code.secret)
-        stretched = await asyncio.to_thread(stretch, code.secret, self._random(SALT_BYTES))
-        record = await self._state.transact(
+        ttl = rules.checked_ttl(self.ttl_seconds if ttl_seconds is None else ttl_seconds)
+        endpoint = await self.open_endpoint()
+        code = new_code(method, "", self.random, kind=kind, addresses=endpoint.addresses, ca_hash=endpoint.ca_hash)
+        self.learn(code.secret)
+        stretched = await asyncio.to_thread(stretch, code.secret, self.random(SALT_BYTES))
+        record = await self.state.transact(
             lambda unit: rules.add_code(
                 unit,
                 method=method,
@@ -268,29 +253,29 @@ class PairingService:
                 stretched=stretched,
                 ttl_seconds=ttl,
                 actor=actor,
-                random=self._random,
+                random=self.random,
             )
         )
         text = msgspec.structs.replace(code, nameplate=record.nameplate).text()
-        self._learn(text)
+        self.learn(text)
         return NewCode(record, text, endpoint.addresses, endpoint.ca_hash)
 
     async def codes(self) -> Sequence[DevicePairingCodeRecord]:
         """List the codes in force."""
-        return self._state.read(lambda unit: [code for code in unit.codes.list() if code.in_force(unit.now_ms)])
+        return self.state.read(lambda unit: [code for code in unit.codes.list() if code.in_force(unit.now_ms)])
 
     async def withdraw_code(self, code_id: str, *, actor: str) -> DevicePairingCodeRecord:
-        return await self._state.transact(lambda unit: rules.withdraw_code(unit, code_id, actor=actor))
+        return await self.state.transact(lambda unit: rules.withdraw_code(unit, code_id, actor=actor))
 
     async def pairings(self, state: PairingState | None = None) -> Sequence[DevicePairingRequestRecord]:
         """List the requests, newest first."""
-        await _expire_due(self._state)
-        found = self._state.read(lambda unit: unit.pairings.list())
+        await _expire_due(self.state)
+        found = self.state.read(lambda unit: unit.pairings.list())
         return [pairing for pairing in reversed(found) if state is None or pairing.state is state]
 
     async def pairing(self, pairing_id: str) -> DevicePairingRequestRecord:
-        await _expire_due(self._state)
-        return self._state.read(lambda unit: rules.known_pairing(unit, pairing_id))
+        await _expire_due(self.state)
+        return self.state.read(lambda unit: rules.known_pairing(unit, pairing_id))
 
     async def approve(
         self, pairing_id: str, *, actor: str, comparison_code: str | None = None, reason: str = ""
@@ -306,12 +291,12 @@ class PairingService:
     async def _decide(
         self, pairing_id: str, event: PairingEvent, *, actor: str, comparison_code: str | None, reason: str
     ) -> DevicePairingRequestRecord:
-        decided = await self._state.transact(
+        decided = await self.state.transact(
             lambda unit: rules.decide_pairing(
                 unit, pairing_id, event, actor=actor, comparison_code=comparison_code, reason=reason
             )
         )
-        self._decided.notify()
+        self.decided.notify()
         return decided
 
 

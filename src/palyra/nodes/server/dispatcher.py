@@ -7,6 +7,7 @@ when the device is back and does not name it. Devices never do a request twice.
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -95,26 +96,19 @@ class _Open(msgspec.Struct, eq=False):
     given: set[str]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Dispatcher:
-    def __init__(
-        self,
-        *,
-        state: NodeState,
-        registry: NodeRegistry,
-        clock: Clock,
-        instance: str,
-        max_result_bytes: int,
-        heartbeat_timeout: float,
-        on_ended: Callable[[str], None] = lambda _state: None,
-    ) -> None:
-        """``on_ended`` gets the final state of each request, for a counter."""
-        self._state = state
-        self._on_ended = on_ended
-        self._registry = registry
-        self._clock = clock
-        self._instance = instance
-        self.max_result_bytes = max_result_bytes
-        self._heartbeat_timeout = heartbeat_timeout
+    """``on_ended`` gets the final state of each request, for a counter."""
+
+    state: NodeState
+    registry: NodeRegistry
+    clock: Clock
+    instance: str
+    max_result_bytes: int
+    heartbeat_timeout: float
+    on_ended: Callable[[str], None] = lambda _state: None
+
+    def __post_init__(self) -> None:
         self._lines: dict[DeviceId, _Open] = {}
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
         # Requests to send again on the device's next stream.
@@ -128,7 +122,7 @@ class Dispatcher:
 
     async def invoke(self, call: CapabilityCall) -> bytes:
         """Make a request and return its output as JSON. Raise any other end. Cancelling cancels the request."""
-        now = self._clock.now_ms()
+        now = self.clock.now_ms()
         request = CapabilityRequestRecord(
             id=str(RequestId.new()),
             device_id=call.device_id,
@@ -140,7 +134,7 @@ class Dispatcher:
             idempotent=call.capability.idempotent,
             created_ms=now,
             deadline_ms=now + call.timeout_ms,
-            instance_id=self._instance,
+            instance_id=self.instance,
             input_json=call.input_json.decode(),
         )
         outcome: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -153,13 +147,13 @@ class Dispatcher:
             elif call.device_id in self._lines:
                 # The device connected while the request was being written.
                 await self._give_waiting(call.device_id)
-            left = (request.deadline_ms - self._clock.now_ms()) / MS_PER_SECOND
+            left = (request.deadline_ms - self.clock.now_ms()) / MS_PER_SECOND
             try:
                 async with asyncio.timeout(left):
                     # Shielded: a timeout must not cancel the future, because the result may still arrive.
                     return await asyncio.shield(outcome)
             except TimeoutError:
-                settled = await self._state.transact(lambda unit: request_changes.time_out(unit, request.id))
+                settled = await self.state.transact(lambda unit: request_changes.time_out(unit, request.id))
                 return await self._late(settled, outcome)
         except asyncio.CancelledError:
             await asyncio.shield(self._cancel(request.id))
@@ -173,7 +167,7 @@ class Dispatcher:
         device_id = DeviceId(request.device_id)
         self._entering.append(device_id)
         try:
-            return await self._state.transact(lambda unit: request_changes.enter(unit, request, connected=connected))
+            return await self.state.transact(lambda unit: request_changes.enter(unit, request, connected=connected))
         finally:
             self._entering.remove(device_id)
             if self._devices_with_requests is not None:
@@ -192,7 +186,7 @@ class Dispatcher:
             raise requests.RequestTimedOut("the request ended elsewhere") from None
 
     async def _cancel(self, request_id: str) -> None:
-        settled = await self._state.transact(lambda unit: request_changes.cancel(unit, request_id))
+        settled = await self.state.transact(lambda unit: request_changes.cancel(unit, request_id))
         if settled.error is not None:
             self._count(settled)
         self._tell_cancelled(settled, "the call was stopped")
@@ -213,7 +207,7 @@ class Dispatcher:
 
     async def _settle(self, device_id: DeviceId, request_id: str, result: Result) -> None:
         unfit = requests.unfit_of(result, self.max_result_bytes)
-        settled = await self._state.transact(
+        settled = await self.state.transact(
             lambda unit: request_changes.settle(unit, device_id, request_id, result, unfit)
         )
         self._answer(settled)
@@ -221,17 +215,17 @@ class Dispatcher:
             raise settled.refusal
 
     async def accepted(self, device_id: DeviceId, request_id: str) -> None:
-        await self._state.transact(lambda unit: request_changes.accept(unit, device_id, request_id))
+        await self.state.transact(lambda unit: request_changes.accept(unit, device_id, request_id))
 
     async def mediation(self, device_id: DeviceId, request_id: str) -> None:
-        await self._state.transact(lambda unit: request_changes.ask_person(unit, device_id, request_id))
+        await self.state.transact(lambda unit: request_changes.ask_person(unit, device_id, request_id))
 
     async def reunite(self, device_id: DeviceId, still_open: tuple[str, ...]) -> tuple[str, ...]:
         """Compare a registering device's requests. Return those it names that no longer count."""
         if not self._may_have_open(device_id):
             self._returning.pop(device_id, None)
             return still_open
-        reunion, lost = await self._state.transact(lambda unit: request_changes.reunite(unit, device_id, still_open))
+        reunion, lost = await self.state.transact(lambda unit: request_changes.reunite(unit, device_id, still_open))
         self._returning[device_id] = tuple(request.id for request in reunion.redeliver)
         for settled in lost:
             self._answer(settled)
@@ -244,13 +238,13 @@ class Dispatcher:
         that it has none.
         """
         if self._devices_with_requests is None or device_id in self._devices_with_requests:
-            found = self._state.read(lambda unit: {one.device_id for one in unit.requests.list() if one.open()})
+            found = self.state.read(lambda unit: {one.device_id for one in unit.requests.list() if one.open()})
             self._devices_with_requests = {DeviceId(one) for one in found} | {DeviceId(one) for one in self._entering}
         return device_id in self._devices_with_requests
 
     def attach(self, connected: Connected, line: Line) -> bool:
         """Attach a stream. Return whether it replaces one of the same device."""
-        before = self._registry.attach(connected)
+        before = self.registry.attach(connected)
         old = self._lines.get(connected.device_id)
         self._lines[connected.device_id] = _Open(connected, line, set())
         self._gone.discard(connected.device_id)
@@ -267,7 +261,7 @@ class Dispatcher:
         opened = self._lines.get(connected.device_id)
         if opened is not None and opened.connected is connected:
             del self._lines[connected.device_id]
-        return self._registry.detach(connected)
+        return self.registry.detach(connected)
 
     def end_device(self, device_id: str, code: str) -> None:
         """Cut the stream of a device that may no longer connect. Its requests fail soon after."""
@@ -289,7 +283,7 @@ class Dispatcher:
     async def withheld(self, device_id: str, capability: str) -> None:
         """End the requests for a capability that an operator withheld."""
         error = CapabilityWithheld(f"{capability} was withheld", device=device_id, capability=capability)
-        for settled in await self._state.transact(
+        for settled in await self.state.transact(
             lambda unit: request_changes.fail_capability(unit, device_id, capability, error)
         ):
             self._tell_cancelled(settled, "the capability was withheld")
@@ -302,7 +296,7 @@ class Dispatcher:
                 await self.tend_once()
             except PalyraError:
                 log.exception("devices could not be looked after; will try again")
-            interval = min(TEND_SECONDS, self._heartbeat_timeout / 4)
+            interval = min(TEND_SECONDS, self.heartbeat_timeout / 4)
             try:
                 async with asyncio.timeout(interval):
                     await self._wake.wait()
@@ -312,38 +306,36 @@ class Dispatcher:
             self._wake.clear()
 
     async def tend_once(self) -> None:
-        for connected in self._registry.silent(self._clock.monotonic(), self._heartbeat_timeout):
+        for connected in self.registry.silent(self.clock.monotonic(), self.heartbeat_timeout):
             opened = self._lines.get(connected.device_id)
             if opened is not None:
                 opened.line.end(connections.SILENT, "no message arrived for too long")
         for device_id in tuple(self._gone):
-            for settled in await self._state.transact(partial(request_changes.fail_all_of, device_id=device_id)):
+            for settled in await self.state.transact(partial(request_changes.fail_all_of, device_id=device_id)):
                 self._answer(settled)
             self._gone.discard(device_id)
-        now = self._clock.now_ms()
-        if self._state.read(lambda unit: bool(requests.overdue(unit.requests.list(), now))):
+        now = self.clock.now_ms()
+        if self.state.read(lambda unit: bool(requests.overdue(unit.requests.list(), now))):
             spared = frozenset(self._waiting)
-            for settled in await self._state.transact(lambda unit: request_changes.time_out_overdue(unit, spared)):
+            for settled in await self.state.transact(lambda unit: request_changes.time_out_overdue(unit, spared)):
                 self._count(settled)
                 self._tell_cancelled(settled, "the deadline passed")
 
     async def _give_waiting(self, device_id: DeviceId, again: tuple[str, ...] = ()) -> None:
-        look = self._state.read(
+        look = self.state.read(
             lambda unit: (
                 bool(again)
                 or any(one.device_id == device_id and one.state is RequestState.QUEUED for one in unit.requests.list())
             )
         )
         if look:
-            for request in await self._state.transact(
-                lambda unit: request_changes.send_waiting(unit, device_id, again)
-            ):
+            for request in await self.state.transact(lambda unit: request_changes.send_waiting(unit, device_id, again)):
                 self._give(request)
 
     def _give(self, request: CapabilityRequestRecord) -> None:
         """Send a request that is on disk as dispatched. An offline device gets it when it is back."""
         opened = self._lines.get(DeviceId(request.device_id))
-        left = request.deadline_ms - self._clock.now_ms()
+        left = request.deadline_ms - self.clock.now_ms()
         if opened is None or left <= 0 or request.id in opened.given:
             return
         opened.given.add(request.id)
@@ -368,4 +360,4 @@ class Dispatcher:
 
     def _count(self, settled: Settled) -> None:
         if settled.request is not None:
-            self._on_ended(settled.request.state.value)
+            self.on_ended(settled.request.state.value)

@@ -1,6 +1,7 @@
 """The records of paired devices: registration, withheld capabilities, revocation, and views."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,30 +33,24 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[DeviceCapabilityView, ...]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PairedDevices:
-    def __init__(
-        self,
-        *,
-        state: NodeState,
-        registry: NodeRegistry,
-        dispatcher: Dispatcher,
-        identities: "Callable[[], IdentityManager]",
-        clock: Clock,
-    ) -> None:
-        self._state = state
-        self._registry = registry
-        self._dispatcher = dispatcher
-        self._identities = identities
-        self._clock = clock
+    state: NodeState
+    registry: NodeRegistry
+    dispatcher: Dispatcher
+    identities: "Callable[[], IdentityManager]"
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._paired: dict[str, NodeRecord] = {}
         self._read_at = float("-inf")
         self._news = DeviceRates(NEWS)
 
     def nodes(self) -> Sequence[NodeRecord]:
-        return self._state.read(lambda unit: unit.nodes.list())
+        return self.state.read(lambda unit: unit.nodes.list())
 
     def online(self) -> list[str]:
-        return list(self._registry.online())
+        return list(self.registry.online())
 
     def is_paired(self, device_id: str) -> bool:
         """Return whether a device is paired, by records read at most ``RECHECK_SECONDS`` ago."""
@@ -66,7 +61,7 @@ class PairedDevices:
 
         For an unknown device the state is read at once, because it may have been paired since.
         """
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if device_id not in self._paired or now - self._read_at > RECHECK_SECONDS:
             self._paired = {node.id: node for node in self.nodes() if node.revoked_ms is None}
             self._read_at = now
@@ -77,11 +72,11 @@ class PairedDevices:
         before = self._recent(device_id)
         if before is None or before.registered_ms is None or not _says_the_same(before, registration):
             # The rate limit comes first: a check of an inventory costs more than sending one.
-            self._news.take(device_id, self._clock.monotonic())
+            self._news.take(device_id, self.clock.monotonic())
         if before is not None and before.registered_ms is not None and _registered(before, registration, 0) == before:
             return before
         try:
-            return await self._state.transact(lambda unit: self._register(unit, device_id, registration))
+            return await self.state.transact(lambda unit: self._register(unit, device_id, registration))
         finally:
             self._forget()
 
@@ -115,14 +110,14 @@ class PairedDevices:
                 about: dict[str, Any] = {"generation": generation, "address": address, "takeovers": takeovers}
                 unit.append(_event("node.contested", *_names(unit, device_id), actor=_device(device_id), **about))
 
-        await self._state.transact(work)
+        await self.state.transact(work)
 
     async def disconnected(self, device_id: DeviceId, code: str, seconds: float) -> None:
         def work(unit: NodeUnit) -> None:
             payload: dict[str, Any] = {"code": code, "connected_seconds": round(seconds, 3)}
             unit.append(_event("node.disconnected", *_names(unit, device_id), actor=_device(device_id), **payload))
 
-        await self._state.transact(work)
+        await self.state.transact(work)
 
     async def set_withheld(self, asked: str, name: str, *, withheld: bool, actor: str) -> NodeRecord:
         def work(unit: NodeUnit) -> NodeRecord:
@@ -132,16 +127,16 @@ class PairedDevices:
             unit.append(_event(kind, node.id, node.name, actor=actor, capability=name))
             return node
 
-        node = await self._state.transact(work)
+        node = await self.state.transact(work)
         self._forget()
         if withheld:
-            await self._dispatcher.withheld(node.id, name)
+            await self.dispatcher.withheld(node.id, name)
         return node
 
     async def revoke(self, asked: str, *, reason: str, actor: str) -> NodeRecord:
         """End a device's access. Its certificates come first, so that a crash leaves only the record to change."""
         node = find_device(self.nodes(), asked)
-        await self._identities().revoke(DeviceId(node.id), reason=readable(reason, MAX_REASON_CHARS), actor=actor)
+        await self.identities().revoke(DeviceId(node.id), reason=readable(reason, MAX_REASON_CHARS), actor=actor)
         return await self.note_revoked(node.id, reason=reason, actor=actor)
 
     async def note_revoked(self, device_id: str, *, reason: str, actor: str) -> NodeRecord:
@@ -157,9 +152,9 @@ class PairedDevices:
             unit.append(_event("node.revoked", node.id, node.name, actor=actor, reason=kept))
             return node
 
-        node = await self._state.transact(work)
+        node = await self.state.transact(work)
         self._forget()
-        self._dispatcher.end_device(device_id, "identity.revoked")
+        self.dispatcher.end_device(device_id, "identity.revoked")
         return node
 
     def _forget(self) -> None:
@@ -167,7 +162,7 @@ class PairedDevices:
 
     def view(self, node: NodeRecord, *, requests: bool = False) -> dict[str, Any]:
         """Make the view of a device for the API, the console and the command line."""
-        connected = self._registry.get(node.id)
+        connected = self.registry.get(node.id)
         shown: dict[str, Any] = {
             "device_id": str(node.id),
             "name": node.name,
@@ -185,7 +180,7 @@ class PairedDevices:
         if node.revoked_ms is not None:
             shown |= {"revoked_at": rfc3339(node.revoked_ms), "revoked_reason": node.revoked_reason}
         if requests:
-            all_of = self._state.read(lambda unit: [one for one in unit.requests.list() if one.device_id == node.id])
+            all_of = self.state.read(lambda unit: [one for one in unit.requests.list() if one.device_id == node.id])
             shown["requests"] = [_request_view(one) for one in reversed(all_of[-MAX_SHOWN_REQUESTS:])]
         return shown
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -67,25 +68,18 @@ class TooManyNamed(LimitExceeded):
     hint = "name the requests and capabilities that there are, and no more"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NodeService(NodeServiceServicer):
-    def __init__(
-        self,
-        *,
-        gate: PeerGate,
-        paired: PairedDevices,
-        dispatcher: Dispatcher,
-        registry: NodeRegistry,
-        execute: CapabilityCalls,
-        clock: Clock,
-        heartbeat_seconds: float,
-    ) -> None:
-        self._gate = gate
-        self._paired = paired
-        self._dispatcher = dispatcher
-        self._registry = registry
-        self._execute = execute
-        self._clock = clock
-        self._heartbeat_ms = max(1, round(heartbeat_seconds * 1000))
+    gate: PeerGate
+    paired: PairedDevices
+    dispatcher: Dispatcher
+    registry: NodeRegistry
+    execute: CapabilityCalls
+    clock: Clock
+    heartbeat_seconds: float
+
+    def __post_init__(self) -> None:
+        self._heartbeat_ms = max(1, round(self.heartbeat_seconds * 1000))
         self._connections = DeviceRates(CONNECTIONS)
         self._execution_rates = DeviceRates(EXECUTIONS)
         # The calls that run on behalf of a device. They end when the device is revoked.
@@ -94,7 +88,7 @@ class NodeService(NodeServiceServicer):
         self._registered: dict[DeviceId, str] = {}
 
     async def RegisterNode(self, request: Any, context: Any) -> Any:  # noqa: N802
-        peer = await self._gate.admit(context, NODES, request.device_id, _REGISTER)
+        peer = await self.gate.admit(context, NODES, request.device_id, _REGISTER)
         try:
             if request.protocol_version != limits.PROTOCOL_VERSION:
                 raise UnknownProtocol(f"protocol version {request.protocol_version} is not known here")
@@ -105,8 +99,8 @@ class NodeService(NodeServiceServicer):
                 software_version=request.software_version,
                 capabilities=_capabilities(request.capabilities),
             )
-            node = await self._paired.register(peer.device_id, registration)
-            abandoned = await self._dispatcher.reunite(peer.device_id, tuple(request.open_request_ids))
+            node = await self.paired.register(peer.device_id, registration)
+            abandoned = await self.dispatcher.reunite(peer.device_id, tuple(request.open_request_ids))
         except PalyraError as error:
             await self._decline(context, error, _REGISTER, peer)
         self._registered[peer.device_id] = peer.fingerprint
@@ -115,21 +109,21 @@ class NodeService(NodeServiceServicer):
             heartbeat_interval_ms=self._heartbeat_ms,
             withheld_capabilities=node.withheld,
             abandoned_request_ids=abandoned,
-            max_result_bytes=self._dispatcher.max_result_bytes,
-            ca_bundle_pem=self._gate.identities.ca_bundle_pem(),
+            max_result_bytes=self.dispatcher.max_result_bytes,
+            ca_bundle_pem=self.gate.identities.ca_bundle_pem(),
         )
 
     async def StreamNodeEvents(self, _messages: Any, context: Any) -> None:  # noqa: N802
-        fingerprint = await self._gate.fingerprint(context, _STREAM)
+        fingerprint = await self.gate.fingerprint(context, _STREAM)
         try:
-            peer = self._gate.identities.identify(fingerprint)
+            peer = self.gate.identities.identify(fingerprint)
         except PalyraError as refusal:
-            await self._gate.refuse(context, refusal, _STREAM, fingerprint)
-        peer = await self._gate.admit_message(context, fingerprint, NODES, peer.device_id, _STREAM)
+            await self.gate.refuse(context, refusal, _STREAM, fingerprint)
+        peer = await self.gate.admit_message(context, fingerprint, NODES, peer.device_id, _STREAM)
         if self._registered.get(peer.device_id) != fingerprint:
             await abort_with(context, NotRegistered("this certificate has not registered yet"))
         try:
-            self._connections.take(peer.device_id, self._clock.monotonic())
+            self._connections.take(peer.device_id, self.clock.monotonic())
         except TooOften as error:
             await self._decline(context, error, _STREAM, peer)
         stream = DeviceStream(context)
@@ -137,18 +131,18 @@ class NodeService(NodeServiceServicer):
             device_id=peer.device_id,
             fingerprint=fingerprint,
             generation=peer.generation,
-            since_ms=self._clock.now_ms(),
-            received_at=self._clock.monotonic(),
+            since_ms=self.clock.now_ms(),
+            received_at=self.clock.monotonic(),
         )
         try:
-            replaced = self._dispatcher.attach(connected, stream)
+            replaced = self.dispatcher.attach(connected, stream)
         except PalyraError as refusal:
-            await self._gate.refuse(context, refusal, _STREAM, fingerprint)
+            await self.gate.refuse(context, refusal, _STREAM, fingerprint)
         ending = StreamEnd(connections.CLOSED)
         try:
             # The newer certificate counts only now, so that the older one's stream was not refused before.
-            await self._gate.identities.used(peer)
-            await self._paired.connected(
+            await self.gate.identities.used(peer)
+            await self.paired.connected(
                 peer.device_id,
                 generation=peer.generation,
                 address=context.peer(),
@@ -156,21 +150,21 @@ class NodeService(NodeServiceServicer):
                 takeovers=connected.takeovers,
             )
             await context.send_initial_metadata(())
-            await self._dispatcher.resume(peer.device_id)
+            await self.dispatcher.resume(peer.device_id)
             ending = await stream.run(self._message_handler(stream, connected))
         finally:
-            if self._dispatcher.detach(connected):
-                seconds = (self._clock.now_ms() - connected.since_ms) / 1000
-                await asyncio.shield(self._paired.disconnected(peer.device_id, ending.code, seconds))
+            if self.dispatcher.detach(connected):
+                seconds = (self.clock.now_ms() - connected.since_ms) / 1000
+                await asyncio.shield(self.paired.disconnected(peer.device_id, ending.code, seconds))
         if isinstance(ending.refusal, Denied):
-            await self._gate.refuse(context, ending.refusal, _STREAM, fingerprint)
+            await self.gate.refuse(context, ending.refusal, _STREAM, fingerprint)
         if ending.refusal is not None:
             await self._decline(context, ending.refusal, _STREAM, peer)
         if ending.cut:
             await turn_away(context)
 
     def _message_handler(self, stream: DeviceStream, connected: Connected) -> Any:
-        check, registry, clock = self._gate.check, self._registry, self._clock
+        check, registry, clock = self.gate.check, self.registry, self.clock
         fingerprint, device_id = connected.fingerprint, connected.device_id
 
         async def on_message(message: Any) -> str | None:
@@ -181,9 +175,9 @@ class NodeService(NodeServiceServicer):
                     await stream.acknowledge(message.sequence)
                     return None
                 case "accepted":
-                    await self._dispatcher.accepted(device_id, message.accepted.request_id)
+                    await self.dispatcher.accepted(device_id, message.accepted.request_id)
                 case "mediation":
-                    await self._dispatcher.mediation(device_id, message.mediation.request_id)
+                    await self.dispatcher.mediation(device_id, message.mediation.request_id)
                 case "capabilities_changed":
                     await self._capabilities_changed(connected, message.capabilities_changed)
                 case "leaving":
@@ -195,44 +189,44 @@ class NodeService(NodeServiceServicer):
 
     async def _capabilities_changed(self, connected: Connected, message: Any) -> None:
         registration = Registration(platform="", software_version="", capabilities=_capabilities(message.capabilities))
-        await self._paired.register(connected.device_id, registration)
+        await self.paired.register(connected.device_id, registration)
 
     async def ReportCapabilityResult(self, request: Any, context: Any) -> Any:  # noqa: N802
-        peer = await self._gate.admit(context, NODES, request.device_id, _RESULT)
+        peer = await self.gate.admit(context, NODES, request.device_id, _RESULT)
         try:
-            await self._dispatcher.result(peer.device_id, request.request_id, _result(request))
+            await self.dispatcher.result(peer.device_id, request.request_id, _result(request))
         except PalyraError as error:
-            await self._gate.note(error, _RESULT, peer.fingerprint)
+            await self.gate.note(error, _RESULT, peer.fingerprint)
             await abort_with(context, error, _STATUS_OF_RESULT_ERRORS.get(type(error)))
         return node_pb2.ReportCapabilityResultResponse()
 
     async def RenewCertificate(self, request: Any, context: Any) -> Any:  # noqa: N802
-        renewed = await self._gate.renew_certificate(context, NODES, request, _RENEW)
+        renewed = await self.gate.renew_certificate(context, NODES, request, _RENEW)
         return node_pb2.RenewCertificateResponse(**renewed)
 
     async def RevokeDevicePairing(self, request: Any, context: Any) -> Any:  # noqa: N802
-        peer = await self._gate.admit(context, NODES, request.device_id, _LEAVE)
+        peer = await self.gate.admit(context, NODES, request.device_id, _LEAVE)
         try:
             reason = request.reason or "the device left"
-            await self._paired.revoke(peer.device_id, reason=reason, actor=actor_of(peer.kind, peer.device_id))
+            await self.paired.revoke(peer.device_id, reason=reason, actor=actor_of(peer.kind, peer.device_id))
         except PalyraError as error:
             await abort_with(context, error)
         return node_pb2.RevokeDevicePairingResponse()
 
     async def ExecuteCapability(self, request: Any, context: Any) -> Any:  # noqa: N802
-        peer: PeerIdentity = await self._gate.admit(context, NODES, request.device_id, _EXECUTE)
+        peer: PeerIdentity = await self.gate.admit(context, NODES, request.device_id, _EXECUTE)
         try:
-            self._execution_rates.take(peer.device_id, self._clock.monotonic())
+            self._execution_rates.take(peer.device_id, self.clock.monotonic())
             call_id, output = await self._while_let_in(
                 peer,
-                self._execute(
+                self.execute(
                     peer.device_id, request.target_device_id, request.capability, request.input_json, request.timeout_ms
                 ),
             )
         except PalyraError as error:
             await self._decline(context, error, _EXECUTE, peer)
         # A device that was revoked meanwhile gets no output.
-        await self._gate.admit_message(context, peer.fingerprint, NODES, request.device_id, _EXECUTE)
+        await self.gate.admit_message(context, peer.fingerprint, NODES, request.device_id, _EXECUTE)
         return node_pb2.ExecuteCapabilityResponse(call_id=call_id, output_json=output)
 
     def ended(self, device_id: DeviceId, code: str) -> None:
@@ -264,7 +258,7 @@ class NodeService(NodeServiceServicer):
     async def _decline(self, context: Any, error: PalyraError, method: str, peer: PeerIdentity) -> NoReturn:
         """Send an error to the device. An exceeded rate or number is also counted as a refusal."""
         if isinstance(error, TooOften | TooManyRequests):
-            await self._gate.note(error, method, peer.fingerprint)
+            await self.gate.note(error, method, peer.fingerprint)
         await abort_with(context, error)
 
 
