@@ -19,7 +19,7 @@ def build_console(gateway: "Gateway") -> "ASGIApp":
     from palyra.doctor.report import examine
     from palyra.journal.checkpoint import CHECKPOINT_NAME
     from palyra.server.console.app import create_console_app
-    from palyra.server.console.services import CHANNEL, CandidateService, Console, JournalService, PolicyService
+    from palyra.server.console.services import CHANNEL, CandidateService, Console, JournalService
 
     def examine_machine() -> list[dict[str, Any]]:
         report = examine(
@@ -30,7 +30,7 @@ def build_console(gateway: "Gateway") -> "ASGIApp":
 
     console = Console(
         service=gateway.service.with_channel(CHANNEL),
-        policy=PolicyService(gateway.policy),
+        policy=gateway.policy,
         journal=JournalService(gateway.store, gateway.state.path(PUBLIC_KEY), gateway.state.path(CHECKPOINT_NAME)),
         candidates=CandidateService(gateway.state.path(CANDIDATES), gateway.settings.skills),
         examine_machine=examine_machine,

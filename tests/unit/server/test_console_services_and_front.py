@@ -10,7 +10,7 @@ from fakes.gateway_harness import open_harness
 from fakes.raw_http import ask, operator
 from palyra.daemon.console_wiring import build_console
 from palyra.doctor.checks import machine_probes
-from palyra.server.console.services import CandidateService, JournalService, PolicyService
+from palyra.server.console.services import CandidateService, JournalService, find_policy_text
 from palyra.server.http.app import create_app
 from palyra.server.listener import CONSOLE_PATHS, Front
 
@@ -38,10 +38,9 @@ def test_a_daemon_without_an_open_page_loads_no_templates() -> None:
 async def test_services_show_what_the_daemon_has(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         gateway = harness.gateway
-        policy = PolicyService(gateway.policy)
-        shown = policy.policy_text("baseline.sensitive-needs-approval")
+        shown = find_policy_text(gateway.policy, "baseline.sensitive-needs-approval")
         assert shown is not None and shown["effect"] == "forbid" and "need a person's" in shown["comment"]
-        assert policy.policy_text("nothing") is None and len(policy.policies()) > 10
+        assert find_policy_text(gateway.policy, "nothing") is None and len(gateway.policy.engine.policies) > 10
         journal = JournalService(gateway.store, gateway.state.path("signing.pub"), gateway.state.path("none"))
         assert journal.verify().events == gateway.store.head()[0]
         assert b"daemon.started" in b"".join(journal.export(1, None))

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,7 @@ from palyra.journal.export import export_lines
 from palyra.journal.verify import VerifyReport, verify_journal, walk_journal
 from palyra.nodes.domain.records import PairingState
 from palyra.pipeline.store.approval_tables import count_pending
-from palyra.policy.dry_run import NotReplayable, RecordedDecision, VerdictChanged, replay
-from palyra.policy.explain import Explanation
 from palyra.policy.live_policy import LivePolicy
-from palyra.policy.request import PolicyRequest
 from palyra.server.console.security import Forgeries, LoginThrottle
 from palyra.server.context import ApiService, ApiStore
 from palyra.signing.ed25519 import Ed25519Verifier
@@ -30,34 +27,17 @@ from palyra.store.sqlite.store import SqliteStore
 CHANNEL = "console"
 
 
-class PolicyService:
-    def __init__(self, live: LivePolicy) -> None:
-        self._live = live
-
-    def overview(self) -> dict[str, Any]:
-        return self._live.status()
-
-    def policies(self) -> list[dict[str, str]]:
-        return [text for name in self._live.engine.policies if (text := self.policy_text(name)) is not None]
-
-    def explain(self, request: PolicyRequest) -> Explanation:
-        return self._live.engine.explain(request)
-
-    def replay(self, records: Iterable[RecordedDecision]) -> list[VerdictChanged | NotReplayable]:
-        return list(replay(records, self._live.engine))
-
-    def policy_text(self, policy_id: str) -> dict[str, str] | None:
-        engine = self._live.engine
-        policy = engine.policies.get(policy_id)
-        if policy is None:
-            return None
-        return {
-            "id": policy.id,
-            "effect": policy.effect,
-            "location": str(policy.location),
-            "text": policy.text,
-            "comment": _comment_above(dict(engine.bundle.files).get(policy.location.file, ""), policy.location.line),
-        }
+def find_policy_text(live: LivePolicy, policy_id: str) -> dict[str, str] | None:
+    policy = live.engine.policies.get(policy_id)
+    if policy is None:
+        return None
+    return {
+        "id": policy.id,
+        "effect": policy.effect,
+        "location": str(policy.location),
+        "text": policy.text,
+        "comment": _comment_above(dict(live.engine.bundle.files).get(policy.location.file, ""), policy.location.line),
+    }
 
 
 def _comment_above(text: str, line: int) -> str:
@@ -142,7 +122,7 @@ class Console:
     """The services of one console, its open pages, and work that runs once at a time."""
 
     service: ApiService
-    policy: PolicyService
+    policy: LivePolicy
     journal: JournalService
     candidates: CandidateService
     # Takes some seconds, in a thread: one check a row, as ``palyra doctor --json`` prints it.

@@ -16,7 +16,7 @@ from palyra.server.console.argument_diff import Nearest, find_nearest
 from palyra.server.console.errors import BadQuery
 from palyra.server.console.limits import PAGE_ROWS
 from palyra.server.console.page import Listing, Page, Section, Visit, Write
-from palyra.server.console.services import Console
+from palyra.server.console.services import Console, find_policy_text
 from palyra.server.http.operator import DecisionBody, approval_view, decide_approval
 from palyra.server.http.views import ApprovalData
 from palyra.store.port import Store
@@ -148,7 +148,7 @@ def _with_facts(console: Console, visit: Visit, approvals: list[Approval]) -> li
         Waiting(
             approval=each,
             origin=origins.get(each.id, RequestOrigin()),
-            why=[found for name in each.policies if (found := console.policy.policy_text(name)) is not None],
+            why=[found for name in each.policies if (found := find_policy_text(console.policy, name)) is not None],
             nearest=find_nearest(
                 each, list_recent_approvals(console.store, each.binding.principal, each.binding.tool, limit=COMPARED)
             ),

@@ -17,7 +17,7 @@ from palyra.pipeline.store.run_tables import find_owners, read_run
 from palyra.server.console.errors import BadQuery
 from palyra.server.console.limits import PAGE_ROWS, SEARCH_CALLS
 from palyra.server.console.page import Download, Listing, Page, Role, Section, Visit, Write
-from palyra.server.console.services import Console
+from palyra.server.console.services import Console, find_policy_text
 from palyra.server.console.svg import Span
 
 # Entries of one call that its page shows; a call has about five.
@@ -80,7 +80,7 @@ async def show_call(console: Console, visit: Visit) -> dict[str, Any]:
         "arguments": requested.get("arguments"),
         "statement": statement_of(record.attestation),
         "by_worker": statement_of(record.worker_attestation),
-        "policies": [console.policy.policy_text(name) for name in (record.decision or {}).get("policies", ())],
+        "policies": [find_policy_text(console.policy, name) for name in (record.decision or {}).get("policies", ())],
         "ended": record.state in FINAL_STATES,
         "approved_by": _granted_approval(record, await asyncio.to_thread(_approvals_of, console, [record])),
     }

@@ -9,11 +9,11 @@ from palyra.ids import Principal
 from palyra.journal.search import EventQuery, search_events
 from palyra.pipeline.domain.spec import AccessedResources
 from palyra.pipeline.intake import accept_arguments
-from palyra.policy.dry_run import RecordedDecision, VerdictChanged
+from palyra.policy.dry_run import RecordedDecision, VerdictChanged, replay
 from palyra.policy.explain import Explanation, describe_explanation
 from palyra.policy.request import PolicyRequest, tool_request
 from palyra.server.console.page import Listing, Page, Section, Visit
-from palyra.server.console.services import Console
+from palyra.server.console.services import Console, find_policy_text
 
 # Recorded decisions of a replay: by default as many as a page can wait for, and the most that a person may ask for.
 REPLAYED = 100
@@ -26,12 +26,12 @@ async def show_policy(console: Console, visit: Visit) -> dict[str, Any]:
     refused: PalyraError | None = None
     if query["principal"] and query["tool"]:
         try:
-            explained = await asyncio.to_thread(lambda: console.policy.explain(_request(console, query)))
+            explained = await asyncio.to_thread(lambda: console.policy.engine.explain(_request(console, query)))
         except PalyraError as error:
             refused = error
     return {
-        "overview": console.policy.overview(),
-        "policies": console.policy.policies(),
+        "overview": console.policy.status(),
+        "policies": _texts(console),
         "tools": [str(spec.name) for spec in console.service.broker.catalog.specs()],
         "asked": query,
         "explained": explained,
@@ -43,18 +43,22 @@ async def show_policy(console: Console, visit: Visit) -> dict[str, Any]:
 async def show_replay(console: Console, visit: Visit) -> dict[str, Any]:
     most = min(visit.number("calls") or REPLAYED, MOST_REPLAYED)
     found = await asyncio.to_thread(lambda: list(_recorded(console, most)))
-    findings = await asyncio.to_thread(console.policy.replay, found)
+    findings = await asyncio.to_thread(lambda: list(replay(found, console.policy.engine)))
     return {
         "replayed": len(found),
         "more": MOST_REPLAYED if len(found) == most < MOST_REPLAYED else None,
         "changed": [each for each in findings if isinstance(each, VerdictChanged)],
         "others": [each for each in findings if not isinstance(each, VerdictChanged)],
-        "overview": console.policy.overview(),
+        "overview": console.policy.status(),
     }
 
 
 async def show_as_json(console: Console, _visit: Visit) -> dict[str, Any]:
-    return {**console.policy.overview(), "policies": console.policy.policies()}
+    return {**console.policy.status(), "policies": _texts(console)}
+
+
+def _texts(console: Console) -> list[dict[str, str] | None]:
+    return [find_policy_text(console.policy, name) for name in console.policy.engine.policies]
 
 
 def _request(console: Console, query: dict[str, str]) -> PolicyRequest:
