@@ -17,8 +17,7 @@ from fakes.eventually import eventually
 from fakes.page_harness import EVIL, OTHER, REBOUND, SHOP, NotAllowed, PageHarness, page_harness
 from palyra.browser.domain.action import ActionOutcome, Back, Navigate, OpenTab, ResetState
 from palyra.browser.domain.page_errors import BadAddress, DocumentGone, NavigationFailed, SchemeRefused
-from palyra.browser.tabs.session_tabs import ChromiumPages
-from palyra.browser.tabs.tab import TabPage
+from palyra.browser.tabs import session_tabs
 from palyra.errors import PalyraError
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.promise("P-browser-hosts")]
@@ -327,13 +326,13 @@ SCHEMES = (
 @pytest.mark.parametrize("url", SCHEMES)
 async def test_no_tab_goes_to_another_scheme(harness: PageHarness, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
-    committed = ChromiumPages.committed
+    judge = session_tabs.shows_forbidden
 
-    def noted(pages: ChromiumPages, tab: TabPage, address: str, loader_id: str) -> None:
+    def noted(address: str) -> bool:
         shown.append(address)
-        committed(pages, tab, address, loader_id)
+        return judge(address)
 
-    monkeypatch.setattr(ChromiumPages, "committed", noted)
+    monkeypatch.setattr(session_tabs, "shows_forbidden", noted)
     await harness.go()
     for action in (Navigate(url=url), OpenTab(url=url)):
         with pytest.raises(SchemeRefused):
