@@ -119,10 +119,8 @@ class NetworkUsage(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[dict[str, Any], ...] = ()
 
 
-def plan_network(profile: SandboxProfile) -> NetworkPlan | None:
-    """Plan the sockets of a profile that reaches hosts; return None for any other."""
-    if not profile.reaches_hosts:
-        return None
+def plan_network(profile: SandboxProfile) -> NetworkPlan:
+    """Plan the sockets of a profile that reaches hosts."""
     ports: set[int] = set()
     for raw in profile.allowed_egress_hosts:
         ports.update(HostRule.parse(raw).ports)
@@ -135,15 +133,15 @@ def plan_network(profile: SandboxProfile) -> NetworkPlan | None:
 
 def list_argument_hosts(profile: SandboxProfile) -> tuple[str, ...]:
     """List the rules for hosts in arguments: the allowed ones and, where it has one, the sandbox's own proxy."""
-    plan = plan_network(profile)
-    own = () if plan is None else (f"{LOOPBACK}:{plan.proxy_port}", f"localhost:{plan.proxy_port}")
-    return (*profile.allowed_egress_hosts, *own)
+    own = tuple(f"{name}:{limits.SANDBOX_PROXY_PORT}" for name in (LOOPBACK, "localhost"))
+    return (*profile.allowed_egress_hosts, *(own if profile.reaches_hosts else ()))
 
 
 def refuse_unserved(profile: SandboxProfile, *, served: bool) -> None:
-    """Raise where hosts are allowed and nothing lets just those through: not in this tier, or not here."""
+    """Raise where nothing lets just the allowed hosts through: not these ports, not in this tier, or not here."""
     if not profile.reaches_hosts:
         return
+    plan_network(profile)
     if profile.tier is SandboxTier.B:
         raise HostsNeedTierC(
             "tier b has no network of its own that could be opened to some hosts, and sandbox.allowed_hosts or"

@@ -174,11 +174,10 @@ class PrewarmedSandbox:
     async def complete(self, namespace_sockets: NamespaceSockets) -> None:
         """Wait until it is built, open its network's sockets, and refuse it unless every required layer hold."""
         inside = self._inside = _InsideReadback(await self._wait_for_announcement())
-        network_plan = plan_network(self.plan.profile)
-        if network_plan is not None:
+        if self.plan.profile.reaches_hosts:
             # Before it hides: afterwards no process of the same user may enter.
             with inside.network() as (network, owner):
-                self.sockets = await namespace_sockets.open(network_plan, network, owner)
+                self.sockets = await namespace_sockets.open(plan_network(self.plan.profile), network, owner)
         self.receipt = inside.check(self.plan, self.sockets)
         seen = {line.layer for line in self.receipt.lines}
         refuse_unmet(self.receipt, self.plan.profile.required_layers & seen)

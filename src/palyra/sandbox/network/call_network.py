@@ -324,10 +324,9 @@ class SandboxNetwork:
 
     async def open(self, profile: SandboxProfile, waiting: Readback) -> None:
         """Open the sockets of a profile that allows hosts in the waiting sandbox, and serve them."""
-        plan = plan_network(profile)
-        if plan is not None and self.served:
+        if self.served and profile.reaches_hosts:
             with waiting.network() as (network, owner):
-                opened = await self._namespace_sockets.open(plan, network, owner)
+                opened = await self._namespace_sockets.open(plan_network(profile), network, owner)
             await self.serve(opened)
 
     async def serve(self, sockets: OpenedSockets | None) -> None:

@@ -317,7 +317,8 @@ def _egress(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
     mode = plan.profile.egress
     if mode is not EgressEnforcementMode.STRICT:
         return _line(Layer.EGRESS, mode.value, "the host's network; arguments are judged before the start", held=True)
-    if (network := plan_network(plan.profile) if plan.profile.reaches_hosts else None) is not None:
+    if plan.profile.reaches_hosts:
+        network = plan_network(plan.profile)
         wrong = judge_network(
             network, evidence.network, namespace=evidence.namespaces.get("net", 0), interfaces=evidence.interfaces
         )
