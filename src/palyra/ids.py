@@ -64,14 +64,14 @@ def random_text(chars: int) -> str:
     return os.urandom(chars).translate(_CHARACTERS).decode("ascii")
 
 
-def spelled_time(time_ms: int) -> str:
+def spell_time(time_ms: int) -> str:
     """Return the beginning of a ULID of this millisecond. A library takes as long for it as an event's INSERT."""
-    return _spelled_second(time_ms >> PAIR_BITS) + PAIRS[time_ms & _PAIR_MASK]
+    return _spell_second(time_ms >> PAIR_BITS) + PAIRS[time_ms & _PAIR_MASK]
 
 
 # Ids are made in the order of time, so that the last few are all that is ever asked for again.
 @lru_cache(maxsize=16)
-def _spelled_second(seconds: int) -> str:
+def _spell_second(seconds: int) -> str:
     """Return all but the last two characters, which stay the same for about a second."""
     return "".join([PAIRS[(seconds >> shift) & _PAIR_MASK] for shift in _SHIFTS_OF_SECOND])
 
@@ -89,7 +89,7 @@ class Ulid(str):
 
     @classmethod
     def new(cls) -> Self:
-        return cls(spelled_time(time.time_ns() // _NS_PER_MS) + random_text(RANDOM_CHARS))
+        return cls(spell_time(time.time_ns() // _NS_PER_MS) + random_text(RANDOM_CHARS))
 
     @classmethod
     def parse(cls, raw: str) -> Self:
@@ -101,7 +101,7 @@ class Ulid(str):
 
 def ulid_at(instant_ms: int) -> str:
     """Return the smallest id of an instant: ids made from then on are greater."""
-    return spelled_time(instant_ms) + "0" * RANDOM_CHARS
+    return spell_time(instant_ms) + "0" * RANDOM_CHARS
 
 
 def instant_of(ulid: str) -> int:
@@ -168,7 +168,7 @@ class EventIds:
             self._ours = random_text(RANDOM_CHARS - _COUNTER_CHARS)
             self._prefix = self._time + self._ours
         if time_ms != self._time_ms:
-            self._time_ms, self._time = time_ms, spelled_time(time_ms)
+            self._time_ms, self._time = time_ms, spell_time(time_ms)
             self._prefix = self._time + self._ours
         return self._prefix + PAIRS[counter >> PAIR_BITS] + PAIRS[counter & _PAIR_MASK]
 

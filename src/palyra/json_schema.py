@@ -56,7 +56,7 @@ def patterns_of(schema: dict[str, Any]) -> set[str]:
     for part in _objects(schema):
         if isinstance(part.get("pattern"), str):
             found.add(part["pattern"])
-        found.update(_named(part, "patternProperties"))
+        found.update(_get_object(part, "patternProperties"))
     return found
 
 
@@ -71,11 +71,11 @@ class _Weight:
             if isinstance(part.get(name), str)
         }
         self._based = any(part is not schema and isinstance(part.get("$id"), str) for part in self._parts)
-        self._here = {id(part): self._looks_here(part) for part in (*self._parts, _NOTHING)}
+        self._here = {id(part): self._list_here(part) for part in (*self._parts, _NOTHING)}
         self._ways_left = MAX_SCHEMA_WAYS
 
     def steps_by_level(self) -> list[int]:
-        here, ways = self._reached()
+        here, ways = self._count_reached()
         steps: list[int] = []
         before = dict.fromkeys(here, 0)
         while len(steps) <= MAX_JSON_DEPTH:
@@ -90,7 +90,7 @@ class _Weight:
             before = counted
         return steps
 
-    def _reached(self) -> tuple[dict[int, int], dict[int, list[list[int]]]]:
+    def _count_reached(self) -> tuple[dict[int, int], dict[int, list[list[int]]]]:
         """Return, for each part that judges a place of a value, how many parts judge that place with it.
 
         Return also, for each way down from there, the parts that judge the next place.
@@ -101,14 +101,14 @@ class _Weight:
         for part in waiting:
             if id(part) in here:
                 continue
-            together = self._together(part)
+            together = self._collect_together(part)
             here[id(part)] = len(together)
-            found = self._ways_down(together)
+            found = self._list_ways_down(together)
             waiting.extend(each for way in found for each in way)
             ways[id(part)] = [[id(each) for each in way] for way in found]
         return here, ways
 
-    def _together(self, part: dict[str, Any]) -> list[dict[str, Any]]:
+    def _collect_together(self, part: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the part and those it applies to the same place, each as often as it is visited."""
         found: list[dict[str, Any]] = []
         around: list[int] = []
@@ -129,10 +129,10 @@ class _Weight:
                 path.extend(self._here[id(each)])
         return found
 
-    def _ways_down(self, together: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    def _list_ways_down(self, together: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         """Return the parts for each named member, any other member, each item by its place, and any other item."""
-        named = {name for part in together for name in _named(part, "properties")}
-        places = range(max(len(_listed(part, "prefixItems")) for part in together))
+        named = {name for part in together for name in _get_object(part, "properties")}
+        places = range(max(len(_get_list(part, "prefixItems")) for part in together))
         self._ways_left -= (len(named) + len(places) + 2) * len(together)
         if self._ways_left < 0:
             raise SchemaTooHeavy(f"its parts lead to others in more than {MAX_SCHEMA_WAYS} ways")
@@ -140,19 +140,19 @@ class _Weight:
         ways += [[each for part in together for each in _of_item(part, place)] for place in (None, *places)]
         return ways
 
-    def _looks_here(self, part: dict[str, Any]) -> list[dict[str, Any]]:
+    def _list_here(self, part: dict[str, Any]) -> list[dict[str, Any]]:
         found = _schemas(part.get(name) for name in _HERE_ONE)
         for name in _HERE_MANY:
-            found += _schemas(_listed(part, name))
+            found += _schemas(_get_list(part, name))
         for name in _HERE_NAMED:
-            found += _schemas(_named(part, name).values())
+            found += _schemas(_get_object(part, name).values())
         for name in _REFERENCES:
             if isinstance(part.get(name), str):
-                found.append(self._referred(part[name]))
+                found.append(self._resolve_reference(part[name]))
         # To know which members are unevaluated, all parts are visited once more.
         return found * 2 if any(name in part for name in _UNEVALUATED) else found
 
-    def _referred(self, reference: str) -> dict[str, Any]:
+    def _resolve_reference(self, reference: str) -> dict[str, Any]:
         base = self._root.get("$id")
         document, _, fragment = reference.partition("#")
         if (document and document != base) or self._based:
@@ -184,13 +184,13 @@ def _objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _of_member(part: dict[str, Any], name: str | None) -> list[dict[str, Any]]:
-    members = _named(part, "properties")
+    members = _get_object(part, "properties")
     own = members[name] if name in members else part.get("additionalProperties")
-    return _schemas((own, *_named(part, "patternProperties").values(), *(part.get(each) for each in _EACH_MEMBER)))
+    return _schemas((own, *_get_object(part, "patternProperties").values(), *(part.get(each) for each in _EACH_MEMBER)))
 
 
 def _of_item(part: dict[str, Any], place: int | None) -> list[dict[str, Any]]:
-    first = _listed(part, "prefixItems")
+    first = _get_list(part, "prefixItems")
     items = part.get("items")
     own = [first[place]] if place is not None and place < len(first) else items if isinstance(items, list) else [items]
     return _schemas((*own, part.get("additionalItems"), *(part.get(each) for each in _EACH_ITEM)))
@@ -200,12 +200,12 @@ def _schemas(values: Iterable[Any]) -> list[dict[str, Any]]:
     return [value for value in values if isinstance(value, dict)]
 
 
-def _listed(part: dict[str, Any], name: str) -> list[Any]:
+def _get_list(part: dict[str, Any], name: str) -> list[Any]:
     found = part.get(name)
     return found if isinstance(found, list) else []
 
 
-def _named(part: dict[str, Any], name: str) -> dict[str, Any]:
+def _get_object(part: dict[str, Any], name: str) -> dict[str, Any]:
     found = part.get(name)
     return found if isinstance(found, dict) else {}
 

@@ -44,7 +44,7 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[EgressEvent] = []
 
-    def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+    def observe(self, grant: EgressGrant, event: EgressEvent) -> None:
         self.events.append(event)
 
     def codes(self) -> list[str]:

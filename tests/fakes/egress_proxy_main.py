@@ -42,7 +42,7 @@ class RefusalLines:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+    def observe(self, grant: EgressGrant, event: EgressEvent) -> None:
         if isinstance(event, Refused):
             line = {"grant": grant.grant_id, "call": grant.call, **msgspec.to_builtins(event)}
             try:

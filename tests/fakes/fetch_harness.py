@@ -132,7 +132,7 @@ class Noted:
     def __init__(self) -> None:
         self.events: list[EgressEvent] = []
 
-    def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+    def observe(self, grant: EgressGrant, event: EgressEvent) -> None:
         self.events.append(event)
 
     def kinds(self) -> list[str]:

@@ -71,7 +71,7 @@ class Secrets:
         return Secret("tok-for-the-benchmark")
 
 class Nobody:
-    def happened(self, grant, event):
+    def observe(self, grant, event):
         pass
 
 async def main():

@@ -140,9 +140,9 @@ async def test_a_flood_hides_no_other_host_and_no_other_kind_of_refusal(
         harmless, other = (Target.from_url(f"https://{name}.example/") for name in ("a", "b"))
         refusals = [HostNotAllowed("no", host="x")] * 100 + [MalformedTraffic("smuggled", host="a.example")]
         for target in [harmless] * 100 + [other]:
-            observer.happened(grant, Connected(target=target, address="192.0.2.1", face="connect"))
+            observer.observe(grant, Connected(target=target, address="192.0.2.1", face="connect"))
         for refused in refusals:
-            observer.happened(grant, Refused.of(refused, "http"))
+            observer.observe(grant, Refused.of(refused, "http"))
         await observer.flush()
         reported = harness.events(call="c")
         assert "b.example" in [payload["target"]["host"] for kind, payload in reported if kind == "egress.connected"]
@@ -170,7 +170,7 @@ async def test_no_request_can_make_an_entry_that_takes_others_with_it(tmp_path: 
         innocent = EgressGrant(grant_id="g2", principal="agent:other", run="r2", call="c2", tool="t", rules=())
         there = Target.from_url("https://a.example/")
         got = await it.get("/" + character * 31_000)
-        observer.happened(innocent, Connected(target=there, address="192.0.2.1", face="connect"))
+        observer.observe(innocent, Connected(target=there, address="192.0.2.1", face="connect"))
         await it.listener.close()
         assert it.harness.kinds(call="c2") == ["egress.connected"]
         assert ("egress.credential_used" in it.harness.kinds(call="c1")) == got.startswith(b"HTTP/1.1 200")

@@ -136,7 +136,7 @@ class Watcher:
     def __init__(self) -> None:
         self.events: list[EgressEvent] = []
 
-    def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+    def observe(self, grant: EgressGrant, event: EgressEvent) -> None:
         self.events.append(event)
 
     def violations(self) -> list[str]:

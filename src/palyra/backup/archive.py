@@ -30,7 +30,7 @@ from palyra.backup.manifest import (
     BadEntry,
     Manifest,
     Part,
-    checked_name,
+    check_name,
     parse_manifest,
     part_of,
     require_format,
@@ -77,7 +77,7 @@ def names_to_take(root: Path, *, keys: bool, never: frozenset[Path] = frozenset(
 
 
 @contextlib.contextmanager
-def copied(root: Path, name: str, scratch: Path) -> Iterator[IO[bytes] | None]:
+def copy_file(root: Path, name: str, scratch: Path) -> Iterator[IO[bytes] | None]:
     """Open the file for reading; yield None if it is gone or not a regular file. Copy a database to ``scratch``."""
     try:
         descriptor = os.open(root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -88,14 +88,14 @@ def copied(root: Path, name: str, scratch: Path) -> Iterator[IO[bytes] | None]:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             yield None
         elif file.peek(len(_SQLITE_MAGIC)).startswith(_SQLITE_MAGIC):
-            with copied_database(root / name, scratch) as database:
+            with copy_database(root / name, scratch) as database:
                 yield database
         else:
             yield file
 
 
 @contextlib.contextmanager
-def copied_database(path: Path, scratch: Path) -> Iterator[IO[bytes]]:
+def copy_database(path: Path, scratch: Path) -> Iterator[IO[bytes]]:
     """Copy the committed state of a database into one file, without blocking writers."""
     os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
     try:
@@ -160,12 +160,12 @@ def write_backup(
                 _add(tar, HEADER_NAME, FORMAT.encode())
                 files, seq = [], 0
                 for name in names_to_take(root, keys=keys, never=never):
-                    with copied(root, name, scratch) as content:
+                    with copy_file(root, name, scratch) as content:
                         if content is None:
                             continue
                         if name == DATABASE:
                             seq = journal_seq(scratch)
-                        files.append(_add_file(tar, checked_name(name), content))
+                        files.append(_add_file(tar, check_name(name), content))
                 manifest = Manifest(
                     format=FORMAT,
                     palyra_version=palyra_version,
@@ -214,7 +214,7 @@ def read_backup(path: Path, sink: "Sink", verifiers: Sequence[Verifier] | None) 
                         raise BadEntry("the list of contents is too long, or there are two")
                     ending[entry.name] = _content(tar, entry).read()
                     continue
-                name = checked_name(entry.name)
+                name = check_name(entry.name)
                 if name in found:
                     raise BadEntry(f"{name} is in the archive twice")
                 found[name] = _pass_on(name, _content(tar, entry), sink)

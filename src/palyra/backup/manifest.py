@@ -57,7 +57,7 @@ def part_of(name: str) -> Part:
     return Part.STATE
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """Return the name if it can only mean a file below the directory it is joined to, else raise."""
     parts = name.split("/")
     if (
@@ -139,7 +139,7 @@ def parse_manifest(raw: bytes) -> Manifest:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadEntry(f"the list of contents cannot be read: {error}") from error
     require_format(found.format)
-    names = [checked_name(one.name) for one in found.files]
+    names = [check_name(one.name) for one in found.files]
     if len(names) != len(set(names)):
         raise BadEntry("the list of contents names a file twice")
     return found

@@ -50,7 +50,7 @@ class Invocation:
     def loaded(self) -> "LoadedSettings[Settings]":
         from palyra.daemon.settings import load_settings
 
-        return load_settings(self.locations.existing_config_file(), self.environ, self.overrides)
+        return load_settings(self.locations.find_config_file(), self.environ, self.overrides)
 
     @property
     def settings(self) -> "Settings":

@@ -234,7 +234,7 @@ class Locations(msgspec.Struct, frozen=True, kw_only=True):
     state_dir: Path
     state_dir_named_by: str
 
-    def existing_config_file(self) -> Path | None:
+    def find_config_file(self) -> Path | None:
         """Return the file to read; None if the default one was never written."""
         if self.config_file.exists():
             return self.config_file

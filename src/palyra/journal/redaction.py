@@ -218,18 +218,18 @@ class Redactor:
         """Remove known values from a JSON value for the agent. Return the same object if it has no known value."""
         if not self._values or not self._matches_known(msgspec.json.encode(value)):
             return value
-        return self._without_known(value)
+        return self._remove_known(value)
 
     def text(self, text: str) -> str:
         """Remove known values, and characters that UTF-8 cannot carry. The length is not limited."""
-        text = _carried_by_utf8(text)
+        text = _escape_surrogates(text)
         if text in self._values:
             return REDACTED
         return self._patterns.replace_in(text, REDACTED) if len(self._patterns) else text
 
     def broken_off(self, text: str) -> str:
         """Remove known values from a text whose end is missing, and a beginning of one at its end."""
-        return self._patterns.replace_in(_carried_by_utf8(text), REDACTED, broken_off=True)
+        return self._patterns.replace_in(_escape_surrogates(text), REDACTED, broken_off=True)
 
     def fields(self, actor: str, principal: str, run: str, call: str) -> tuple[str, str, str, str]:
         """Clean an event's short fields and cut them to their bound."""
@@ -243,12 +243,12 @@ class Redactor:
         """Return the canonical bytes to record for ``payload``: redacted, clipped and bounded."""
         encoded = self._as_it_is(payload)
         if encoded is None or self._matches_known(encoded):
-            encoded = canonical_json(self._mapping(_without_crowds(payload), 0))
+            encoded = canonical_json(self._mapping(_drop_crowds(payload), 0))
             if self._matches_known(encoded):
                 # The walk missed a known value, such as one across the parts of a number list.
                 encoded = canonical_json({"redacted": "a known secret ran across several values"})
             if len(encoded) > MAX_EVENT_PAYLOAD_BYTES:
-                encoded = _bounded(encoded)
+                encoded = _bound(encoded)
         return encoded
 
     def _matches_known(self, encoded: bytes) -> bool:
@@ -257,13 +257,13 @@ class Redactor:
         text = encoded.decode("utf-8", "replace")
         return self._encoded_patterns.match(text) or any(short in text for short in self._encoded_short)
 
-    def _without_known(self, value: Any) -> Any:
+    def _remove_known(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.text(str(key)): self._without_known(item) for key, item in value.items()}
+            return {self.text(str(key)): self._remove_known(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self._without_known(item) for item in value]
+            return [self._remove_known(item) for item in value]
         if type(value) in (int, float):
             shown = repr(value)
             clean = self.text(shown)
@@ -318,7 +318,7 @@ class Redactor:
     def _value(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind is str:
-            return _clipped(self.text(value))
+            return _clip(self.text(value))
         if value is None or kind is bool:
             return value
         if kind is int or kind is float:
@@ -338,9 +338,9 @@ class Redactor:
         for key, value in mapping.items():
             name = key if type(key) is str else str(key)
             if names_a_secret(name):
-                clean[_clipped(self.text(name))] = value if value is None else REDACTED
+                clean[_clip(self.text(name))] = value if value is None else REDACTED
             else:
-                clean[_clipped(self.text(name))] = self._value(value, depth + 1)
+                clean[_clip(self.text(name))] = self._value(value, depth + 1)
         return clean
 
     def _number(self, value: int | float) -> Any:
@@ -350,12 +350,12 @@ class Redactor:
             if clean != shown:
                 return clean
         # A larger float is written as an integer too, and read back as one that has no canonical form.
-        return value if -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER else _clipped(shown)
+        return value if -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER else _clip(shown)
 
     def _foreign(self, value: Any, depth: int) -> Any:
         """Convert a value of another type; if that fails, record the type's name. Recording never fails by a type."""
         if isinstance(value, str):
-            return _clipped(self.text(str.__str__(value)))
+            return _clip(self.text(str.__str__(value)))
         if isinstance(value, int):
             return self._number(int(value))
         if isinstance(value, msgspec.Struct):
@@ -383,14 +383,14 @@ def _depth_of(values: Any) -> int:
     return levels
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     if len(text) <= MAX_JOURNAL_STRING_CHARS:
         return text
     digest = sha256(text.encode()).hexdigest()
     return f"{text[:_CLIPPED_HEAD_CHARS]}[clipped: {len(text)} characters, sha256 {digest}]"
 
 
-def _without_crowds(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+def _drop_crowds(payload: Mapping[str, Any]) -> Mapping[str, Any]:
     """Drop the parts that are too large even if each of their values were clipped.
 
     A search through half a million values takes a second, and none of them would be recorded.
@@ -413,7 +413,7 @@ def _is_crowd(part: Any) -> bool:
     return False
 
 
-def _bounded(encoded: bytes) -> bytes:
+def _bound(encoded: bytes) -> bytes:
     """Replace the largest parts by their size and digest until the rest fits."""
     parts: dict[str, Any] = msgspec.json.decode(encoded)
     sizes = sorted(((len(canonical_json(part)), key) for key, part in parts.items()), reverse=True)
@@ -427,7 +427,7 @@ def _bounded(encoded: bytes) -> bytes:
     return canonical_json({"clipped_bytes": len(encoded), "sha256": sha256(encoded).hexdigest()})
 
 
-def _carried_by_utf8(text: str) -> str:
+def _escape_surrogates(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 

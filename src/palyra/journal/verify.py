@@ -230,31 +230,31 @@ class JournalVerifier:
         """Name the damage at the first wrong row. Slow paths are fine here."""
         seq, prev_hash, hash_ = row[0], row[9], row[10]
         if not isinstance(seq, int) or seq != expected:
-            return _misplaced(seq, expected, rest)
+            return _find_misplaced(seq, expected, rest)
         own_hash = _own_hash(row, seq)
         if prev_hash == segment[-1]:
             if next(rest, None) is None and not sealed:
-                return _tampered(seq, Damage.TORN, "the last event does not match its own hash: its write was cut")
-            return _tampered(seq, Damage.EDITED, "the event does not match its own hash")
+                return _make_error(seq, Damage.TORN, "the last event does not match its own hash: its write was cut")
+            return _make_error(seq, Damage.EDITED, "the event does not match its own hash")
         if own_hash == hash_:
             if prev_hash in segment:
-                return _tampered(seq, Damage.FORKED, "the event follows an older one than its place says: two heads")
+                return _make_error(seq, Damage.FORKED, "the event follows an older one than its place says: two heads")
             replaced = seq - 1 if len(segment) > 1 else seq
-            return _tampered(replaced, Damage.REPLACED, "the next event names another event here")
+            return _make_error(replaced, Damage.REPLACED, "the next event names another event here")
         for distance in range(1, _SEARCH_RADIUS):
             if hash_ in (_own_hash(row, seq + distance), _own_hash(row, seq - distance)):
-                return _tampered(seq, Damage.REORDERED, "the event belongs to another place")
-        return _tampered(seq, Damage.EDITED, "the event does not match its own hash, nor its predecessor's")
+                return _make_error(seq, Damage.REORDERED, "the event belongs to another place")
+        return _make_error(seq, Damage.EDITED, "the event does not match its own hash, nor its predecessor's")
 
 
-def _misplaced(seq: object, expected: int, rest: Iterator[Row]) -> JournalTampered:
+def _find_misplaced(seq: object, expected: int, rest: Iterator[Row]) -> JournalTampered:
     if not isinstance(seq, int):
-        return _tampered(expected, Damage.EDITED, "the sequence number is not a number")
+        return _make_error(expected, Damage.EDITED, "the sequence number is not a number")
     if seq == expected - 1:
-        return _tampered(seq, Damage.FORKED, "two events have this number: two heads")
+        return _make_error(seq, Damage.FORKED, "two events have this number: two heads")
     if seq < expected or any(row[0] == expected for row in rest):
-        return _tampered(min(seq, expected), Damage.REORDERED, f"event {seq} stands where {expected} belongs")
-    return _tampered(expected, Damage.MISSING, f"the next event is {seq}")
+        return _make_error(min(seq, expected), Damage.REORDERED, f"event {seq} stands where {expected} belongs")
+    return _make_error(expected, Damage.MISSING, f"the next event is {seq}")
 
 
 def _own_hash(row: Row, seq: int) -> bytes:
@@ -264,7 +264,7 @@ def _own_hash(row: Row, seq: int) -> bytes:
         return b""
 
 
-def _tampered(seq: int, kind: Damage, what: str) -> JournalTampered:
+def _make_error(seq: int, kind: Damage, what: str) -> JournalTampered:
     return JournalTampered(f"event {seq}: {kind.value}: {what}", seq=seq, kind=kind)
 
 

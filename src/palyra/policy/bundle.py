@@ -99,17 +99,17 @@ class BadBundle(InvalidInput):
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         first = problems[0]
         super().__init__(
-            f"the policies have {_counted(problems)}: {first.location}: {first.message}",
+            f"the policies have {_count_problems(problems)}: {first.location}: {first.message}",
             problems=[msgspec.to_builtins(problem) for problem in problems],
         )
         self.problems = problems
 
     def diagnostics(self) -> str:
         shown = "\n\n".join(problem.render() for problem in self.problems)
-        return f"{_counted(self.problems)}\n\n{shown}\n\n  code: {self.code}\n  hint: {self.hint}"
+        return f"{_count_problems(self.problems)}\n\n{shown}\n\n  code: {self.code}\n  hint: {self.hint}"
 
 
-def _counted(problems: tuple[Problem, ...]) -> str:
+def _count_problems(problems: tuple[Problem, ...]) -> str:
     return f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
 
 

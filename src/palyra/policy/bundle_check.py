@@ -39,7 +39,7 @@ class CheckedBundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_bundle(bundle: Bundle) -> CheckedBundle:
-    _refuse(_oversized(bundle))
+    _refuse(_find_oversized(bundle))
     schema = _parse_schema(bundle)
     checker = _Checker(schema, _vocabulary(bundle.schema))
     problems: list[Problem] = []
@@ -58,7 +58,7 @@ def _refuse(problems: list[Problem]) -> None:
         raise BadBundle(tuple(problems))
 
 
-def _oversized(bundle: Bundle) -> list[Problem]:
+def _find_oversized(bundle: Bundle) -> list[Problem]:
     if len(bundle.files) > MAX_POLICY_FILES:
         name, text = bundle.files[MAX_POLICY_FILES]
         return [SourceText(name=name, text=text).problem(0, f"more than {MAX_POLICY_FILES} policy files")]
@@ -106,7 +106,7 @@ class _Checker:
             for result in self._check_statement(source, statement):
                 sound = sound and isinstance(result, Policy)
                 yield result
-        if sound and found and len(_parsed(source.text)["staticPolicies"]) != len(found):
+        if sound and found and len(_parse(source.text)["staticPolicies"]) != len(found):
             yield source.problem(0, "Cedar reads another number of policies in this file than Palyra does")
 
     def _check_statement(self, source: SourceText, statement: Statement) -> Iterator[Policy | Problem]:
@@ -117,7 +117,7 @@ class _Checker:
             yield source.problem(excess.offset, excess.message)
             return
         try:
-            document: dict[str, Any] | None = _parsed(statement.text)
+            document: dict[str, Any] | None = _parse(statement.text)
         except ValueError:
             blame = blame_syntax(statement, _syntax_error)
             yield source.problem(blame.offset, blame.message)
@@ -175,7 +175,7 @@ class _Checker:
             errors = [error.error for error in result.errors] or ["the policy does not fit the schema"]
             yield from blame_validation(statement, errors, self._vocabulary)
         # Cedar types `has` on an unknown attribute as false: after a renaming, a forbid would quietly stop forbidding.
-        for name in dict.fromkeys(_tested_attributes(policy["conditions"])):
+        for name in dict.fromkeys(_list_tested_attributes(policy["conditions"])):
             if name not in self._vocabulary:
                 message = f"attribute `{name}` is declared nowhere in the schema, so this test is never true"
                 yield from blame_validation(statement, [message], self._vocabulary)
@@ -189,7 +189,7 @@ def _syntax_error(text: str) -> str | None:
     return None
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse(text: str) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.json.decode(cedarpy.policies_to_json_str(text))
     return document
 
@@ -207,7 +207,7 @@ def _is_too_deep(statement: Statement, document: dict[str, Any]) -> bool:
     return True
 
 
-def _tested_attributes(conditions: list[Any]) -> Iterator[str]:
+def _list_tested_attributes(conditions: list[Any]) -> Iterator[str]:
     pending: list[Any] = [condition["body"] for condition in conditions]
     while pending:
         node = pending.pop()

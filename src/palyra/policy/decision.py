@@ -223,9 +223,9 @@ def judge(request: PolicyRequest, evaluate: Callable[[PolicyRequest], Evaluation
             permits=plain.policies,
         )
     if plain.answer is not Answer.DENY:
-        return _broken(plain)
+        return _deny_after_fault(plain)
     if not may_be_approved(request):
-        return _denied(plain)
+        return _deny(plain)
     approved = evaluate(request.with_context(**{APPROVED: True}))
     if approved.answer is Answer.ALLOW:
         return Judgement(
@@ -234,15 +234,15 @@ def judge(request: PolicyRequest, evaluate: Callable[[PolicyRequest], Evaluation
             reasons=(Reason.APPROVAL_REQUIRED,),
             permits=approved.policies,
         )
-    return _denied(approved) if approved.answer is Answer.DENY else _broken(approved)
+    return _deny(approved) if approved.answer is Answer.DENY else _deny_after_fault(approved)
 
 
-def _denied(evaluation: Evaluation) -> Judgement:
+def _deny(evaluation: Evaluation) -> Judgement:
     reason = Reason.FORBIDDEN if evaluation.policies else Reason.NO_PERMIT
     return Judgement(outcome=Outcome.DENY, policies=evaluation.policies, reasons=(reason,))
 
 
-def _broken(evaluation: Evaluation) -> Judgement:
+def _deny_after_fault(evaluation: Evaluation) -> Judgement:
     """Deny after a fault: Cedar skips a policy that fails to evaluate, and it might be a forbid."""
     return Judgement(
         outcome=Outcome.DENY,

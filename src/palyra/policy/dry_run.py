@@ -167,14 +167,14 @@ def _compare(placed: PlacedExpectation, decision: Decision) -> Failure | None:
         file=placed.file,
         line=placed.line,
         name=placed.title,
-        expected=_described(wanted.outcome, named),
-        actual=_described(decision.outcome, decision.policies),
+        expected=_describe(wanted.outcome, named),
+        actual=_describe(decision.outcome, decision.policies),
         policies=decision.policies,
         reasons=decision.reasons,
     )
 
 
-def _described(outcome: Outcome, policies: tuple[str, ...] | None) -> str:
+def _describe(outcome: Outcome, policies: tuple[str, ...] | None) -> str:
     if policies is None:
         return outcome.value
     return f"{outcome.value} by {', '.join(sorted(policies))}" if policies else f"{outcome.value} by no policy"

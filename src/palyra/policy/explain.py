@@ -81,22 +81,22 @@ def memberships_of(request: PolicyRequest) -> tuple[str, ...]:
 
 
 def describe_reasons(judgement: Judgement, request: PolicyRequest, policies: Mapping[str, Policy]) -> Iterator[str]:
-    asked = f"{_short(request.principal)} may not do {request.action} on {_short(request.resource)}"
+    asked = f"{_name(request.principal)} may not do {request.action} on {_name(request.resource)}"
     approval = ", even with approval" if may_be_approved(request) else ""
-    named = tuple(_placed(name, policies) for name in judgement.policies)
+    named = tuple(_locate(name, policies) for name in judgement.policies)
     for code in judgement.reasons:
         match code:
             case Reason.PERMITTED:
-                yield f"allowed: permitted by {_listed(named)}, and nothing forbids it"
+                yield f"allowed: permitted by {_join(named)}, and nothing forbids it"
             case Reason.APPROVAL_REQUIRED:
-                permits = _listed(tuple(_placed(name, policies) for name in judgement.permits))
-                yield f"needs approval: {_listed(named)} asks for it; once approved it is permitted by {permits}"
+                permits = _join(tuple(_locate(name, policies) for name in judgement.permits))
+                yield f"needs approval: {_join(named)} asks for it; once approved it is permitted by {permits}"
             case Reason.FORBIDDEN:
-                yield f"denied: {asked}{approval}, because {_listed(named)} forbids it"
+                yield f"denied: {asked}{approval}, because {_join(named)} forbids it"
             case Reason.NO_PERMIT:
                 yield f"denied: {asked}, because no policy permits it{approval}; what no policy permits is denied"
             case Reason.EVALUATION_ERROR:
-                yield f"denied: {_listed(named)} could not be evaluated, and a policy that fails might be a forbid"
+                yield f"denied: {_join(named)} could not be evaluated, and a policy that fails might be a forbid"
             case Reason.REQUEST_INVALID:
                 yield "denied: the request does not fit the schema"
             case Reason.ENGINE_ERROR:
@@ -142,16 +142,16 @@ def describe_grant(grant: MissingGrant) -> Iterator[str]:
         yield f"{' and '.join(steps)}: {then}"
 
 
-def _short(entity: Entity) -> str:
+def _name(entity: Entity) -> str:
     return name_of_principal(entity.uid)
 
 
-def _placed(name: str, policies: Mapping[str, Policy]) -> str:
+def _locate(name: str, policies: Mapping[str, Policy]) -> str:
     policy = policies.get(name)
     return f"{name} ({policy.location.file}:{policy.location.line})" if policy else name
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _join(names: tuple[str, ...]) -> str:
     return " and ".join(names) if names else "the policies"
 
 
@@ -287,13 +287,13 @@ def _channel_of(request: PolicyRequest) -> Entity | None:
 def _with_members(request: PolicyRequest, memberships: tuple[_Membership, ...]) -> PolicyRequest:
     """Build the request that the directory would make with these names added."""
 
-    def placed(entity: Entity) -> Entity:
+    def place(entity: Entity) -> Entity:
         more = tuple(membership.of for membership in memberships if membership.member == entity.uid)
         return msgspec.structs.replace(entity, parents=(*entity.parents, *more)) if more else entity
 
     return msgspec.structs.replace(
         request,
-        principal=placed(request.principal),
-        resource=placed(request.resource),
-        entities=tuple(map(placed, request.entities)),
+        principal=place(request.principal),
+        resource=place(request.resource),
+        entities=tuple(map(place, request.entities)),
     )

@@ -196,10 +196,10 @@ def name_of_principal(uid: EntityRef) -> str:
 
 def cedar_string(text: str) -> str:
     """Write a Cedar string literal. All but plain ASCII is escaped, so that the text is what it looks like."""
-    return '"' + "".join(_escaped(character) for character in text) + '"'
+    return '"' + "".join(_escape(character) for character in text) + '"'
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if character in '"\\':
         return "\\" + character
     return character if " " <= character <= "~" else f"\\u{{{ord(character):x}}}"
@@ -327,15 +327,15 @@ def policy_request_from_json(recorded: Any) -> PolicyRequest:
     except msgspec.ValidationError as error:
         raise UnreadableRequest(f"the recorded policy request is malformed: {error}") from error
     return PolicyRequest(
-        principal=_restored(read.principal),
+        principal=_restore(read.principal),
         action=read.action,
-        resource=_restored(read.resource),
+        resource=_restore(read.resource),
         context=_plain(read.context),
-        entities=tuple(map(_restored, read.entities)),
+        entities=tuple(map(_restore, read.entities)),
     )
 
 
-def _restored(entity: Entity) -> Entity:
+def _restore(entity: Entity) -> Entity:
     return msgspec.structs.replace(entity, attrs=_plain(entity.attrs))
 
 

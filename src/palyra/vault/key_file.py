@@ -47,7 +47,7 @@ class KeyFile:
         except OSError as error:
             raise KeyMissing(f"cannot make {self._path.parent}: {error.strerror}") from error
         key = KeyEncryptionKey(secrets.token_bytes(KEY_BYTES))
-        with self._locked() as folder:
+        with self._lock() as folder:
             keys = self._read()
             if len(keys) >= MAX_KEYS_IN_FILE:
                 raise KeyMalformed(
@@ -66,7 +66,7 @@ class KeyFile:
     def forget(self, record: KeyRecord) -> None:
         if not self._path.exists():
             return
-        with self._locked() as folder:
+        with self._lock() as folder:
             keys = self._read()
             kept = [key for key in keys if key.key_id != record.key_id]
             if len(kept) != len(keys):
@@ -80,7 +80,7 @@ class KeyFile:
             raise KeyUnsafe(f"{self._path} is inside the state directory, with which it must not travel")
 
     @contextmanager
-    def _locked(self) -> Iterator[int]:
+    def _lock(self) -> Iterator[int]:
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             status = os.fstat(folder)

@@ -72,7 +72,7 @@ class Vault:
 
     async def put(self, ref: SecretRef, value: Secret, *, actor: str) -> SecretInfo:
         """Store a new version and put it in force. Earlier ones are kept up to a limit."""
-        raw = _checked(value)
+        raw = _encode(value)
         self._learn(value)
 
         def work(tx: Transaction) -> SecretInfo:
@@ -120,7 +120,7 @@ class Vault:
             if not head.oldest <= wanted <= head.current:
                 raise NoSuchVersion(f"version {wanted} of {ref} is not kept", ref=str(ref), version=wanted)
             raw = vault.value(self._sealer, ref, wanted)
-            tx.append(_used(ref, wanted, note))
+            tx.append(_make_use_event(ref, wanted, note))
             return raw
 
         raw = await self._run(work, ref, note.actor)
@@ -260,7 +260,7 @@ class Vault:
         )
 
 
-def _checked(value: Secret) -> bytes:
+def _encode(value: Secret) -> bytes:
     try:
         raw = value.reveal().encode("utf-8")
     except UnicodeEncodeError:
@@ -284,7 +284,7 @@ def _info(head: SecretHead) -> SecretInfo:
     )
 
 
-def _used(ref: SecretRef, version: int, note: UseNote) -> NewEvent:
+def _make_use_event(ref: SecretRef, version: int, note: UseNote) -> NewEvent:
     return NewEvent(
         kind="vault.secret_used",
         actor=note.actor,

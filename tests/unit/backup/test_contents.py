@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.backup.manifest import BadEntry, Part, checked_name, part_of
+from palyra.backup.manifest import BadEntry, Part, check_name, part_of
 
 
 @pytest.mark.promise("P-backup")
@@ -34,7 +34,7 @@ def test_every_file_has_its_part(name: str, part: Part) -> None:
 
 @pytest.mark.parametrize("name", ["palyra.db", "skills/acme.notes/data/a b", "a/b/c"])
 def test_plain_names_pass(name: str) -> None:
-    assert checked_name(name) == name
+    assert check_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_plain_names_pass(name: str) -> None:
 )
 def test_names_that_could_mean_something_else_are_refused(name: str) -> None:
     with pytest.raises(BadEntry):
-        checked_name(name)
+        check_name(name)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes.small_state import make_state
-from palyra.backup.archive import NothingToBackUp, copied, names_to_take
+from palyra.backup.archive import NothingToBackUp, copy_file, names_to_take
 
 
 def test_the_checkpoint_comes_before_the_database_and_everything_else_after_it(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_a_database_is_copied_whole_with_what_is_only_in_its_log(tmp_path: Path)
         writer.execute("INSERT INTO t VALUES (2)")
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("INSERT INTO t VALUES (3)")
-        with copied(root, "palyra.db", scratch) as content:
+        with copy_file(root, "palyra.db", scratch) as content:
             assert content is not None
             assert scratch.stat().st_mode & 0o777 == 0o600
             (tmp_path / "copy").write_bytes(content.read())
@@ -52,5 +52,5 @@ def test_links_pipes_and_what_is_gone_are_left_out(tmp_path: Path) -> None:
     (root / "link").symlink_to("/etc/passwd")
     os.mkfifo(root / "pipe")
     for name in ("link", "pipe", "gone"):
-        with copied(root, name, tmp_path / "scratch") as content:
+        with copy_file(root, name, tmp_path / "scratch") as content:
             assert content is None

@@ -48,13 +48,13 @@ def test_an_empty_variable_is_no_choice() -> None:
 
 
 def test_only_the_default_file_may_be_absent(tmp_path: Path) -> None:
-    assert locate({}).existing_config_file() is None
+    assert locate({}).find_config_file() is None
     file = tmp_path / "config/palyra/config.toml"
     file.parent.mkdir(parents=True)
     file.touch()
-    assert locate({}).existing_config_file() == file
+    assert locate({}).find_config_file() == file
     with pytest.raises(SettingsUnreadable, match="--config"):
-        locate({}, config_option=tmp_path / "absent.toml").existing_config_file()
+        locate({}, config_option=tmp_path / "absent.toml").find_config_file()
 
 
 def test_policies_and_workspace_have_places_of_their_own(tmp_path: Path) -> None:

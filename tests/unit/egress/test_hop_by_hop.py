@@ -5,7 +5,7 @@ from palyra.egress.protocols.http1_head import (
     asks_for_websocket,
     parse_request_head,
     parse_response_head,
-    relayed_response,
+    relay_response,
     separate,
     stays_open,
 )
@@ -72,10 +72,10 @@ def test_a_websocket_request_is_a_plain_get(start: bytes) -> None:
 
 def test_an_answer_says_whether_our_connection_goes_on() -> None:
     head = parse_response_head(b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nKeep-Alive: 5\r\nA: b\r\n\r\n")
-    assert relayed_response(head, keep_alive=True) == b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n"
-    assert relayed_response(head, keep_alive=False) == b"HTTP/1.1 200 OK\r\nA: b\r\nConnection: close\r\n\r\n"
+    assert relay_response(head, keep_alive=True) == b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n"
+    assert relay_response(head, keep_alive=False) == b"HTTP/1.1 200 OK\r\nA: b\r\nConnection: close\r\n\r\n"
     interim = parse_response_head(b"HTTP/1.1 100 Continue\r\n\r\n")
-    assert relayed_response(interim, keep_alive=False) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert relay_response(interim, keep_alive=False) == b"HTTP/1.1 100 Continue\r\n\r\n"
     switch = parse_response_head(b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n")
-    sent = relayed_response(switch, keep_alive=False)
+    sent = relay_response(switch, keep_alive=False)
     assert sent == b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"

@@ -12,7 +12,7 @@ class _Everything:
     async def reveal(self, grant: EgressGrant, secret_ref: str, target: Target) -> Secret:
         return Secret(secret_ref)
 
-    def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+    def observe(self, grant: EgressGrant, event: EgressEvent) -> None:
         self.last = (grant, event)
 
 

@@ -21,9 +21,9 @@ def grant(number: int) -> EgressGrant:
 async def test_entries_are_written_in_order_with_whose_they_are(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         observer = JournalObserver(harness.gateway.store, actor="palyrad")
-        observer.happened(grant(1), CONNECTED)
-        observer.happened(grant(1), Refused.of(HostNotAllowed("no", host="b.test", port=80), "fetch"))
-        observer.happened(grant(2), CONNECTED)
+        observer.observe(grant(1), CONNECTED)
+        observer.observe(grant(1), Refused.of(HostNotAllowed("no", host="b.test", port=80), "fetch"))
+        observer.observe(grant(2), CONNECTED)
         assert harness.kinds(call="c1") == []
         await observer.flush()
         await observer.flush()
@@ -39,12 +39,12 @@ async def test_a_call_that_connects_for_ever_is_counted(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         observer = JournalObserver(harness.gateway.store, actor="palyrad")
         for _ in range(journal.MAX_ENTRIES_PER_GRANT + 7):
-            observer.happened(grant(1), CONNECTED)
+            observer.observe(grant(1), CONNECTED)
         await observer.flush()
         entries = harness.events(call="c1")
         assert len(entries) == journal.MAX_ENTRIES_PER_GRANT + 1
         assert entries[-1][0] == "egress.entries_dropped" and entries[-1][1]["count"] == 7
         observer.forget("g1")
-        observer.happened(grant(1), CONNECTED)
+        observer.observe(grant(1), CONNECTED)
         await observer.flush()
         assert len(harness.events(call="c1")) == journal.MAX_ENTRIES_PER_GRANT + 2

@@ -79,7 +79,7 @@ class ChromiumSessionProxy:
             raise
         return SessionListener(self, opened)
 
-    def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+    def observe(self, grant: EgressGrant, event: EgressEvent) -> None:
         """Report an event to the grant's observer."""
         report = self._reporters.get(grant.grant_id)
         if report is not None:

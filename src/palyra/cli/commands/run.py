@@ -204,7 +204,7 @@ def _is_default(invocation: Invocation, setting: str) -> bool:
     from palyra.config.load import OriginKind
     from palyra.daemon.settings import load_settings
 
-    loaded = load_settings(invocation.locations.existing_config_file(), invocation.environ, invocation.overrides)
+    loaded = load_settings(invocation.locations.find_config_file(), invocation.environ, invocation.overrides)
     return loaded.origins[setting].kind is OriginKind.DEFAULT
 
 

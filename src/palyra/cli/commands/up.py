@@ -92,7 +92,7 @@ def run_daemon(
 
     @asynccontextmanager
     async def beside(gateway: "Gateway") -> "AsyncIterator[None]":
-        config = invocation.locations.existing_config_file()
+        config = invocation.locations.find_config_file()
         async with AsyncExitStack() as stack:
             # The first of them loads the protocol's library when it has its tools.
             mcp = gateway.mcp.leaving_with_agents() if for_agents else gateway.mcp.preparing()

@@ -196,7 +196,7 @@ class Fetch:
 
     async def _exchange(self, hop: Hop) -> Hop | None:
         """Make one request. Return the next hop, or None after the last answer."""
-        async with self._connected(hop) as stream:
+        async with self._connect(hop) as stream:
             # Reveal the secret only after the server has proved its identity.
             headers = hop.headers
             if hop.with_credentials:
@@ -218,13 +218,13 @@ class Fetch:
             return None
 
     @contextlib.asynccontextmanager
-    async def _connected(self, hop: Hop) -> "AsyncIterator[Connection]":
+    async def _connect(self, hop: Hop) -> "AsyncIterator[Connection]":
         client, target = self._client, hop.address.target
         meter = Meter(self.budget)
         connection, address = await self._access.connector.connect(self._grant, target, meter)
         reason = "done"
         try:
-            client.observer.happened(self._grant, Connected(target=target, address=address, face="fetch"))
+            client.observer.observe(self._grant, Connected(target=target, address=address, face="fetch"))
             self.reached.append(Reached(authority=target.authority, address=address))
             if target.scheme == "https":
                 secured = FetchTlsStream(connection, client.context, target.host)
@@ -241,7 +241,7 @@ class Fetch:
             raise
         finally:
             connection.close()
-            client.observer.happened(self._grant, Closed(target=target, up=meter.up, down=meter.down, reason=reason))
+            client.observer.observe(self._grant, Closed(target=target, up=meter.up, down=meter.down, reason=reason))
 
     async def _read_head(self, stream: Connection) -> tuple[ResponseHead, bytes]:
         early, rest = 0, b""
@@ -298,7 +298,7 @@ class Fetch:
         """Report the secrets that the finished result was cleaned of."""
         refs = [ref for each in self.reached for ref in each.secrets]
         if refs and (times := self.redactions.times):
-            self._client.observer.happened(
+            self._client.observer.observe(
                 self._grant,
                 ResponseRedacted(
                     target=self._hop.address.target, secret_ref=", ".join(dict.fromkeys(refs)), times=times

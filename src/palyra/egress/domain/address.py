@@ -302,10 +302,10 @@ def _unwrap(wrapping: Wrapping, value: int) -> tuple[ipaddress.IPv4Address, ...]
 _LOCAL_NAT64: Final = "64:ff9b:1::/48"
 
 
-def _prepared(wrapping: Wrapping) -> tuple[int, int, Wrapping]:
+def _prepare_wrapping(wrapping: Wrapping) -> tuple[int, int, Wrapping]:
     network = ipaddress.IPv6Network(wrapping.prefix)
     shift = 128 - network.prefixlen
     return shift, int(network.network_address) >> shift, wrapping
 
 
-_WRAPPINGS: Final = tuple(map(_prepared, (*REFUSED_WRAPPINGS, NAT64)))
+_WRAPPINGS: Final = tuple(map(_prepare_wrapping, (*REFUSED_WRAPPINGS, NAT64)))

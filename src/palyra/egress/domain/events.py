@@ -76,6 +76,6 @@ class SecretSource(Protocol):
 
 
 class EgressObserver(Protocol):
-    def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+    def observe(self, grant: EgressGrant, event: EgressEvent) -> None:
         """Take one event without blocking and without raising."""
         ...

@@ -54,7 +54,7 @@ def accept_headers(given: Mapping[str, Any]) -> Headers:
             raise BadHeader(
                 f"the value of {name} is longer than {MAX_HEADER_VALUE_CHARS} characters, or not one plain line"
             )
-        folded = folded_name(name)
+        folded = fold_name(name)
         if folded in _FRAMING | _OVERRIDES or folded.startswith("proxy-"):
             raise ForbiddenHeader(f"{name} is not a caller's to set", header=name)
         if folded in seen:
@@ -63,14 +63,14 @@ def accept_headers(given: Mapping[str, Any]) -> Headers:
     return tuple(given.items())
 
 
-def folded_name(name: str) -> str:
+def fold_name(name: str) -> str:
     """Fold names that gateways treat as one: case, and underscores for hyphens."""
     return name.lower().replace("_", "-")
 
 
 def for_another_host(headers: Headers) -> Headers:
-    return tuple((name, value) for name, value in headers if folded_name(name) in _HARMLESS)
+    return tuple((name, value) for name, value in headers if fold_name(name) in _HARMLESS)
 
 
 def without_body(headers: Headers) -> Headers:
-    return tuple((name, value) for name, value in headers if folded_name(name) not in _OF_THE_BODY)
+    return tuple((name, value) for name, value in headers if fold_name(name) not in _OF_THE_BODY)

@@ -20,7 +20,7 @@ import msgspec
 from palyra.egress.domain.credential import CredentialBindingPlan, fill_placeholders, find_placeholders
 from palyra.egress.domain.events import SecretSource
 from palyra.egress.domain.grant import EgressGrant
-from palyra.egress.domain.header_rules import Headers, folded_name
+from palyra.egress.domain.header_rules import Headers, fold_name
 from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed
 from palyra.egress.domain.rules import find_rule, parse_rules
 from palyra.egress.domain.target import Target
@@ -56,15 +56,15 @@ def bound_to(grant: EgressGrant, target: Target) -> tuple[CredentialBindingPlan,
 def plan_injection(grant: EgressGrant, target: Target, method: str, path: str, headers: Headers) -> InjectionPlan:
     """Choose the headers to keep, drop and set. Raise ``CredentialNotAllowed`` for a placeholder without a binding."""
     bindings = bound_to(grant, target)
-    covering = {folded_name(one.header_name): one for one in reversed(bindings) if one.covers(target, method, path)}
+    covering = {fold_name(one.header_name): one for one in reversed(bindings) if one.covers(target, method, path)}
     for binding in covering.values():
         _refuse_in_clear(binding, target)
-    owned = {folded_name(one.header_name) for one in bindings}
+    owned = {fold_name(one.header_name) for one in bindings}
     written: dict[str, str] = {}
     kept: list[tuple[str, str]] = []
     dropped: list[str] = []
     for name, value in headers:
-        folded = folded_name(name)
+        folded = fold_name(name)
         refs = find_placeholders(value)
         if refs:
             found = covering.get(folded)
@@ -88,8 +88,8 @@ def plan_injection(grant: EgressGrant, target: Target, method: str, path: str, h
         for folded, binding in covering.items()
     )
     if injections:
-        dropped.extend(name for name, _ in kept if folded_name(name) in UNSCANNABLE)
-        kept = [(name, value) for name, value in kept if folded_name(name) not in UNSCANNABLE]
+        dropped.extend(name for name, _ in kept if fold_name(name) in UNSCANNABLE)
+        kept = [(name, value) for name, value in kept if fold_name(name) not in UNSCANNABLE]
         kept.append(("Accept-Encoding", "identity"))
     return InjectionPlan(kept=tuple(kept), dropped=tuple(dropped), injections=injections)
 
@@ -169,7 +169,7 @@ _FILLER: Final = b"*"
 def list_encodings(value: str) -> tuple[bytes, ...]:
     """Encode the value as servers write it: plain, in a URL, in JSON, in HTML, in hex and inside base64."""
     # The author of a header may write Basic in many ways, so a value that could be such a pair counts as one.
-    plain = [value, *_basic_parts(value)]
+    plain = [value, *_split_basic(value)]
     found: set[bytes] = set()
     for text in plain:
         raw = text.encode()
@@ -186,13 +186,13 @@ def list_encodings(value: str) -> tuple[bytes, ...]:
                 html.escape(text).encode(),
                 raw.hex().encode(),
                 raw.hex().upper().encode(),
-                *_inside_base64(raw),
+                *_list_base64(raw),
             )
         )
     return tuple(sorted((pattern for pattern in found if len(pattern) >= MIN_SCANNED_BYTES), key=len, reverse=True))
 
 
-def _basic_parts(value: str) -> list[str]:
+def _split_basic(value: str) -> list[str]:
     """Return the decoded pair of a Basic credential, and its password alone."""
     try:
         pair = base64.b64decode(value, validate=True).decode()
@@ -205,7 +205,7 @@ def _lower_escapes(quoted: str) -> str:
     return re.sub(r"%[0-9A-F]{2}", lambda found: found.group().lower(), quoted)
 
 
-def _inside_base64(raw: bytes) -> set[bytes]:
+def _list_base64(raw: bytes) -> set[bytes]:
     """Return the base64 that depends on the value alone, for each of its three alignments."""
     found: set[bytes] = set()
     for before in range(3):
@@ -238,8 +238,8 @@ class ResponseScan:
         if not self._patterns:
             return data
         text = self._held + data
-        clean = self._overwritten(text, self._held_clean + data, seen=len(self._held))
-        sure = len(text) - self._undecided(text)
+        clean = self._overwrite(text, self._held_clean + data, seen=len(self._held))
+        sure = len(text) - self._count_undecided(text)
         self._held, self._held_clean = text[sure:], clean[sure:]
         return clean[:sure]
 
@@ -249,11 +249,11 @@ class ResponseScan:
 
     def whole(self, data: bytes) -> bytes:
         """Overwrite secrets in a complete text, such as a header's value."""
-        return self._overwritten(data, data, seen=0)
+        return self._overwrite(data, data, seen=0)
 
     def name(self, name: bytes) -> bytes:
         """Overwrite secrets in a header's name, whose case servers and proxies change freely."""
-        return self._overwritten(name.lower(), name, seen=0, patterns=self._lower_patterns)
+        return self._overwrite(name.lower(), name, seen=0, patterns=self._lower_patterns)
 
     @cached_property
     def _lower_patterns(self) -> tuple[bytes, ...]:
@@ -261,10 +261,10 @@ class ResponseScan:
 
     def broken_off(self, data: bytes) -> bytes:
         """Overwrite secrets in a text whose end is missing, and a beginning of a secret at its end."""
-        sure = len(data) - self._undecided(data)
+        sure = len(data) - self._count_undecided(data)
         return self.whole(data)[:sure] + _FILLER * (len(data) - sure)
 
-    def _overwritten(self, text: bytes, clean: bytes, *, seen: int, patterns: tuple[bytes, ...] | None = None) -> bytes:
+    def _overwrite(self, text: bytes, clean: bytes, *, seen: int, patterns: tuple[bytes, ...] | None = None) -> bytes:
         """Overwrite in ``clean`` the secrets found in ``text``. Those within ``seen`` bytes are counted already.
 
         Secrets may overlap, or one may begin with another: each is searched for in the original text.
@@ -285,7 +285,7 @@ class ResponseScan:
             reached = max(reached, end)
         return bytes(changed)
 
-    def _undecided(self, text: bytes) -> int:
+    def _count_undecided(self, text: bytes) -> int:
         start = max(0, len(text) - self._longest + 1)
         tail = text[start:]
         most = 0

@@ -60,9 +60,9 @@ class EgressProxyPolicyService:
 
         Where any public host is allowed, the rule is made for this target alone.
         """
-        rule = _rule_for(grant, target)
+        rule = _find_rule(grant, target)
         if rule is None:
-            raise HostNotAllowed(_not_allowed(grant, target), host=target.host, port=target.port)
+            raise HostNotAllowed(_explain_no_rule(grant, target), host=target.host, port=target.port)
         if target.is_address:
             self._judge_one(grant, target, target.host)
         return rule
@@ -93,11 +93,11 @@ class EgressProxyPolicyService:
 
     def explain(self, grant: EgressGrant, target: Target, answers: Sequence[str] | None) -> Explanation:
         """Judge as traffic would be, and return each step. ``answers`` None skips a name's addresses."""
-        steps = [Step(name="target", outcome="passed", detail=_described(target))]
+        steps = [Step(name="target", outcome="passed", detail=_describe(target))]
         refusals: list[EgressRefused] = []
-        rule = _rule_for(grant, target)
+        rule = _find_rule(grant, target)
         if rule is None:
-            refusals.append(HostNotAllowed(_not_allowed(grant, target), host=target.host, port=target.port))
+            refusals.append(HostNotAllowed(_explain_no_rule(grant, target), host=target.host, port=target.port))
             steps.append(Step(name="rule", outcome="refused", detail=refusals[-1].message))
         else:
             steps.append(Step(name="rule", outcome="passed", detail=f"{rule} allows {target.authority}"))
@@ -146,7 +146,7 @@ class EgressProxyPolicyService:
             raise
 
 
-def _rule_for(grant: EgressGrant, target: Target) -> HostRule | None:
+def _find_rule(grant: EgressGrant, target: Target) -> HostRule | None:
     rule = find_rule(grant.rules, target.host, target.port)
     if rule is None and grant.any_public_host and target.port in WEB_PORTS:
         return HostRule(host=target.host, port=target.port)
@@ -161,7 +161,7 @@ def _is_private_target(grant: EgressGrant, target: Target) -> bool:
     return not grant.any_public_host or find_rule(grant.rules, target.host, target.port) is not None
 
 
-def _not_allowed(grant: EgressGrant, target: Target) -> str:
+def _explain_no_rule(grant: EgressGrant, target: Target) -> str:
     named = [rule for rule in grant.rules if rule.names(target.host)]
     if named:
         ports = ", ".join(map(str, sorted({port for rule in named for port in rule.ports})))
@@ -169,6 +169,6 @@ def _not_allowed(grant: EgressGrant, target: Target) -> str:
     return f"{target.authority} is not among the allowed hosts"
 
 
-def _described(target: Target) -> str:
+def _describe(target: Target) -> str:
     kind = "address" if target.is_address else "name"
     return f"{target.scheme}, the {kind} {target.host}, port {target.port}"

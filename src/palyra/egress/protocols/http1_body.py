@@ -196,12 +196,12 @@ class BodyReader:
             self._line += line
             line = bytes(self._line)
         if self.state is BodyState.TRAILERS and not self._trailers and line[:1] != b"\r":
-            raise self._malformed("a request with trailers")
+            raise self._fail("a request with trailers")
         limit = MAX_TRAILER_BYTES - self._trailer_bytes if self.state is BodyState.TRAILERS else MAX_CHUNK_LINE_BYTES
         if _LINE_STARTS[self.state](line[:limit]) is None:
-            raise self._malformed(_FAULTS[self.state])
+            raise self._fail(_FAULTS[self.state])
         if len(line) > limit:
-            raise self._malformed("a line of a chunked body that is too long")
+            raise self._fail("a line of a chunked body that is too long")
         if line.endswith(b"\n"):
             self._line.clear()
             self._read_line(line)
@@ -224,15 +224,15 @@ class BodyReader:
     def _read_size(self, line: bytes) -> BodyEvent:
         self._left = int(line.rstrip().partition(b";")[0], 16)
         if self._left > MAX_CHUNK_BYTES:
-            raise self._malformed(f"a chunk of more than {MAX_CHUNK_BYTES} bytes")
+            raise self._fail(f"a chunk of more than {MAX_CHUNK_BYTES} bytes")
         return BodyEvent.SIZE if self._left else BodyEvent.LAST_SIZE
 
     def _read_trailer(self, line: bytes) -> None:
         if line.partition(b":")[0].lower().replace(b"_", b"-") in _NEVER_TRAILERS:
-            raise self._malformed("a trailer that only a head may have")
+            raise self._fail("a trailer that only a head may have")
         self._trailer_bytes += len(line)
 
-    def _malformed(self, why: str) -> MalformedTraffic:
+    def _fail(self, why: str) -> MalformedTraffic:
         self.state = step(TRANSITIONS, self.state, BodyEvent.MALFORMED)
         return MalformedTraffic(why)
 

@@ -376,7 +376,7 @@ def upgrade_headers() -> Headers:
     return (("Connection", "Upgrade"), ("Upgrade", WEBSOCKET))
 
 
-def relayed_response(head: ResponseHead, *, keep_alive: bool) -> bytes:
+def relay_response(head: ResponseHead, *, keep_alive: bool) -> bytes:
     """Render the head for the client. ``keep_alive``: its connection outlives this answer."""
     kept = separate(head.headers).kept
     if head.status == 101:

@@ -6,7 +6,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from palyra.egress.domain.header_rules import Headers, folded_name
+from palyra.egress.domain.header_rules import Headers, fold_name
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import MAX_REQUEST_HEAD_BYTES, MAX_URL_CHARS
 from palyra.errors import InvalidInput, LimitExceeded
@@ -47,7 +47,7 @@ class WebAddress(msgspec.Struct, frozen=True, kw_only=True):
             rest = "/" + rest
         if _BAD_ESCAPE.search(rest):
             raise BadUrl("the address has a percent sign that begins no escape")
-        path = _ENCODED.sub(_escaped, rest)
+        path = _ENCODED.sub(_escape, rest)
         if len(path) > MAX_URL_CHARS:
             raise BadUrl(f"the address has {len(path)} characters when encoded and may have {MAX_URL_CHARS}")
         return cls(target=target, path=path)
@@ -78,7 +78,7 @@ class WebAddress(msgspec.Struct, frozen=True, kw_only=True):
         return self.origin + self.path
 
 
-def _escaped(found: "re.Match[str]") -> str:
+def _escape(found: "re.Match[str]") -> str:
     try:
         return "".join(f"%{byte:02X}" for byte in found.group().encode())
     except UnicodeEncodeError as error:
@@ -97,7 +97,7 @@ class RequestTooLarge(LimitExceeded):
 
 def write_request(address: WebAddress, method: str, headers: Headers, body: bytes | None) -> bytes:
     """Render one request, whose connection serves it alone. Every part was checked before; check the lines again."""
-    given = {folded_name(name) for name, _ in headers}
+    given = {fold_name(name) for name, _ in headers}
     lines = [f"{method} {address.path} HTTP/1.1", f"Host: {address.host_header}"]
     if "user-agent" not in given:
         lines.append(f"User-Agent: {USER_AGENT}")

@@ -106,10 +106,10 @@ def decode_text(data: bytes, media: MediaType, *, html: bool) -> tuple[str, str]
     codec = _CODECS.get(label, "")
     if codec:
         return data.decode(codec, "replace"), codec
-    return _guessed(data)
+    return _guess_text(data)
 
 
-def _guessed(data: bytes) -> tuple[str, str]:
+def _guess_text(data: bytes) -> tuple[str, str]:
     try:
         # The last character may be cut in two.
         return codecs.getincrementaldecoder("utf-8")().decode(data), "utf-8"

@@ -104,7 +104,7 @@ class TunnelOpening:
         """End the client's stream. Half an opening of the web is refused; elsewhere it is another protocol."""
         if self.held and self.kind is Opening.UNKNOWN:
             if self._peek is not None or self._target.port in (TLS_PORT, HTTP_PORT):
-                raise self._refused(MalformedTraffic, "the client ended in the middle of its first words")
+                raise self._make_refusal(MalformedTraffic, "the client ended in the middle of its first words")
             self.kind = Opening.OTHER
         return self.kind
 
@@ -116,9 +116,9 @@ class TunnelOpening:
 
     def _plain(self, kind: Opening) -> Opening:
         if self._target.port == TLS_PORT:
-            raise self._refused(MalformedTraffic, f"port {TLS_PORT} is for TLS, and these bytes are not TLS")
+            raise self._make_refusal(MalformedTraffic, f"port {TLS_PORT} is for TLS, and these bytes are not TLS")
         if self._target.port == HTTP_PORT and kind is not Opening.HTTP:
-            raise self._refused(MalformedTraffic, f"port {HTTP_PORT} is for HTTP, and these bytes are not HTTP")
+            raise self._make_refusal(MalformedTraffic, f"port {HTTP_PORT} is for HTTP, and these bytes are not HTTP")
         self.kind = kind
         return kind
 
@@ -127,7 +127,7 @@ class TunnelOpening:
         try:
             return self._peek.receive(data)
         except MalformedTraffic as malformed:
-            raise self._refused(MalformedTraffic, malformed.message) from None
+            raise self._make_refusal(MalformedTraffic, malformed.message) from None
 
     def _check_name(self, hello: ClientHello) -> None:
         target = self._target
@@ -135,15 +135,15 @@ class TunnelOpening:
             # An address has no server name; on other ports old clients send none.
             if target.is_address or target.port != TLS_PORT:
                 return
-            raise self._refused(ServerNameMismatch, f"the TLS hello names no server, {target.host} was asked for")
+            raise self._make_refusal(ServerNameMismatch, f"the TLS hello names no server, {target.host} was asked for")
         try:
             named = canonical_host(hello.server_name)
         except OddTarget:
             named = None
         if named != target.host:
-            raise self._refused(
+            raise self._make_refusal(
                 ServerNameMismatch, f"the TLS hello names {hello.server_name[:255]!r}, {target.host} was asked for"
             )
 
-    def _refused(self, leaf: type[EgressRefused], message: str) -> EgressRefused:
+    def _make_refusal(self, leaf: type[EgressRefused], message: str) -> EgressRefused:
         return leaf(message, host=self._target.host, port=self._target.port)

@@ -83,29 +83,29 @@ async def _connect(stream: SocketStream, host: str, target: Target) -> None:
     head = b""
     while _HEAD_END not in head:
         if len(head) > MAX_UPSTREAM_HEAD_BYTES:
-            raise _refused(target, "its answer has no end")
+            raise _make_refusal(target, "its answer has no end")
         head += await _some(stream, target)
     answer, _, rest = head.partition(_HEAD_END)
     status = _STATUS.match(answer + b"\r\n")
     if status is None:
-        raise _refused(target, "its answer is not HTTP")
+        raise _make_refusal(target, "its answer is not HTTP")
     if status.group(1) != b"200":
-        raise _refused(target, f"it answered {status.group(1).decode()}")
+        raise _make_refusal(target, f"it answered {status.group(1).decode()}")
     stream.unread(rest)
 
 
 async def _socks5(stream: SocketStream, host: str, target: Target) -> None:
     await stream.write(b"\x05\x01\x00")
     if await _exactly(stream, 2, target) != b"\x05\x00":
-        raise _refused(target, "it does not speak SOCKS5, or wants an authentication")
+        raise _make_refusal(target, "it does not speak SOCKS5, or wants an authentication")
     await stream.write(b"\x05\x01\x00" + _socks_address(host) + target.port.to_bytes(2, "big"))
     version, reply, _, kind = await _exactly(stream, 4, target)
     if version != 5 or reply != 0:
-        raise _refused(target, _SOCKS_WORDS.get(reply, f"it answered {reply}"))
+        raise _make_refusal(target, _SOCKS_WORDS.get(reply, f"it answered {reply}"))
     length = {1: 4, 4: 16}.get(kind)
     if length is None:
         if kind != 3:
-            raise _refused(target, "its answer is not SOCKS5")
+            raise _make_refusal(target, "its answer is not SOCKS5")
         length = (await _exactly(stream, 1, target))[0]
     await _exactly(stream, length + 2, target)
 
@@ -130,11 +130,11 @@ async def _exactly(stream: SocketStream, count: int, target: Target) -> bytes:
 async def _some(stream: SocketStream, target: Target) -> bytes:
     data = await stream.read()
     if not data:
-        raise _refused(target, "it closed the connection")
+        raise _make_refusal(target, "it closed the connection")
     return data
 
 
-def _refused(target: Target, why: str) -> Unreachable:
+def _make_refusal(target: Target, why: str) -> Unreachable:
     return Unreachable(
         f"the upstream proxy did not connect to {target.authority}: {why}", host=target.host, port=target.port
     )

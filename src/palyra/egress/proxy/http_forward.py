@@ -22,7 +22,7 @@ from palyra.egress.domain.refusal import (
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import BODY_READ_BYTES, MAX_REQUESTS_PER_CONNECTION
 from palyra.egress.protocols.http1_body import BodyKind
-from palyra.egress.protocols.http1_head import relayed_response
+from palyra.egress.protocols.http1_head import relay_response
 from palyra.egress.protocols.http1_proxy import (
     Forward,
     HttpProxyServer,
@@ -217,7 +217,7 @@ class HttpConversation(ClientConversation):
                 if isinstance(command, AnswerBody):
                     out.append(command.data)
                 elif isinstance(command, Answer):
-                    out.append(relayed_response(command.head, keep_alive=self._stays_open(reader, forward)))
+                    out.append(relay_response(command.head, keep_alive=self._stays_open(reader, forward)))
                     self._answer_begun = self._answer_begun or not command.interim
                 elif isinstance(command, AnswerEnded):
                     ended = True
@@ -235,7 +235,7 @@ class HttpConversation(ClientConversation):
 
     async def _switch(self, server: SocketStream, reader: ResponseReader, switched: Switched) -> None:
         tunnel = self._tunnel
-        await tunnel.client.write(relayed_response(switched.head, keep_alive=True))
+        await tunnel.client.write(relay_response(switched.head, keep_alive=True))
         server.unread(reader.rest)
         tunnel.client.unread(self._machine.upgraded())
         self._answer_begun = True

@@ -136,7 +136,7 @@ class _Flow:
             for _ in range(ROUNDS_PER_TURN):
                 if self._stopped or self.ended:
                     return
-                if self._unsent is not None and not self._flushed(self._unsent):
+                if self._unsent is not None and not self._flush(self._unsent):
                     return
                 if not self._read():
                     return
@@ -147,7 +147,7 @@ class _Flow:
         except Exception as error:
             self._relay.fail(error)
 
-    def _flushed(self, unsent: memoryview) -> bool:
+    def _flush(self, unsent: memoryview) -> bool:
         """Send bytes that were read but not yet sent; False while the target takes no more."""
         with contextlib.suppress(BlockingIOError, InterruptedError):
             self._unsent = unsent[self._target.sock.send(unsent) :] or None

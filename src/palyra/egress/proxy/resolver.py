@@ -192,11 +192,11 @@ class SystemResolver:
             asked = f"{host}." if "." in host else host
             line.running += 1
             looking = asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, asked)
-            looking.add_done_callback(partial(self._ended, domain, host))
+            looking.add_done_callback(partial(self._finish_lookup, domain, host))
         if not line.running:
             del self._lines[domain]
 
-    def _ended(self, domain: str, host: str, looking: "asyncio.Future[Sequence[str]]") -> None:
+    def _finish_lookup(self, domain: str, host: str, looking: "asyncio.Future[Sequence[str]]") -> None:
         future = self._under_way.pop(host)
         if looking.cancelled():
             future.cancel()

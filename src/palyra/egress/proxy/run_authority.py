@@ -39,7 +39,7 @@ class RunAuthority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         # One key for all its hosts: they end in this process alone, and making a key for each costs time.
         self._host_key = ec.generate_private_key(ec.SECP256R1())
-        self._certificate = self._self_signed(label, hosts)
+        self._certificate = self._sign_own(label, hosts)
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     def pem(self) -> bytes:
@@ -62,18 +62,18 @@ class RunAuthority:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(ALPN)
-        chain = self._issued(host).public_bytes(Encoding.PEM) + self.pem()
+        chain = self._issue(host).public_bytes(Encoding.PEM) + self.pem()
         key = self._host_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         with _nameless_file(chain + key) as path:
             context.load_cert_chain(path)
         return context
 
-    def _self_signed(self, label: str, hosts: tuple[str, ...]) -> x509.Certificate:
+    def _sign_own(self, label: str, hosts: tuple[str, ...]) -> x509.Certificate:
         name = _name(f"Palyra run {label}"[:64])
         permitted = [_general_name(host) for host in hosts]
         # Constraints hold for the kinds of names they list: without an address among the hosts, exclude all addresses.
         excluded = None if any(map(is_address, hosts)) else [_general_name("0.0.0.0/0"), _general_name("::/0")]
-        builder = self._dated(name, name, self._key).add_extension(
+        builder = self._begin(name, name, self._key).add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
         builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
@@ -84,10 +84,10 @@ class RunAuthority:
         identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         return builder.add_extension(identifier, critical=False).sign(self._key, hashes.SHA256())
 
-    def _issued(self, host: str) -> x509.Certificate:
+    def _issue(self, host: str) -> x509.Certificate:
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return (
-            self._dated(_name("Palyra"), self._certificate.subject, self._host_key)
+            self._begin(_name("Palyra"), self._certificate.subject, self._host_key)
             .add_extension(x509.SubjectAlternativeName([_alternative(host)]), critical=True)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
@@ -96,7 +96,7 @@ class RunAuthority:
             .sign(self._key, hashes.SHA256())
         )
 
-    def _dated(self, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def _begin(self, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
             .subject_name(subject)

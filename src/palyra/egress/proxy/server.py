@@ -161,7 +161,7 @@ class CallListener:
             self._connections += 1
         elif isinstance(event, CredentialUsed):
             self._credential_uses += 1
-        self._proxy.observer.happened(self.grant, event)
+        self._proxy.observer.observe(self.grant, event)
 
     def refused(self, error: EgressRefused, face: Face) -> None:
         self._refused += 1
@@ -171,7 +171,7 @@ class CallListener:
         # The first refusal of each code is always reported, however many others came before to hide it.
         if self._refused <= MAX_REFUSALS_REPORTED or error.code not in self._reported_codes:
             self._reported_codes.add(error.code)
-            self._proxy.observer.happened(self.grant, Refused.of(error, face))
+            self._proxy.observer.observe(self.grant, Refused.of(error, face))
 
     def left(self, tunnel: Tunnel) -> None:
         self.tunnels.discard(tunnel)

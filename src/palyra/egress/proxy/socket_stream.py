@@ -186,13 +186,13 @@ class SocketStream:
         if self._watched:
             return False
         self._watched = True
-        self._readiness.watch(self.fd, self._happened, writing=False)
+        self._readiness.watch(self.fd, self._on_events, writing=False)
         return True
 
     def watch_writing(self) -> None:
         if not self._watched_writing:
             self._watched = self._watched_writing = True
-            self._readiness.watch(self.fd, self._happened, writing=True)
+            self._readiness.watch(self.fd, self._on_events, writing=True)
 
     async def writable(self) -> None:
         waiter = self._loop.create_future()
@@ -212,7 +212,7 @@ class SocketStream:
         finally:
             self.on_readable = None
 
-    def _happened(self, events: int) -> None:
+    def _on_events(self, events: int) -> None:
         if events & READABLE:
             if events & ENDED:
                 self.ended = True

@@ -36,7 +36,7 @@ from palyra.egress.domain.rules import parse_rules
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import CHUNK_BYTES, FAREWELL_SECONDS, MAX_REQUESTS_PER_CONNECTION
 from palyra.egress.protocols.http1_body import BodyKind, BodyReader, body_of_response
-from palyra.egress.protocols.http1_head import ResponseHead, relayed_response, render_request
+from palyra.egress.protocols.http1_head import ResponseHead, relay_response, render_request
 from palyra.egress.protocols.http1_proxy import (
     Forward,
     HttpProxyServer,
@@ -178,7 +178,7 @@ class InjectedExchange:
             headers = tuple((_clean_name(scan, name), _clean(scan, value)) for name, value in headers)
         reason = _clean(scan, head.reason)
         cleaned = msgspec.structs.replace(head, headers=headers, reason=reason)
-        return relayed_response(cleaned, keep_alive=self._stays_open(forward, reader))
+        return relay_response(cleaned, keep_alive=self._stays_open(forward, reader))
 
 
 def _clean_name(scan: ResponseScan, name: str) -> str:
@@ -198,12 +198,12 @@ class _ScannedBody:
         self._chunked = reader.kind is BodyKind.CHUNKED
 
     def receive(self, data: bytes) -> bytes:
-        return self._framed(self._scan.receive(self._reader.decode(data).payload))
+        return self._frame(self._scan.receive(self._reader.decode(data).payload))
 
     def finish(self) -> bytes:
-        return self._framed(self._scan.finish()) + (_LAST_CHUNK if self._chunked else b"")
+        return self._frame(self._scan.finish()) + (_LAST_CHUNK if self._chunked else b"")
 
-    def _framed(self, payload: bytes) -> bytes:
+    def _frame(self, payload: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(payload), payload) if self._chunked and payload else payload
 
 
@@ -300,7 +300,7 @@ class _BoundConversation(ClientConversation):
                 self._tunnel.grant, self._target, forward.head.method, forward.head.target, forward.head.headers
             )
             values = await self._owner.reveal(self._tunnel.grant, plan, self._target)
-            server = await self._connected()
+            server = await self._connect()
             exchange = InjectedExchange(
                 self._client,
                 server,
@@ -320,7 +320,7 @@ class _BoundConversation(ClientConversation):
             self._tunnel.drop_connection()
         return goes_on and self._body_sent
 
-    async def _connected(self) -> Connection:
+    async def _connect(self) -> Connection:
         if self._tunnel.server is not None and self._tunnel.server.has_ended():
             self._tunnel.drop_connection()
             self._server = None

@@ -112,7 +112,7 @@ class Tunnel:
     def start(self, serve: Serve) -> None:
         self.expect_handshake()
         self.task = self._loop.create_task(serve(self))
-        self.task.add_done_callback(self._ended)
+        self.task.add_done_callback(self._on_end)
 
     def stop(self) -> None:
         if self.task is not None:
@@ -274,7 +274,7 @@ class Tunnel:
 
     # Its end.
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _on_end(self, task: "asyncio.Task[None]") -> None:
         reason = self._outcome(task)
         if reason == "done":
             self.client.close()

@@ -60,7 +60,7 @@ async def run_fetch(
     except PalyraError as failure:
         error = failure
         if isinstance(failure, EgressRefused):
-            client.observer.happened(grant, Refused.of(failure, "fetch"))
+            client.observer.observe(grant, Refused.of(failure, "fetch"))
     finally:
         # Charge the bytes on the wire however the fetch ends, also when it is cancelled.
         plan.usage.note(BudgetKind.EGRESS_BYTES, fetch.budget.spent)
@@ -161,7 +161,7 @@ class BoundCredentials:
                     method=method,
                     path=path.partition("?")[0],
                 )
-                self._observer.happened(grant, used)
+                self._observer.observe(grant, used)
         return Prepared(headers=filled, redaction=ResponseScan(secret_patterns(plan, values)), secrets=tuple(values))
 
 
@@ -207,7 +207,7 @@ class FetchTool:
         except asyncio.CancelledError:
             if running.cut is None or running.grant is None or task.uncancel():
                 raise
-            self._observer.happened(running.grant, Refused.of(running.cut, "fetch"))
+            self._observer.observe(running.grant, Refused.of(running.cut, "fetch"))
             raise running.cut from None
         finally:
             del self._running[plan.call_id]

@@ -32,7 +32,7 @@ ENTRIES_PER_TRANSACTION = 256
 
 
 class JournalObserver:
-    """Writes events in a background task. ``happened`` never waits; ``flush`` waits until every event is written."""
+    """Writes events in a background task. ``observe`` never waits; ``flush`` waits until every event is written."""
 
     def __init__(self, store: Store, *, actor: str, metrics: "EgressMetrics | None" = None) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class JournalObserver:
         self._dropped: dict[str, tuple[EgressGrant, int]] = {}
         self._writing: asyncio.Task[None] | None = None
 
-    def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+    def observe(self, grant: EgressGrant, event: EgressEvent) -> None:
         if self._metrics is not None:
             self._metrics.count(event)
         kind = (grant.grant_id, isinstance(event, Refused))

@@ -14,7 +14,7 @@ from palyra.egress.client.request import ContentFormat, FetchAccess, FetchReques
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.events import Refused
 from palyra.egress.domain.grant import EgressGrant
-from palyra.egress.domain.header_rules import accept_headers, folded_name
+from palyra.egress.domain.header_rules import accept_headers, fold_name
 from palyra.egress.domain.injection import UNSCANNABLE
 from palyra.egress.domain.refusal import EgressRefused
 from palyra.egress.domain.rules import HostRule, common, find_rule, parse_rules
@@ -107,7 +107,7 @@ class SkillHttp:
         try:
             await fetch.run()
         except EgressRefused as refusal:
-            self._client.observer.happened(grant, Refused.of(refusal, "fetch"))
+            self._client.observer.observe(grant, Refused.of(refusal, "fetch"))
             raise
         finally:
             self.spent += fetch.budget.spent
@@ -137,7 +137,7 @@ def _bindings(request: GuestRequest, target: Target) -> tuple[CredentialBindingP
     bindings = []
     for attached in request.secrets:
         accept_headers({attached.header: ""})
-        if folded_name(attached.header) in UNSCANNABLE:
+        if fold_name(attached.header) in UNSCANNABLE:
             raise HostRefusal(Status.BAD_REQUEST)
         binding = CredentialBindingPlan(
             header_name=attached.header,

@@ -195,7 +195,7 @@ class WorkerEgress:
     def _left(self, access: LeaseAccess) -> int:
         return max(0, min(access.grant.max_bytes, self.policy.max_lease_bytes) - access.spent)
 
-    def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+    def observe(self, grant: EgressGrant, event: EgressEvent) -> None:
         if not isinstance(event, Refused):
             return
         access = self.registry.find(grant.grant_id)

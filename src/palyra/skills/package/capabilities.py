@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from palyra.egress.domain.header_rules import accept_headers, folded_name
+from palyra.egress.domain.header_rules import accept_headers, fold_name
 from palyra.egress.domain.injection import UNSCANNABLE
 from palyra.egress.domain.rules import BadHostRule, HostRule
 from palyra.skills import limits as most
@@ -83,7 +83,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         With any header a skill could read the secret after all: from a server that keeps a header's value, such as a
         note about an object, and returns it later.
         """
-        return folded_name(header) in (_USUAL_HEADER, *map(folded_name, self.secret_headers))
+        return fold_name(header) in (_USUAL_HEADER, *map(fold_name, self.secret_headers))
 
 
 def read_capabilities(table: ManifestTable, skill_id: str) -> Capabilities:
@@ -187,7 +187,7 @@ def _secret_headers(table: ManifestTable, secrets: tuple[str, ...]) -> tuple[str
     seen: set[str] = set()
     for index, name in enumerate(found):
         table.parsed(key, name, lambda name: accept_headers({name: ""}), index)
-        folded = folded_name(name)
+        folded = fold_name(name)
         if folded in UNSCANNABLE:
             table.refuse(f"{key} lists {name}, which changes the form of the answer", key, index)
         if folded in seen:
