@@ -15,9 +15,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from fakes.skill_scene import PUBLISHER, SKILL, archive
-
 from fakes.daemon import Place
+from fakes.skill_harness import PUBLISHER, SKILL, archive
 from palyra.signing.ed25519 import Ed25519Signer
 
 HOME = Path("/srv/palyra")

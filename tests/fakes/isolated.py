@@ -160,5 +160,5 @@ def shell(profile: SandboxProfile, script: str, **options: Any) -> Ran:
 if __name__ == "__main__":
     ran = shell(profile_of(Path(sys.argv[1])), sys.argv[2])
     print(ran.out, ran.err, ran.code)
-    for line in ran.receipt.lines:
-        print(msgspec.json.encode(line.as_dict()).decode())
+    for line in ran.receipt.as_dicts():
+        print(msgspec.json.encode(line).decode())
