@@ -147,6 +147,8 @@ _KINDS: Final = {
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="End it after this long.")
 @click.option("--allow-interpreters", is_flag=True, help="Let shells, interpreters and programs that run others run.")
 @click.option("--env", "variables", multiple=True, metavar="K=V", help="A variable it gets; repeatable.")
+@click.option("--show-plan", is_flag=True, help="Print how tier c would isolate it here, and run nothing.")
+@click.option("--platform", type=click.Choice(["linux", "macos"]), default="linux", help="The system of --show-plan.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @pass_invocation
 def run(invocation: Invocation, /, command: tuple[str, ...], **options: Any) -> None:
@@ -157,6 +159,9 @@ def run(invocation: Invocation, /, command: tuple[str, ...], **options: Any) -> 
     """
     try:
         _give_overrides(invocation, options)
+        if options["show_plan"]:
+            _show_plan(invocation, command, options["platform"])
+            return
         record = _run(invocation, command, options)
     except PalyraError as error:
         invocation.output.error(_not_run(error) if error.code in _KINDS else error)
@@ -164,6 +169,35 @@ def run(invocation: Invocation, /, command: tuple[str, ...], **options: Any) -> 
     else:
         status = _report(invocation, record)
     click.get_current_context().exit(status)
+
+
+def _show_plan(invocation: Invocation, command: tuple[str, ...], platform: str) -> None:
+    """Print the plan from the settings alone. Policy may oblige a call to more."""
+    from palyra.executors.process.executor import compile_profile
+    from palyra.pipeline.domain.call import ExecutionPlan
+    from palyra.pipeline.domain.spec import ToolTier
+    from palyra.sandbox.domain.plan import plan_isolated
+    from palyra.sandbox.domain.seatbelt import seatbelt_profile
+    from palyra.sandbox.runner import gather_facts
+
+    settings = invocation.located_settings
+    call = ExecutionPlan(
+        call_id="",
+        run_id="",
+        tool="process.run",
+        arguments={"command": command[0], "args": list(command[1:])},
+        workspace=settings.workspace.root,
+        timeout_ms=settings.tools.timeout_ms,
+        max_output_bytes=settings.sandbox.max_output_bytes,
+        tier=ToolTier.C,
+    )
+    profile = compile_profile(call, settings.sandbox, settings.workspace.protected_names, watched=True)
+    if platform == "macos":
+        lines = seatbelt_profile(profile, temporary="/private/tmp/palyra").splitlines()
+    else:
+        plan = plan_isolated(profile, tuple(map(os.fsencode, command)), gather_facts(profile)[0])
+        lines = [f"# {each.reason}\n{b' '.join(each.arguments).decode(errors='replace')}" for each in plan.lines]
+    invocation.output.data({"platform": platform, "plan": lines}, lambda _: "\n".join(lines))
 
 
 def _not_run(error: PalyraError) -> NotRun:
