@@ -26,7 +26,7 @@ from palyra.errors import PalyraError, RemoteError
 from palyra.identity.certificate import CertificateProfile, Purpose, pem_of
 from palyra.identity.device import DeviceId, DeviceKind, SpiffeId
 from palyra.identity.records import IssuedCertificate
-from palyra.identity.x509 import CertificateSigner, accepted_key, create_authority
+from palyra.identity.x509 import CertificateSigner, create_authority, read_requested_key
 
 DAY_MS = 86_400_000
 FACTS = DeviceFacts(name="a laptop", platform="linux", software_version="1")
@@ -58,7 +58,7 @@ class Forger:
             "not_after_ms": now + DAY_MS,
         }
         profile = CertificateProfile(**{**fields, **changes})
-        return pem_of((signer or self.signer).sign(profile, accepted_key(key.csr())))
+        return pem_of((signer or self.signer).sign(profile, read_requested_key(key.csr())))
 
     def other_authority(self) -> CertificateSigner:
         """One with the same name and another key."""

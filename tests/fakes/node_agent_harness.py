@@ -125,7 +125,7 @@ class Host:
         self.driver = driver = HostDriver(
             self.folder,
             self.record,
-            offers=offered.offers(self.plans, ()),
+            offers=offered.list_offers(self.plans, ()),
             performer=Capabilities(
                 commands=self.plans,
                 runner=self.commands,

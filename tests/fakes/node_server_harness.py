@@ -135,7 +135,7 @@ class NodeServerHarness:
             clock=self.clock,
             heartbeat_seconds=self.heartbeat_seconds,
         )
-        self.identities.on_ended.append(service.ended)
+        self.identities.on_ended.append(service.cancel_calls)
         self.listener = DeviceListener(self.identities, "127.0.0.1")
         self.services = [partial(add_NodeServiceServicer_to_server, service)]
         self.port = await self.listener.start(self.services, [0])

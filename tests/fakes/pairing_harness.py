@@ -20,7 +20,7 @@ from palyra.devicelink.pairing.messages import Answer
 from palyra.identity.device import DeviceKind
 from palyra.identity.settings import IdentitySettings
 from palyra.identity.tables import SCHEMA as IDENTITY_SCHEMA
-from palyra.identity.x509 import accepted_key
+from palyra.identity.x509 import read_requested_key
 from palyra.nodes.pairing.listener import BootstrapListener, ServedIdentity, create_bootstrap_app
 from palyra.nodes.pairing.service import BootstrapService, DecisionSignal, NewCode, PairingEndpoint, PairingService
 from palyra.nodes.store import node_tables
@@ -34,7 +34,7 @@ NODE_PORT = 4444
 
 
 def read_key(csr_der: bytes) -> str:
-    return hashlib.sha256(accepted_key(csr_der)).hexdigest()
+    return hashlib.sha256(read_requested_key(csr_der)).hexdigest()
 
 
 class MonotonicClock(SetClock):

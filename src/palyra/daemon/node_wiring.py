@@ -154,9 +154,9 @@ def _as_refusal(error: PalyraError | OSError) -> PalyraError:
 
 def key_fingerprint(csr_der: bytes) -> str:
     """SHA-256 of the public key that a CSR is for; refuses one that asks for more than a certificate."""
-    from palyra.identity.x509 import accepted_key
+    from palyra.identity.x509 import read_requested_key
 
-    return hashlib.sha256(accepted_key(csr_der)).hexdigest()
+    return hashlib.sha256(read_requested_key(csr_der)).hexdigest()
 
 
 #
@@ -338,7 +338,7 @@ class NodeServices:
         services += [add(gate) for add in self.further]
         ended: asyncio.Queue[tuple[DeviceId, str]] = asyncio.Queue()
         notify = _build_notifier(opened.dispatcher, ended)
-        listening = (notify, service.ended, *self.on_ended)
+        listening = (notify, service.cancel_calls, *self.on_ended)
         identity.on_ended += listening
         # A process starts with a thousand descriptors, and a fleet may have more workers than that.
         raise_descriptor_limit()

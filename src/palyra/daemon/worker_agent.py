@@ -13,7 +13,7 @@ from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
 from palyra.daemon.settings import Settings
 from palyra.devicelink.agent.device_folder import DaemonUnreachable, DeviceRecord, NotPaired, PairingFolder
-from palyra.devicelink.agent.identity import HeldIdentity, held_certificate
+from palyra.devicelink.agent.identity import HeldIdentity, read_held_certificate
 from palyra.devicelink.agent.joining import Joining
 from palyra.devicelink.limits import MAX_DEVICE_NAME_CHARS
 from palyra.devicelink.pairing.code import DeviceFacts, PairingCode, ServerAddress
@@ -161,7 +161,7 @@ def status_of(state_dir: StateDir) -> dict[str, Any]:
     }
     if not record.paired:
         return {**shown, "state": "joining" if record.pairing else "not joined"}
-    held = held_certificate(record.certificate_pem, record.generation)
+    held = read_held_certificate(record.certificate_pem, record.generation)
     status = folder.read_status()
     notes = NoteFolder(StateDir.open(state_dir.path(FOLDER)))
     return {

@@ -276,7 +276,7 @@ def after(state: DeviceState, event: DeviceEvent) -> DeviceState | None:
     return TRANSITIONS.get((state, event))
 
 
-def refusal_of_device(state: DeviceState, device_id: str) -> Denied | None:
+def find_device_refusal(state: DeviceState, device_id: str) -> Denied | None:
     if state is DeviceState.REVOKED:
         return DeviceRevoked(f"the device {device_id} is revoked", device_id=device_id)
     if state is DeviceState.LOCKED:
@@ -284,11 +284,11 @@ def refusal_of_device(state: DeviceState, device_id: str) -> Denied | None:
     return None
 
 
-def refusal_of_certificate(
+def find_certificate_refusal(
     *, state: DeviceState, device_id: str, generation: int, used_generation: int, not_after_ms: int, now_ms: int
 ) -> Denied | None:
     """Return why a known certificate is refused now, or None. An operator's decision comes before expiry."""
-    refused = refusal_of_device(state, device_id)
+    refused = find_device_refusal(state, device_id)
     if refused is not None:
         return refused
     if now_ms >= not_after_ms:

@@ -23,8 +23,8 @@ from palyra.identity.device import (
     UnknownDevice,
     actor_of,
     after,
+    find_device_refusal,
     judge_renewal,
-    refusal_of_device,
 )
 from palyra.identity.limits import MAX_DEVICES, MAX_LIVE_CERTIFICATES
 from palyra.identity.records import CertificateRow, DeviceRow, PeerIdentity
@@ -109,7 +109,7 @@ class DeviceChange:
 
     def _first_again(self, device: DeviceRow, kind: DeviceKind, key: str) -> CertificateRow:
         """Return the first certificate again, for the key that got it and has no newer one."""
-        refused = refusal_of_device(device.state, device.device_id)
+        refused = find_device_refusal(device.state, device.device_id)
         if refused is not None:
             raise refused
         first = self._tables.certificate(device.device_id, 1)
@@ -128,7 +128,7 @@ class DeviceChange:
         held = self._tables.certificate(peer.device_id, peer.generation)
         if device is None or held is None or held.fingerprint != peer.fingerprint:
             raise UnknownCertificate("no device has this certificate", fingerprint=peer.fingerprint)
-        refused = refusal_of_device(device.state, device.device_id)
+        refused = find_device_refusal(device.state, device.device_id)
         if refused is not None:
             raise refused
         return device, held

@@ -26,8 +26,8 @@ from palyra.identity.device import (
     StaleGeneration,
     UnknownCertificate,
     UnknownDevice,
-    refusal_of_certificate,
-    refusal_of_device,
+    find_certificate_refusal,
+    find_device_refusal,
     renewal_due_ms,
 )
 from palyra.identity.device_lifecycle import DeviceChange
@@ -49,7 +49,7 @@ from palyra.identity.tables import (
     revision_of,
     trust_domain_of,
 )
-from palyra.identity.x509 import accepted_key
+from palyra.identity.x509 import read_requested_key
 from palyra.store.port import Reader, Store
 
 # All devices and certificates in memory, refreshed by the number of the newest change.
@@ -164,7 +164,7 @@ class IdentityManager:
 
     async def issue(self, kind: DeviceKind, device_id: DeviceId, csr_der: bytes, *, actor: str) -> IssuedCertificate:
         """Issue a device's first certificate. The same key gets the same answer again, another key is refused."""
-        public_key = await asyncio.to_thread(accepted_key, csr_der)
+        public_key = await asyncio.to_thread(read_requested_key, csr_der)
 
         def work(change: DeviceChange) -> CertificateRow:
             return change.first_certificate(kind, device_id, public_key, life_ms=self._life_ms, actor=actor)
@@ -178,7 +178,7 @@ class IdentityManager:
         """
         if generation > peer.generation:
             raise GenerationAhead(f"generation {generation} asks over a connection of generation {peer.generation}")
-        public_key = await asyncio.to_thread(accepted_key, csr_der)
+        public_key = await asyncio.to_thread(read_requested_key, csr_der)
 
         def work(change: DeviceChange) -> CertificateRow | None:
             return change.next_certificate(peer, public_key, generation, life_ms=self._life_ms)
@@ -205,7 +205,7 @@ class IdentityManager:
             if known is None:
                 raise UnknownCertificate("no device has this certificate", fingerprint=fingerprint)
         device = known.device
-        refused = refusal_of_certificate(
+        refused = find_certificate_refusal(
             state=device.state,
             device_id=device.device_id,
             generation=known.peer.generation,
@@ -306,7 +306,7 @@ class IdentityManager:
     def _refresh(self) -> None:
         self._recheck_at = self._clock.monotonic() + RECHECK_SECONDS
         for device in self._known.refresh():
-            refusal = refusal_of_device(device.state, device.device_id)
+            refusal = find_device_refusal(device.state, device.device_id)
             for tell in self.on_ended:
                 try:
                     tell(device.device_id, "" if refusal is None else refusal.code)

@@ -73,7 +73,7 @@ def create_key() -> tuple[bytes, bytes]:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), public
 
 
-def accepted_key(csr_der: bytes) -> bytes:
+def read_requested_key(csr_der: bytes) -> bytes:
     """Return the public key of a request, in DER. Refuse a request for more, and ignore the subject.
 
     The signature is checked last, so that only P-256 keys are computed with.

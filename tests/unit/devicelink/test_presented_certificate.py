@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from palyra.devicelink.pairing.proof import WrongServer, certificate_hash, certificates_in, require_issued_by
+from palyra.devicelink.pairing.proof import WrongServer, hash_certificate, require_issued_by, split_bundle
 from palyra.identity.certificate import pem_of
 
 NOW = datetime.datetime(2026, 11, 16, tzinfo=datetime.UTC)
@@ -70,6 +70,6 @@ def test_anything_else_is_the_wrong_server(leaf, authority):
 
 
 def test_bundles_are_taken_apart():
-    assert certificates_in(pem_of(CA) + pem_of(LEAF)) == [CA, LEAF]
-    assert certificates_in(b"") == []
-    assert len(certificate_hash(CA)) == 64
+    assert split_bundle(pem_of(CA) + pem_of(LEAF)) == [CA, LEAF]
+    assert split_bundle(b"") == []
+    assert len(hash_certificate(CA)) == 64

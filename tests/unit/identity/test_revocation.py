@@ -9,8 +9,8 @@ from palyra.identity.device import (
     DeviceRevoked,
     DeviceState,
     after,
-    refusal_of_certificate,
-    refusal_of_device,
+    find_certificate_refusal,
+    find_device_refusal,
 )
 
 
@@ -27,9 +27,9 @@ def test_nothing_leads_back_to_access() -> None:
 
 
 def test_the_state_decides_first() -> None:
-    assert refusal_of_device(DeviceState.ACTIVE, "d") is None
-    assert isinstance(refusal_of_device(DeviceState.LOCKED, "d"), DeviceLocked)
-    assert isinstance(refusal_of_device(DeviceState.REVOKED, "d"), DeviceRevoked)
+    assert find_device_refusal(DeviceState.ACTIVE, "d") is None
+    assert isinstance(find_device_refusal(DeviceState.LOCKED, "d"), DeviceLocked)
+    assert isinstance(find_device_refusal(DeviceState.REVOKED, "d"), DeviceRevoked)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_state_decides_first() -> None:
 def test_a_certificate_is_refused_for_the_first_reason_that_holds(
     state: DeviceState, generation: int, now_ms: int, refusal: type | None
 ) -> None:
-    found = refusal_of_certificate(
+    found = find_certificate_refusal(
         state=state, device_id="d", generation=generation, used_generation=2, not_after_ms=100, now_ms=now_ms
     )
     assert found is None if refusal is None else isinstance(found, refusal)

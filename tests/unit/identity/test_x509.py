@@ -27,7 +27,7 @@ from palyra.identity.device import (
     IdentityTampered,
     SpiffeId,
 )
-from palyra.identity.x509 import CertificateSigner, accepted_key, create_authority, create_key, key_sha256
+from palyra.identity.x509 import CertificateSigner, create_authority, create_key, key_sha256, read_requested_key
 
 NOW = 1_790_000_000_000
 NAME = SpiffeId("palyra-x", DeviceKind.NODE, DeviceId("01ARZ3NDEKTSV4RRFFQ69G5FAV"))
@@ -43,9 +43,9 @@ def public_der(key: DeviceKey) -> bytes:
 
 
 def test_a_plain_request_gives_its_key_and_nothing_else() -> None:
-    assert accepted_key(DEVICE.csr()) == public_der(DEVICE)
+    assert read_requested_key(DEVICE.csr()) == public_der(DEVICE)
     # The subject is not read: it may claim whatever it likes.
-    assert accepted_key(DEVICE.csr(common_name="root")) == public_der(DEVICE)
+    assert read_requested_key(DEVICE.csr(common_name="root")) == public_der(DEVICE)
 
 
 @pytest.mark.promise("P-device-known")
@@ -63,20 +63,20 @@ def test_a_plain_request_gives_its_key_and_nothing_else() -> None:
 )
 def test_a_request_for_more_is_refused(extension: x509.ExtensionType, refusal: type[Exception]) -> None:
     with pytest.raises(refusal):
-        accepted_key(DEVICE.csr(extension))
+        read_requested_key(DEVICE.csr(extension))
 
 
 def test_a_name_beside_the_authority_bit_is_refused() -> None:
     names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(OTHER)])
     with pytest.raises(CsrAsksForAuthority):
-        accepted_key(DEVICE.csr(names, x509.BasicConstraints(ca=True, path_length=0)))
+        read_requested_key(DEVICE.csr(names, x509.BasicConstraints(ca=True, path_length=0)))
 
 
 def test_attributes_are_refused_too() -> None:
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     builder = builder.add_attribute(x509.oid.AttributeOID.CHALLENGE_PASSWORD, b"hunter2")
     with pytest.raises(CsrAsksForMore):
-        accepted_key(builder.sign(DEVICE.key, hashes.SHA256()).public_bytes(Encoding.DER))
+        read_requested_key(builder.sign(DEVICE.key, hashes.SHA256()).public_bytes(Encoding.DER))
 
 
 @pytest.mark.promise("P-device-known")
@@ -87,19 +87,19 @@ def test_attributes_are_refused_too() -> None:
 )
 def test_other_keys_are_refused(key: object) -> None:
     with pytest.raises(CsrWrongKey):
-        accepted_key(DeviceKey(key).csr())
+        read_requested_key(DeviceKey(key).csr())
 
 
 @pytest.mark.parametrize("make", [ed25519.Ed25519PrivateKey.generate, ed448.Ed448PrivateKey.generate])
 def test_edwards_keys_are_refused(make: object) -> None:
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     with pytest.raises(CsrWrongKey):
-        accepted_key(builder.sign(make(), None).public_bytes(Encoding.DER))  # type: ignore[operator]
+        read_requested_key(builder.sign(make(), None).public_bytes(Encoding.DER))  # type: ignore[operator]
 
 
 def test_a_dsa_key_is_refused() -> None:
     with pytest.raises(CsrWrongKey):
-        accepted_key(DeviceKey(dsa.generate_private_key(2048)).csr())
+        read_requested_key(DeviceKey(dsa.generate_private_key(2048)).csr())
 
 
 @pytest.mark.promise("P-device-known")
@@ -107,16 +107,16 @@ def test_a_request_for_somebody_elses_key_is_refused() -> None:
     """The attacker knows a victim's public key and wants a certificate for it."""
     victim = public_der(DeviceKey())
     with pytest.raises(CsrBadSignature):
-        accepted_key(DEVICE.csr().replace(public_der(DEVICE), victim))
+        read_requested_key(DEVICE.csr().replace(public_der(DEVICE), victim))
 
 
 @pytest.mark.promise("P-device-known")
 def test_a_huge_request_is_refused_before_it_is_read() -> None:
     with pytest.raises(CsrTooLarge):
-        accepted_key(b"\x30\x84\x7f\xff\xff\xff" + b"\x00" * 100_000)
+        read_requested_key(b"\x30\x84\x7f\xff\xff\xff" + b"\x00" * 100_000)
     many = [x509.DNSName(f"host-{number}.example.com") for number in range(500)]
     with pytest.raises(CsrTooLarge):
-        accepted_key(DEVICE.csr(x509.SubjectAlternativeName(many)))
+        read_requested_key(DEVICE.csr(x509.SubjectAlternativeName(many)))
 
 
 @pytest.mark.promise("P-device-known")
@@ -136,7 +136,7 @@ def test_a_huge_request_is_refused_before_it_is_read() -> None:
 )
 def test_garbage_is_refused(garbage: bytes) -> None:
     with pytest.raises(CsrMalformed):
-        accepted_key(garbage)
+        read_requested_key(garbage)
 
 
 @settings(max_examples=300, deadline=None)
@@ -146,7 +146,7 @@ def test_no_changed_bit_leads_to_another_key(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(csr) * 8 - 1))
     csr[place // 8] ^= 1 << place % 8
     try:
-        assert accepted_key(bytes(csr)) == public_der(DEVICE)
+        assert read_requested_key(bytes(csr)) == public_der(DEVICE)
     except PalyraError as refused:
         assert refused.code.startswith("identity.csr_")
 
@@ -155,7 +155,7 @@ def test_no_changed_bit_leads_to_another_key(data: st.DataObject) -> None:
 @given(st.binary(max_size=300))
 def test_no_bytes_break_the_reader(raw: bytes) -> None:
     with pytest.raises(CsrMalformed):
-        accepted_key(raw)
+        read_requested_key(raw)
 
 
 def test_a_device_certificate_says_what_the_profile_says() -> None:

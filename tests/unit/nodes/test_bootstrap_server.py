@@ -8,7 +8,7 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.pairing_harness import Device, PairingHarness
-from palyra.devicelink.pairing.proof import certificate_hash
+from palyra.devicelink.pairing.proof import hash_certificate
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ async def leaf_of(harness):
     _, writer = await asyncio.open_connection(harness.address.host, harness.address.port, ssl=context)
     leaf = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.transport.abort()
-    return certificate_hash(leaf)
+    return hash_certificate(leaf)
 
 
 async def test_what_it_says_it_serves_is_what_a_device_sees(harness):
     served = harness.served.served()
     assert await leaf_of(harness) in served.leaf_hashes
-    assert certificate_hash(served.ca_der) == served.ca_hash == harness.identity.ca_hash()
+    assert hash_certificate(served.ca_der) == served.ca_hash == harness.identity.ca_hash()
 
 
 async def test_a_new_certificate_is_served_at_once_and_the_one_before_is_remembered(harness):

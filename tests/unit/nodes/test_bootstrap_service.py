@@ -10,7 +10,7 @@ from fakes.pairing_harness import FACTS, OPERATOR, PairingHarness
 from palyra.devicelink.limits import MAX_PAIRING_SESSIONS, PAIRING_SESSION_SECONDS
 from palyra.devicelink.pairing.code import stretch
 from palyra.devicelink.pairing.messages import Begin, Finish, Wait
-from palyra.devicelink.pairing.proof import Bound, DeviceExchange, DeviceProof, WrongProof, certificate_hash
+from palyra.devicelink.pairing.proof import Bound, DeviceExchange, DeviceProof, WrongProof, hash_certificate
 from palyra.identity.device import DeviceKind
 from palyra.nodes.domain.rate_limits import TooManyAttempts
 from palyra.nodes.pairing.rules import SessionGone, UnknownCode, UnknownPairing
@@ -37,7 +37,7 @@ def finish_of(harness, code, hello, key, **changes):
         kind=DeviceKind.NODE,
         nameplate=code.nameplate,
         salt=hello.salt,
-        ca_hash=certificate_hash(hello.ca_der),
+        ca_hash=hash_certificate(hello.ca_der),
         leaf_hash=leaf,
         csr_der=csr,
         facts=FACTS,

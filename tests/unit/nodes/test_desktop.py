@@ -8,21 +8,21 @@ import pytest
 
 from fakes.eventually import eventually
 from palyra.nodes import limits
-from palyra.nodes.agent.capabilities import notifier, opener, run_desktop
+from palyra.nodes.agent.capabilities import find_notifier, find_opener, run_desktop
 from palyra.nodes.agent.messages import CapabilityFailed, UnsupportedHere
 
 
 def test_what_is_configured_wins_and_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert opener(("my", "opener")) == ("my", "opener") and notifier(("n",)) == ("n",)
+    assert find_opener(("my", "opener")) == ("my", "opener") and find_notifier(("n",)) == ("n",)
     with pytest.raises(UnsupportedHere):
-        opener(())
-    assert notifier(()) is None
+        find_opener(())
+    assert find_notifier(()) is None
     for name in ("xdg-open", "notify-send"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
-    assert opener(()) == (str(tmp_path / "xdg-open"),)
-    assert notifier(()) == (str(tmp_path / "notify-send"), "--app-name=Palyra", "--")
+    assert find_opener(()) == (str(tmp_path / "xdg-open"),)
+    assert find_notifier(()) == (str(tmp_path / "notify-send"), "--app-name=Palyra", "--")
 
 
 async def test_words_arrive_as_they_are(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ async def test_nothing_is_sent_before_it_is_on_disk(room: Room) -> None:
     sent = await line.next(Dispatch)
     (stored,) = room.requests()
     assert (stored.id, stored.state) == (sent.request_id, RequestState.DISPATCHED) and sent.max_result_bytes == 100
-    await room.dispatcher.result(DEVICE, sent.request_id, Succeeded(b"1"))
+    await room.dispatcher.take_result(DEVICE, sent.request_id, Succeeded(b"1"))
     assert await asked == b"1" and room.ends == ["succeeded"]
 
 
@@ -121,7 +121,7 @@ async def test_on_one_line_a_request_is_given_once(room: Room) -> None:
     await asyncio.gather(room.dispatcher.resume(DEVICE), room.dispatcher.resume(DEVICE))
     sent = await line.next(Dispatch)
     assert not [one for one in line.sent if isinstance(one, Dispatch)]
-    await room.dispatcher.result(DEVICE, sent.request_id, Succeeded(b"1"))
+    await room.dispatcher.take_result(DEVICE, sent.request_id, Succeeded(b"1"))
     await asked
 
 
@@ -134,7 +134,7 @@ async def test_a_newer_line_replaces_the_older_which_takes_nothing_with_it(room:
     assert old.sent == []
     with pytest.raises(PalyraError, match="newer certificate"):
         room.connect(1)
-    await room.dispatcher.result(DEVICE, sent.request_id, Refused(rejected=False, code="c", message="m"))
+    await room.dispatcher.take_result(DEVICE, sent.request_id, Refused(rejected=False, code="c", message="m"))
     assert await code_of(asked) == "nodes.device_failed" and room.dispatcher.detach(second)
 
 
@@ -145,7 +145,7 @@ async def test_a_result_that_was_on_its_way_to_the_disk_when_time_was_up_counts(
     # Both at once, as late as can be: whichever is first on disk is how it ended, for everybody.
     await asyncio.sleep(0.14)
     outcome = await asyncio.gather(
-        room.dispatcher.result(DEVICE, sent.request_id, Succeeded(b"1")), asked, return_exceptions=True
+        room.dispatcher.take_result(DEVICE, sent.request_id, Succeeded(b"1")), asked, return_exceptions=True
     )
     (stored,) = room.requests()
     if stored.state is RequestState.SUCCEEDED:

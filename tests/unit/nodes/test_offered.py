@@ -20,7 +20,7 @@ def asked(input_json: bytes, max_result_bytes: int = 100) -> Dispatch:
 def test_everything_offered_is_accepted_by_the_daemon() -> None:
     import json
 
-    found = offered.offers({"lamp": CommandPlan(argv=("lamp",))}, ("open_url",))
+    found = offered.list_offers({"lamp": CommandPlan(argv=("lamp",))}, ("open_url",))
     views = [
         DeviceCapabilityView(
             name=offer.name, description=offer.description, input_schema_json=json.dumps(offer.input_schema)
@@ -32,7 +32,7 @@ def test_everything_offered_is_accepted_by_the_daemon() -> None:
 
 
 def test_the_person_is_asked_where_the_owner_says_so_and_never_less_than_a_command_wants() -> None:
-    found = offered.offers({"a": CommandPlan(argv=("a",)), "b": CommandPlan(argv=("b",), ask=False)}, ("not*",))
+    found = offered.list_offers({"a": CommandPlan(argv=("a",)), "b": CommandPlan(argv=("b",), ask=False)}, ("not*",))
     assert {name for name, offer in found.items() if offer.local_mediation} == {"notify", "command.a"}
 
 
@@ -73,26 +73,29 @@ def test_no_input_is_an_empty_object() -> None:
 )
 def test_only_plain_web_addresses_are_opened(url: object) -> None:
     with pytest.raises(BadCapabilityInput):
-        offered.web_address({"url": url})
+        offered.read_web_address({"url": url})
 
 
 def test_plain_web_addresses_are_left_as_they_are() -> None:
     for url in ("http://example.com", "HTTPS://example.com:8443/a?b=c#d", "http://[::1]:80/"):
-        assert offered.web_address({"url": url}) == url
+        assert offered.read_web_address({"url": url}) == url
     with pytest.raises(BadCapabilityInput):
-        offered.web_address({"url": "http://example.com", "with": "x"})
+        offered.read_web_address({"url": "http://example.com", "with": "x"})
 
 
 def test_a_result_is_bounded_by_the_smallest_of_the_limits() -> None:
-    assert offered.most_of(asked(b"", 10), 20) == 10 and offered.most_of(asked(b"", 30), 20) == 20
-    assert offered.most_of(asked(b"", 0), 2**40) == limits.MAX_RESULT_BYTES
+    assert (
+        offered.compute_result_limit(asked(b"", 10), 20) == 10
+        and offered.compute_result_limit(asked(b"", 30), 20) == 20
+    )
+    assert offered.compute_result_limit(asked(b"", 0), 2**40) == limits.MAX_RESULT_BYTES
     assert offered.encode_output({"a": "é"}, 10) == '{"a":"é"}'.encode()
     with pytest.raises(OutputTooLarge):
         offered.encode_output({"a": "é"}, 9)
-    assert offered.room_for_output(0) == 0 and 2 * offered.room_for_output(1_000) < 1_000
+    assert offered.compute_output_limit(0) == 0 and 2 * offered.compute_output_limit(1_000) < 1_000
 
 
 def test_a_person_is_shown_as_much_as_one_reads() -> None:
-    capability, shown = offered.question(asked(b'"' + b"x" * 5_000 + b'"'))
+    capability, shown = offered.format_question(asked(b'"' + b"x" * 5_000 + b'"'))
     assert capability == "echo" and shown.endswith("(more)") and len(shown) < limits.MAX_SHOWN_INPUT_CHARS + 20
-    assert offered.question(asked(b"{}"))[1] == "{}"
+    assert offered.format_question(asked(b"{}"))[1] == "{}"

@@ -217,9 +217,9 @@ def test_what_nobody_decided_or_fetched_expires():
     unit = Unit()
     waiting, approved = claim(unit, add_code(unit)), claim(unit, add_code(unit))
     rules.decide_pairing(unit, approved.id, PairingEvent.APPROVE, actor="user:o")
-    assert not rules.any_due(unit)
+    assert not rules.has_due(unit)
     unit.now_ms = NOW + max(PAIRING_DECISION_MS, PAIRING_COLLECTION_MS)
-    assert rules.any_due(unit)
+    assert rules.has_due(unit)
     with pytest.raises(PairingAlreadyDecided):
         rules.decide_pairing(unit, waiting.id, PairingEvent.APPROVE, actor="user:o")
     assert {pairing.state for pairing in unit.pairings.list()} == {PairingState.EXPIRED}
@@ -242,7 +242,7 @@ def test_there_is_room_for_so_many_devices_the_revoked_not_counted():
 def test_what_is_not_there_is_said_to_be_so():
     unit = Unit()
     with pytest.raises(UnknownPairing):
-        rules.known_pairing(unit, "nothing")
+        rules.require_pairing(unit, "nothing")
     with pytest.raises(UnknownCode):
         rules.withdraw_code(unit, "nothing", actor="user:o")
     rules.note_wrong_guess(unit, "nothing", "192.0.2.1")
@@ -265,12 +265,12 @@ def test_what_is_not_there_is_said_to_be_so():
 )
 def test_a_name_that_a_person_could_misread_is_refused(facts):
     with pytest.raises(BadDeviceFacts):
-        rules.checked_facts(facts)
+        rules.check_facts(facts)
 
 
 def test_ordinary_names_pass_in_any_script():
     for name in ("a laptop", "büro-pc", "机器", "x" * 64):
-        assert rules.checked_facts(DeviceFacts(name=name)).name == name
+        assert rules.check_facts(DeviceFacts(name=name)).name == name
 
 
 def test_no_event_holds_what_proves_anything():

@@ -20,12 +20,12 @@ def test_only_what_is_queued_and_in_time_may_be_sent() -> None:
 
 
 def test_an_ended_request_keeps_no_input() -> None:
-    sent = requests.sent(request_record(input_json="{}"), 5, RequestEvent.DISPATCH)
+    sent = requests.mark_sent(request_record(input_json="{}"), 5, RequestEvent.DISPATCH)
     assert (sent.state, sent.dispatched_ms, sent.input_json) == (RequestState.DISPATCHED, 5, "{}")
-    done = requests.ended(sent, RequestEvent.SUCCEED, 9, output_digest="ab")
+    done = requests.end_request(sent, RequestEvent.SUCCEED, 9, output_digest="ab")
     assert (done.state, done.finished_ms, done.input_json, done.output_digest) == ("succeeded", 9, "", "ab")
     with pytest.raises(WrongRequestState):
-        requests.ended(done, RequestEvent.FAIL, 10)
+        requests.end_request(done, RequestEvent.FAIL, 10)
 
 
 @pytest.mark.parametrize(
@@ -60,18 +60,18 @@ def test_a_result_counts_up_to_the_deadline_also_while_a_person_is_asked() -> No
 
 
 def test_a_result_fits_or_says_why_not() -> None:
-    assert requests.unfit_of(Succeeded(b'{"a":1.0}'), 9) is None
-    assert requests.unfit_of(Refused(rejected=True, code="c", message="x" * 99), 1) is None
+    assert requests.find_fault(Succeeded(b'{"a":1.0}'), 9) is None
+    assert requests.find_fault(Refused(rejected=True, code="c", message="x" * 99), 1) is None
     for output, code in ((b'"aaaaaaaaa"', "nodes.result_too_large"), (b"{", "nodes.result_malformed")):
-        unfit = requests.unfit_of(Succeeded(output), 9)
+        unfit = requests.find_fault(Succeeded(output), 9)
         assert unfit is not None and unfit.code == code
 
 
 def test_a_devices_words_are_kept_readable() -> None:
-    failed = requests.error_of(Refused(rejected=False, code="a\x1bb" * 99, message=""))
+    failed = requests.to_error(Refused(rejected=False, code="a\x1bb" * 99, message=""))
     assert failed.code == "nodes.device_failed" and failed.message == "the device gave no reason"
     assert len(failed.details["device_code"]) <= 64 and "\x1b" not in failed.details["device_code"]
-    assert requests.error_of(Refused(rejected=True, code="", message="no")).code == "nodes.rejected"
+    assert requests.to_error(Refused(rejected=True, code="", message="no")).code == "nodes.rejected"
 
 
 def test_reunion_sorts_what_a_device_was_given() -> None:
@@ -92,7 +92,7 @@ def test_reunion_sorts_what_a_device_was_given() -> None:
 def test_overdue_is_what_is_open_past_its_deadline_and_why_depends_on_the_device() -> None:
     open_one, sent = request_record(), request_record(state=RequestState.DISPATCHED, dispatched_ms=5)
     ended = [request_record(state=state) for state in ENDED_REQUESTS]
-    assert requests.overdue([open_one, sent, *ended], 2_001) == [open_one, sent]
-    assert requests.overdue([open_one, sent], 2_000) == []
-    assert requests.timeout_of(open_one).code == "nodes.offline"
-    assert requests.timeout_of(sent).code == "nodes.timed_out"
+    assert requests.list_overdue([open_one, sent, *ended], 2_001) == [open_one, sent]
+    assert requests.list_overdue([open_one, sent], 2_000) == []
+    assert requests.to_timeout_error(open_one).code == "nodes.offline"
+    assert requests.to_timeout_error(sent).code == "nodes.timed_out"

@@ -31,7 +31,7 @@ def certificate_request(key_pem: Secret) -> bytes:
     return request.public_bytes(serialization.Encoding.DER)
 
 
-def held_certificate(certificate_pem: str, generation: int) -> HeldCertificate:
+def read_held_certificate(certificate_pem: str, generation: int) -> HeldCertificate:
     leaf = _leaf(certificate_pem)
     start, end = _ms(leaf.not_valid_before_utc), _ms(leaf.not_valid_after_utc)
     return HeldCertificate(generation=generation, renew_at_ms=renewal_due_ms(start, end), not_after_ms=end)
@@ -99,7 +99,7 @@ class HeldIdentity:
             raise NotPaired("this device is not paired")
         self._folder = folder
         self._record = record
-        self.held = held_certificate(record.certificate_pem, record.generation)
+        self.held = read_held_certificate(record.certificate_pem, record.generation)
         self._key = DeviceKey(record.key_pem.reveal().encode())
         self._changing = asyncio.Lock()
 
@@ -150,7 +150,7 @@ class HeldIdentity:
         if key is None:
             raise NotPaired("no renewal was asked for")
         require_own(renewed.certificate_pem, key)
-        held = held_certificate(renewed.certificate_pem, renewed.generation)
+        held = read_held_certificate(renewed.certificate_pem, renewed.generation)
         await self._change(
             key_pem=key,
             pending_key_pem=None,

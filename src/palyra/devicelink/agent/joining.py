@@ -32,7 +32,7 @@ from palyra.devicelink.pairing.proof import (
     DeviceProof,
     MalformedProof,
     WrongServer,
-    certificate_hash,
+    hash_certificate,
     require_issued_by,
 )
 from palyra.errors import Denied, PalyraError, RemoteError, Unavailable
@@ -138,7 +138,7 @@ async def _prove_to(
     async with _connected(address, _unverified()) as connection:
         begin = wire.Begin(version=wire.VERSION, nameplate=code.nameplate, kind=kind)
         hello = await connection.call(wire.BEGIN, begin, wire.Hello, PAIRING_ANSWER_SECONDS)
-        ca_hash = certificate_hash(hello.ca_der)
+        ca_hash = hash_certificate(hello.ca_der)
         if code.ca_hash and code.ca_hash != ca_hash:
             raise WrongServer("the server's authority is not the one in the code")
         require_issued_by(connection.leaf_der, hello.ca_der, now=now())
@@ -150,7 +150,7 @@ async def _prove_to(
             nameplate=code.nameplate,
             salt=hello.salt,
             ca_hash=ca_hash,
-            leaf_hash=certificate_hash(connection.leaf_der),
+            leaf_hash=hash_certificate(connection.leaf_der),
             csr_der=csr_der,
             facts=facts,
         )

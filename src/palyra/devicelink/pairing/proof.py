@@ -215,11 +215,11 @@ class WrongServer(Denied):
     hint = "this is not the daemon that made the code, or somebody is between you and it: do not go on"
 
 
-def certificate_hash(der: bytes) -> str:
+def hash_certificate(der: bytes) -> str:
     return hashlib.sha256(der).hexdigest()
 
 
-def certificates_in(bundle_pem: bytes) -> list[bytes]:
+def split_bundle(bundle_pem: bytes) -> list[bytes]:
     """List the certificates of a bundle, in DER."""
     parts = bundle_pem.decode("ascii", "replace").split(_END)[:-1]
     return [ssl.PEM_cert_to_DER_cert(part.strip() + "\n" + _END + "\n") for part in parts]

@@ -12,7 +12,7 @@ from palyra.clock import MS_PER_SECOND, Clock
 from palyra.devicelink.agent.backoff import Backoff
 from palyra.devicelink.agent.channel import wait_for_renewal
 from palyra.devicelink.agent.device_folder import DeviceRecord, NotPaired, PairingFolder
-from palyra.devicelink.agent.identity import Credentials, certificate_request, held_certificate, require_own
+from palyra.devicelink.agent.identity import Credentials, certificate_request, read_held_certificate, require_own
 from palyra.errors import PalyraError
 from palyra.fleet.egress.leases import DaemonLinkLost, Orders
 from palyra.fleet.egress.link import DaemonLink
@@ -91,7 +91,7 @@ class EgressLink:
     async def _renew_when_due(self) -> None:
         backoff = Backoff()
         while True:
-            held = held_certificate(self.record.certificate_pem, self.record.generation)
+            held = read_held_certificate(self.record.certificate_pem, self.record.generation)
             await wait_for_renewal(held.renew_at_ms, self._renew_now, self.clock)
             try:
                 await self._renew()

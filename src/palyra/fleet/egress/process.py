@@ -14,7 +14,7 @@ import msgspec
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
 from palyra.devicelink.agent.device_folder import DeviceRecord, NotPaired, PairingFolder
-from palyra.devicelink.agent.identity import held_certificate
+from palyra.devicelink.agent.identity import read_held_certificate
 from palyra.devicelink.agent.joining import Joining
 from palyra.devicelink.limits import MAX_DEVICE_NAME_CHARS
 from palyra.devicelink.pairing.code import DeviceFacts, PairingCode, ServerAddress
@@ -144,7 +144,7 @@ def status_of(state_dir: StateDir) -> dict[str, Any]:
     running = folder.is_locked()
     if record is None or not record.paired:
         return {"paired": False, "running": running}
-    held = held_certificate(record.certificate_pem, record.generation)
+    held = read_held_certificate(record.certificate_pem, record.generation)
     return {
         "paired": True,
         "running": running,

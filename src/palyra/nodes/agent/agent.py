@@ -52,7 +52,7 @@ from palyra.nodes.agent.note_folder import DeviceFolder
 from palyra.nodes.agent.request_state import HostMachine
 
 _log = logging.getLogger(__name__)
-Happened = Callable[[HostMachine, Now], list[Command]]
+HostEvent = Callable[[HostMachine, Now], list[Command]]
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class HostDriver:
         self._clock = clock
         self._machine = HostMachine(self._identity.held, self._offers, folder.notes(), draw=draw)
         # Each of our own tasks puts at most one event. A message of the daemon waits for a place, so reading stops.
-        self._happened: asyncio.Queue[Happened] = asyncio.Queue()
+        self._events: asyncio.Queue[HostEvent] = asyncio.Queue()
         self._room = asyncio.Semaphore(limits.MAX_UNHEARD)
         self._links: dict[int, GrpcLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -101,7 +101,7 @@ class HostDriver:
                     await self._do(await self._next())
                 await self._finish()
         except* PalyraError as failed:
-            raise _first(failed) from None
+            raise _unwrap(failed) from None
         return self._ended
 
     async def _finish(self) -> None:
@@ -115,7 +115,7 @@ class HostDriver:
             task.cancel()
 
     def stop(self, reason: str) -> None:
-        self._tell(lambda machine, _: machine.stop(reason))
+        self._post(lambda machine, _: machine.stop(reason))
 
     async def _next(self) -> list[Command]:
         now = self._now()
@@ -123,16 +123,16 @@ class HostDriver:
         wait = None if wake is None else max(0, wake - now.mono_ms) / MS_PER_SECOND
         try:
             async with asyncio.timeout(wait):
-                happened = await self._happened.get()
+                event = await self._events.get()
         except TimeoutError:
             return self._machine.tick(self._now())
-        return happened(self._machine, self._now())
+        return event(self._machine, self._now())
 
     def _now(self) -> Now:
         return Now(wall_ms=self._clock.now_ms(), mono_ms=int(self._clock.monotonic() * MS_PER_SECOND))
 
-    def _tell(self, happened: Happened) -> None:
-        self._happened.put_nowait(happened)
+    def _post(self, event: HostEvent) -> None:
+        self._events.put_nowait(event)
 
     async def _do(self, commands: list[Command]) -> None:
         for command in commands:
@@ -208,12 +208,12 @@ class HostDriver:
                 self._max_result_bytes = welcome.max_result_bytes
             self._links[number] = link
             await link.stream(
-                lambda: self._tell(lambda machine, now: machine.opened(number, welcome, now)),
+                lambda: self._post(lambda machine, now: machine.opened(number, welcome, now)),
                 lambda incoming: self._on_message(number, incoming),
             )
         except LinkLost as lost:
             kind, why = lost.kind, lost.why
-            self._tell(lambda machine, now: machine.lost(number, kind, why, now))
+            self._post(lambda machine, now: machine.lost(number, kind, why, now))
         finally:
             self._links.pop(number, None)
             with contextlib.suppress(asyncio.CancelledError):
@@ -223,14 +223,14 @@ class HostDriver:
         """Queue a message. If the queue is full, wait: a fast daemon must not fill this device's memory."""
         if isinstance(incoming, AuthoritiesChanged):
             await self._identity.trust(incoming.ca_bundle_pem)
-        meaning = _meaning(number, incoming)
+        event = _to_event(number, incoming)
         await self._room.acquire()
 
-        def happened(machine: HostMachine, now: Now) -> list[Command]:
+        def apply(machine: HostMachine, now: Now) -> list[Command]:
             self._room.release()
-            return meaning(machine, now)
+            return event(machine, now)
 
-        self._tell(happened)
+        self._post(apply)
 
     async def _retire(self, number: int) -> None:
         """Close an old link later: messages that the daemon sent before the new link opened still arrive on it."""
@@ -250,22 +250,22 @@ class HostDriver:
             await self._identity.take_renewal(await link.renew(csr, self._identity.generation))
         except LinkLost as lost:
             why = lost.why
-            self._tell(lambda machine, now: machine.renewal_failed(why, now))
+            self._post(lambda machine, now: machine.renewal_failed(why, now))
         except DeviceFileBad as error:
             why = error.message
-            self._tell(lambda machine, now: machine.renewal_failed(why, now))
+            self._post(lambda machine, now: machine.renewal_failed(why, now))
         else:
             held = self._identity.held
-            self._tell(lambda machine, now: machine.renewed(held, now))
+            self._post(lambda machine, now: machine.renewed(held, now))
 
     async def _work(self, dispatch: Dispatch, timeout_ms: int) -> None:
-        most = offered.most_of(dispatch, self._max_result_bytes)
+        most = offered.compute_result_limit(dispatch, self._max_result_bytes)
         outcome = await self._performer.perform(dispatch, timeout_ms=timeout_ms, max_result_bytes=most)
-        self._tell(lambda machine, now: machine.worked(dispatch.request_id, outcome, now))
+        self._post(lambda machine, now: machine.worked(dispatch.request_id, outcome, now))
 
     async def _ask(self, dispatch: Dispatch) -> None:
-        allowed = await self._person.allows(*offered.question(dispatch))
-        self._tell(lambda machine, now: machine.answered(dispatch.request_id, allowed, now))
+        allowed = await self._person.allows(*offered.format_question(dispatch))
+        self._post(lambda machine, now: machine.answered(dispatch.request_id, allowed, now))
 
     async def _report(self, request_id: str, outcome: Outcome) -> None:
         link = self._links.get(self._machine.link or 0)
@@ -276,17 +276,17 @@ class HostDriver:
         except LinkLost as lost:
             if lost.final:
                 why = lost.why
-                self._tell(lambda machine, now: machine.report_refused(request_id, why, now))
+                self._post(lambda machine, now: machine.report_refused(request_id, why, now))
             else:
-                self._tell(lambda machine, now: machine.report_unsent(request_id, now))
+                self._post(lambda machine, now: machine.report_unsent(request_id, now))
         else:
-            self._tell(lambda machine, now: machine.reported(request_id, now))
+            self._post(lambda machine, now: machine.reported(request_id, now))
 
     def _status(self, state: str) -> dict[str, object]:
         return {"state": state, "since_ms": self._clock.now_ms(), "device_id": self._identity.device_id}
 
 
-def _meaning(number: int, incoming: Incoming) -> Happened:
+def _to_event(number: int, incoming: Incoming) -> HostEvent:
     match incoming:
         case Acknowledged():
             return lambda machine, now: machine.acknowledged(number, now)
@@ -300,6 +300,6 @@ def _meaning(number: int, incoming: Incoming) -> Happened:
             return lambda machine, now: machine.dismissed(code, now)
 
 
-def _first(failed: "ExceptionGroup[PalyraError]") -> PalyraError:
+def _unwrap(failed: "ExceptionGroup[PalyraError]") -> PalyraError:
     error = failed.exceptions[0]
-    return _first(error) if isinstance(error, ExceptionGroup) else error
+    return _unwrap(error) if isinstance(error, ExceptionGroup) else error

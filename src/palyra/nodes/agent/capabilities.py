@@ -28,7 +28,7 @@ from palyra.nodes.agent.messages import (
 from palyra.nodes.agent.settings import PREFIX, CommandPlan
 
 
-def opener(configured: tuple[str, ...]) -> tuple[str, ...]:
+def find_opener(configured: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command that opens a web address."""
     if configured:
         return configured
@@ -39,7 +39,7 @@ def opener(configured: tuple[str, ...]) -> tuple[str, ...]:
     return (found,)
 
 
-def notifier(configured: tuple[str, ...]) -> tuple[str, ...] | None:
+def find_notifier(configured: tuple[str, ...]) -> tuple[str, ...] | None:
     if configured:
         return configured
     found = shutil.which("notify-send")
@@ -165,9 +165,9 @@ class Capabilities:
                     raise BadCapabilityInput("this takes nothing")
                 return await asyncio.to_thread(system_health, self.folder, self.software_version)
             case offered.ECHO:
-                return {"text": offered.text_of(given, "text", offered.MAX_ECHO_CHARS)}
+                return {"text": offered.read_text(given, "text", offered.MAX_ECHO_CHARS)}
             case offered.OPEN_URL:
-                await run_desktop(opener(self.open_url_command), offered.web_address(given))
+                await run_desktop(find_opener(self.open_url_command), offered.read_web_address(given))
                 return {"opened": True}
             case offered.NOTIFY:
                 return await self._notify(given)
@@ -175,15 +175,15 @@ class Capabilities:
         if plan is None:
             raise NotOffered("this device does not offer that capability")
         words = plan.words(given)
-        room = offered.room_for_output(most)
+        room = offered.compute_output_limit(most)
         return await self.runner.run(plan, words, timeout_ms=timeout_ms, max_output_bytes=room)
 
     async def _notify(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        text = offered.text_of(given, "text", limits.MAX_NOTIFICATION_CHARS, optional="title")
+        text = offered.read_text(given, "text", limits.MAX_NOTIFICATION_CHARS, optional="title")
         title = "Palyra"
         if "title" in given:
-            title = offered.text_of({"title": given["title"]}, "title", offered.MAX_TITLE_CHARS)
-        argv = notifier(self.notify_command)
+            title = offered.read_text({"title": given["title"]}, "title", offered.MAX_TITLE_CHARS)
+        argv = find_notifier(self.notify_command)
         if argv is not None:
             try:
                 await run_desktop(argv, title, text)

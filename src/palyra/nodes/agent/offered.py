@@ -64,7 +64,7 @@ BUILT_IN: Final = (
 )
 
 
-def offers(commands: Mapping[str, CommandPlan], ask: tuple[str, ...]) -> dict[str, Offer]:
+def list_offers(commands: Mapping[str, CommandPlan], ask: tuple[str, ...]) -> dict[str, Offer]:
     """List the offers of this device, by name. ``ask`` are globs of capabilities that need the person's consent."""
     found = [*BUILT_IN, *(plan.offer(name) for name, plan in commands.items())]
     return {
@@ -88,7 +88,7 @@ def read_input(dispatch: Dispatch) -> dict[str, Any]:
     return given
 
 
-def text_of(given: Mapping[str, Any], name: str, most: int, *, optional: str = "") -> str:
+def read_text(given: Mapping[str, Any], name: str, most: int, *, optional: str = "") -> str:
     """Return the text argument. Refuse any other argument besides ``optional``."""
     if set(given) - {name, optional}:
         raise BadCapabilityInput(f"this takes {name} and nothing else")
@@ -98,9 +98,9 @@ def text_of(given: Mapping[str, Any], name: str, most: int, *, optional: str = "
     return value
 
 
-def web_address(given: Mapping[str, Any]) -> str:
+def read_web_address(given: Mapping[str, Any]) -> str:
     """Check for an http or https address without user or password. Other ones could start another program."""
-    url = text_of(given, "url", limits.MAX_URL_CHARS)
+    url = read_text(given, "url", limits.MAX_URL_CHARS)
     try:
         parts = urlsplit(url)
         named = parts.hostname
@@ -118,12 +118,12 @@ def web_address(given: Mapping[str, Any]) -> str:
     return url
 
 
-def most_of(dispatch: Dispatch, welcome_bytes: int) -> int:
+def compute_result_limit(dispatch: Dispatch, welcome_bytes: int) -> int:
     """Compute the largest result that the request, the daemon and this device accept."""
     return min(each for each in (dispatch.max_result_bytes, welcome_bytes, limits.MAX_RESULT_BYTES) if each > 0)
 
 
-def room_for_output(most: int) -> int:
+def compute_output_limit(most: int) -> int:
     """Compute how much output always fits into a result of ``most`` bytes."""
     return max(0, most - _AROUND_OUTPUT) // _MOST_SWELL
 
@@ -135,7 +135,7 @@ def encode_output(value: Any, most: int) -> bytes:
     return raw
 
 
-def question(dispatch: Dispatch) -> tuple[str, str]:
+def format_question(dispatch: Dispatch) -> tuple[str, str]:
     """Return the question for the person: the capability, and the beginning of its input."""
     given = dispatch.input_json.decode("utf-8", "replace")
     shown = given[: limits.MAX_SHOWN_INPUT_CHARS]

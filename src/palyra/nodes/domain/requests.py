@@ -120,11 +120,11 @@ def may_send(request: CapabilityRequestRecord, now_ms: int) -> bool:
     return request.state is RequestState.QUEUED and now_ms + _TOO_SHORT_MS <= request.deadline_ms
 
 
-def sent(request: CapabilityRequestRecord, now_ms: int, event: RequestEvent) -> CapabilityRequestRecord:
+def mark_sent(request: CapabilityRequestRecord, now_ms: int, event: RequestEvent) -> CapabilityRequestRecord:
     return msgspec.structs.replace(request, state=next_request_state(request.state, event), dispatched_ms=now_ms)
 
 
-def ended(
+def end_request(
     request: CapabilityRequestRecord, event: RequestEvent, now_ms: int, *, code: str = "", output_digest: str = ""
 ) -> CapabilityRequestRecord:
     """End the request, and delete its input, which is no longer needed."""
@@ -162,7 +162,7 @@ def _was_ended_here(request: CapabilityRequestRecord) -> bool:
     return request.error_code in {RequestCancelled.code, RequestLost.code, DeviceGone.code, CapabilityWithheld.code}
 
 
-def unfit_of(result: Result, most: int) -> PalyraError | None:
+def find_fault(result: Result, most: int) -> PalyraError | None:
     """Return the fault of a result: it is too large, or it is not JSON."""
     if isinstance(result, Refused):
         return None
@@ -176,7 +176,7 @@ def unfit_of(result: Result, most: int) -> PalyraError | None:
     return None
 
 
-def error_of(refused: Refused) -> PalyraError:
+def to_error(refused: Refused) -> PalyraError:
     """Make an error of a device's failure, with its text made safe to store and show."""
     kind: type[PalyraError] = DeviceRejected if refused.rejected else DeviceFailed
     message = readable(refused.message, limits.MAX_FAILURE_MESSAGE_CHARS) or "the device gave no reason"
@@ -217,11 +217,11 @@ def reunite(
     return Reunion(tuple(redeliver), tuple(lost), tuple(abandoned))
 
 
-def overdue(requests: Iterable[CapabilityRequestRecord], now_ms: int) -> list[CapabilityRequestRecord]:
+def list_overdue(requests: Iterable[CapabilityRequestRecord], now_ms: int) -> list[CapabilityRequestRecord]:
     return [request for request in requests if request.open() and now_ms > request.deadline_ms]
 
 
-def timeout_of(request: CapabilityRequestRecord) -> PalyraError:
+def to_timeout_error(request: CapabilityRequestRecord) -> PalyraError:
     """Return the error for a deadline: the device was offline, or it did not answer."""
     if request.dispatched_ms is None:
         return DeviceOffline("the device was not connected before the deadline", request=request.id)

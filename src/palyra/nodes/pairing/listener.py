@@ -37,7 +37,7 @@ from palyra.devicelink.limits import (
     PAIRING_REQUEST_SECONDS,
 )
 from palyra.devicelink.pairing import messages as wire
-from palyra.devicelink.pairing.proof import certificate_hash, certificates_in
+from palyra.devicelink.pairing.proof import hash_certificate, split_bundle
 from palyra.errors import InternalError, InvalidInput, LimitExceeded, PalyraError
 from palyra.identity.records import ServerCertificate
 from palyra.nodes.domain.rate_limits import network_of
@@ -259,8 +259,8 @@ class ServedIdentity:
     def served(self) -> Served:
         self.context()
         certificate = self._identity.server_certificate()
-        for ca_der in certificates_in(self._identity.ca_bundle_pem()):
-            if certificate_hash(ca_der) == certificate.authority_id:
+        for ca_der in split_bundle(self._identity.ca_bundle_pem()):
+            if hash_certificate(ca_der) == certificate.authority_id:
                 return Served(ca_der, certificate.authority_id, tuple(self._contexts))
         raise RuntimeError("the authority of the server's certificate is not in its bundle")
 

@@ -115,7 +115,7 @@ class NotListening(Unavailable):
 _HIDDEN: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
-def checked_facts(facts: DeviceFacts) -> DeviceFacts:
+def check_facts(facts: DeviceFacts) -> DeviceFacts:
     """Check that the device's texts are printable. They are not proof of identity: the comparison code is."""
     for text, most in (
         (facts.name, MAX_DEVICE_NAME_CHARS),
@@ -129,7 +129,7 @@ def checked_facts(facts: DeviceFacts) -> DeviceFacts:
     return facts
 
 
-def checked_ttl(seconds: int) -> int:
+def check_ttl(seconds: int) -> int:
     if not MIN_CODE_TTL_SECONDS <= seconds <= MAX_CODE_TTL_SECONDS:
         raise BadCodeLife(f"{seconds} seconds is too short or too long for a code")
     return seconds
@@ -158,7 +158,7 @@ def add_code(
         kind=kind,
         stretched=stretched,
         created_ms=unit.now_ms,
-        expires_ms=unit.now_ms + checked_ttl(ttl_seconds) * MS_PER_SECOND,
+        expires_ms=unit.now_ms + check_ttl(ttl_seconds) * MS_PER_SECOND,
         created_by=actor,
     )
     unit.codes.put(record)
@@ -281,7 +281,7 @@ def decide_pairing(
 ) -> DevicePairingRequestRecord:
     """Decide a request. Refuse if ``comparison_code``, which the person saw at the device, differs."""
     expire_due(unit)
-    pairing = known_pairing(unit, pairing_id)
+    pairing = require_pairing(unit, pairing_id)
     state = next_pairing_state(pairing.state, event)
     if comparison_code is not None and comparison_code != pairing.comparison_code:
         raise WrongComparison("the request does not have that comparison code", id=pairing.id)
@@ -303,7 +303,7 @@ def decide_pairing(
 
 def complete_pairing(unit: NodeUnit, pairing_id: str) -> DevicePairingRequestRecord:
     """Make a device that fetches its certificate a paired device. A second call changes nothing."""
-    pairing = known_pairing(unit, pairing_id)
+    pairing = require_pairing(unit, pairing_id)
     if pairing.state is PairingState.COMPLETED:
         return pairing
     pairing = msgspec.structs.replace(pairing, state=next_pairing_state(pairing.state, PairingEvent.COMPLETE))
@@ -331,11 +331,11 @@ def expire_due(unit: NodeUnit) -> None:
             note_pairing(unit, KIND_OF[PairingEvent.EXPIRE], ended, "palyrad")
 
 
-def any_due(unit: NodeUnit) -> bool:
+def has_due(unit: NodeUnit) -> bool:
     return any(pairing.open() and unit.now_ms >= pairing.expires_ms for pairing in unit.pairings.list())
 
 
-def known_pairing(unit: NodeUnit, pairing_id: str) -> DevicePairingRequestRecord:
+def require_pairing(unit: NodeUnit, pairing_id: str) -> DevicePairingRequestRecord:
     pairing = unit.pairings.get(pairing_id)
     if pairing is None:
         raise UnknownPairing(f"there is no request {pairing_id[:64]}")

@@ -120,7 +120,7 @@ class BootstrapService:
         session = self._sessions.pop(finish.session, None)
         if session is None or now >= session.ends:
             raise SessionGone("this attempt is over, or never began")
-        facts = rules.checked_facts(finish.facts)
+        facts = rules.check_facts(finish.facts)
         fingerprint = await asyncio.to_thread(self.read_key, finish.csr_der)
         code, served = session.code, session.served
         bound = Bound(
@@ -240,7 +240,7 @@ class PairingService:
     async def make_code(
         self, method: PairingMethod, kind: DeviceKind, *, actor: str, ttl_seconds: int | None = None
     ) -> NewCode:
-        ttl = rules.checked_ttl(self.ttl_seconds if ttl_seconds is None else ttl_seconds)
+        ttl = rules.check_ttl(self.ttl_seconds if ttl_seconds is None else ttl_seconds)
         endpoint = await self.open_endpoint()
         code = new_code(method, "", self.random, kind=kind, addresses=endpoint.addresses, ca_hash=endpoint.ca_hash)
         self.learn(code.secret)
@@ -275,7 +275,7 @@ class PairingService:
 
     async def pairing(self, pairing_id: str) -> DevicePairingRequestRecord:
         await _expire_due(self.state)
-        return self.state.read(lambda unit: rules.known_pairing(unit, pairing_id))
+        return self.state.read(lambda unit: rules.require_pairing(unit, pairing_id))
 
     async def approve(
         self, pairing_id: str, *, actor: str, comparison_code: str | None = None, reason: str = ""
@@ -301,5 +301,5 @@ class PairingService:
 
 
 async def _expire_due(state: NodeState) -> None:
-    if state.read(rules.any_due):
+    if state.read(rules.has_due):
         await state.transact(rules.expire_due)

@@ -143,10 +143,10 @@ class Dispatcher:
             connected = call.device_id in self._lines
             entered = await self._enter(request, connected)
             if connected:
-                self._give(entered)
+                self._send(entered)
             elif call.device_id in self._lines:
                 # The device connected while the request was being written.
-                await self._give_waiting(call.device_id)
+                await self._send_waiting(call.device_id)
             left = (request.deadline_ms - self.clock.now_ms()) / MS_PER_SECOND
             try:
                 async with asyncio.timeout(left):
@@ -154,7 +154,7 @@ class Dispatcher:
                     return await asyncio.shield(outcome)
             except TimeoutError:
                 settled = await self.state.transact(lambda unit: request_changes.time_out(unit, request.id))
-                return await self._late(settled, outcome)
+                return await self._await_late_result(settled, outcome)
         except asyncio.CancelledError:
             await asyncio.shield(self._cancel(request.id))
             raise
@@ -173,10 +173,10 @@ class Dispatcher:
             if self._devices_with_requests is not None:
                 self._devices_with_requests.add(device_id)
 
-    async def _late(self, settled: Settled, outcome: "asyncio.Future[bytes]") -> bytes:
+    async def _await_late_result(self, settled: Settled, outcome: "asyncio.Future[bytes]") -> bytes:
         if settled.error is not None:
             self._count(settled)
-            self._tell_cancelled(settled, "the deadline passed")
+            self._send_cancel(settled, "the deadline passed")
             raise settled.error
         # The result was being written when the time was up, so it counts.
         try:
@@ -189,9 +189,9 @@ class Dispatcher:
         settled = await self.state.transact(lambda unit: request_changes.cancel(unit, request_id))
         if settled.error is not None:
             self._count(settled)
-        self._tell_cancelled(settled, "the call was stopped")
+        self._send_cancel(settled, "the call was stopped")
 
-    def _tell_cancelled(self, settled: Settled, reason: str) -> None:
+    def _send_cancel(self, settled: Settled, reason: str) -> None:
         request = settled.request
         if settled.error is None or request is None or request.dispatched_ms is None:
             return
@@ -200,13 +200,13 @@ class Dispatcher:
             opened.given.discard(request.id)
             opened.line.send(Cancel(request.id, reason))
 
-    async def result(self, device_id: DeviceId, request_id: str, result: Result) -> None:
+    async def take_result(self, device_id: DeviceId, request_id: str, result: Result) -> None:
         """Take a result. Raise a refusal if it does not count."""
         # Shielded: even if the device's connection breaks now, the caller must get the result.
         await asyncio.shield(self._settle(device_id, request_id, result))
 
     async def _settle(self, device_id: DeviceId, request_id: str, result: Result) -> None:
-        unfit = requests.unfit_of(result, self.max_result_bytes)
+        unfit = requests.find_fault(result, self.max_result_bytes)
         settled = await self.state.transact(
             lambda unit: request_changes.settle(unit, device_id, request_id, result, unfit)
         )
@@ -214,10 +214,10 @@ class Dispatcher:
         if settled.refusal is not None:
             raise settled.refusal
 
-    async def accepted(self, device_id: DeviceId, request_id: str) -> None:
+    async def note_accepted(self, device_id: DeviceId, request_id: str) -> None:
         await self.state.transact(lambda unit: request_changes.accept(unit, device_id, request_id))
 
-    async def mediation(self, device_id: DeviceId, request_id: str) -> None:
+    async def note_mediation(self, device_id: DeviceId, request_id: str) -> None:
         await self.state.transact(lambda unit: request_changes.ask_person(unit, device_id, request_id))
 
     async def reunite(self, device_id: DeviceId, still_open: tuple[str, ...]) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ class Dispatcher:
 
     async def resume(self, device_id: DeviceId) -> None:
         """Send a device that is back its waiting requests."""
-        await self._give_waiting(device_id, self._returning.pop(device_id, ()))
+        await self._send_waiting(device_id, self._returning.pop(device_id, ()))
 
     def detach(self, connected: Connected) -> bool:
         """Detach a stream. Return whether the device is now offline."""
@@ -280,13 +280,13 @@ class Dispatcher:
         for opened in tuple(self._lines.values()):
             opened.line.end(connections.STOPPING, "the daemon is stopping")
 
-    async def withheld(self, device_id: str, capability: str) -> None:
+    async def end_withheld(self, device_id: str, capability: str) -> None:
         """End the requests for a capability that an operator withheld."""
         error = CapabilityWithheld(f"{capability} was withheld", device=device_id, capability=capability)
         for settled in await self.state.transact(
             lambda unit: request_changes.fail_capability(unit, device_id, capability, error)
         ):
-            self._tell_cancelled(settled, "the capability was withheld")
+            self._send_cancel(settled, "the capability was withheld")
             self._answer(settled)
 
     async def tend(self) -> None:
@@ -315,13 +315,13 @@ class Dispatcher:
                 self._answer(settled)
             self._gone.discard(device_id)
         now = self.clock.now_ms()
-        if self.state.read(lambda unit: bool(requests.overdue(unit.requests.list(), now))):
+        if self.state.read(lambda unit: bool(requests.list_overdue(unit.requests.list(), now))):
             spared = frozenset(self._waiting)
             for settled in await self.state.transact(lambda unit: request_changes.time_out_overdue(unit, spared)):
                 self._count(settled)
-                self._tell_cancelled(settled, "the deadline passed")
+                self._send_cancel(settled, "the deadline passed")
 
-    async def _give_waiting(self, device_id: DeviceId, again: tuple[str, ...] = ()) -> None:
+    async def _send_waiting(self, device_id: DeviceId, again: tuple[str, ...] = ()) -> None:
         look = self.state.read(
             lambda unit: (
                 bool(again)
@@ -330,9 +330,9 @@ class Dispatcher:
         )
         if look:
             for request in await self.state.transact(lambda unit: request_changes.send_waiting(unit, device_id, again)):
-                self._give(request)
+                self._send(request)
 
-    def _give(self, request: CapabilityRequestRecord) -> None:
+    def _send(self, request: CapabilityRequestRecord) -> None:
         """Send a request that is on disk as dispatched. An offline device gets it when it is back."""
         opened = self._lines.get(DeviceId(request.device_id))
         left = request.deadline_ms - self.clock.now_ms()

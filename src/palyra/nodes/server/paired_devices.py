@@ -54,9 +54,9 @@ class PairedDevices:
 
     def is_paired(self, device_id: str) -> bool:
         """Return whether a device is paired, by records read at most ``RECHECK_SECONDS`` ago."""
-        return self._recent(device_id) is not None
+        return self._find_recent(device_id) is not None
 
-    def _recent(self, device_id: str) -> NodeRecord | None:
+    def _find_recent(self, device_id: str) -> NodeRecord | None:
         """Return the record of a paired device, from the cache if it is recent.
 
         For an unknown device the state is read at once, because it may have been paired since.
@@ -69,12 +69,13 @@ class PairedDevices:
 
     async def register(self, device_id: DeviceId, registration: Registration) -> NodeRecord:
         """Register a device. An unchanged registration writes nothing."""
-        before = self._recent(device_id)
-        if before is None or before.registered_ms is None or not _says_the_same(before, registration):
+        recent = self._find_recent(device_id)
+        known = None if recent is None or recent.registered_ms is None else recent
+        if known is None or not _is_unchanged(known, registration):
             # The rate limit comes first: a check of an inventory costs more than sending one.
             self._news.take(device_id, self.clock.monotonic())
-        if before is not None and before.registered_ms is not None and _registered(before, registration, 0) == before:
-            return before
+        if known is not None and _apply_registration(known, registration, 0) == known:
+            return known
         try:
             return await self.state.transact(lambda unit: self._register(unit, device_id, registration))
         finally:
@@ -84,7 +85,7 @@ class PairedDevices:
         before = unit.nodes.get(device_id)
         if before is None:
             raise capabilities.UnknownDevice("the device is not paired", device=device_id)
-        node = _registered(before, registration, unit.now_ms)
+        node = _apply_registration(before, registration, unit.now_ms)
         unit.nodes.put(node)
         unit.append(
             _event(
@@ -100,7 +101,7 @@ class PairedDevices:
         )
         return node
 
-    async def connected(
+    async def note_connected(
         self, device_id: DeviceId, *, generation: int, address: str, replaced: bool, takeovers: int = 0
     ) -> None:
         def work(unit: NodeUnit) -> None:
@@ -112,7 +113,7 @@ class PairedDevices:
 
         await self.state.transact(work)
 
-    async def disconnected(self, device_id: DeviceId, code: str, seconds: float) -> None:
+    async def note_disconnected(self, device_id: DeviceId, code: str, seconds: float) -> None:
         def work(unit: NodeUnit) -> None:
             payload: dict[str, Any] = {"code": code, "connected_seconds": round(seconds, 3)}
             unit.append(_event("node.disconnected", *_names(unit, device_id), actor=_device(device_id), **payload))
@@ -130,7 +131,7 @@ class PairedDevices:
         node = await self.state.transact(work)
         self._forget()
         if withheld:
-            await self.dispatcher.withheld(node.id, name)
+            await self.dispatcher.end_withheld(node.id, name)
         return node
 
     async def revoke(self, asked: str, *, reason: str, actor: str) -> NodeRecord:
@@ -190,7 +191,7 @@ class PairedDevices:
         return next((node for node in nodes if node.id == asked), None) or find_device(nodes, asked)
 
 
-def _registered(node: NodeRecord, registration: Registration, now_ms: int) -> NodeRecord:
+def _apply_registration(node: NodeRecord, registration: Registration, now_ms: int) -> NodeRecord:
     """Make the record after a registration. The device keeps its approved name."""
     return msgspec.structs.replace(
         node,
@@ -201,7 +202,7 @@ def _registered(node: NodeRecord, registration: Registration, now_ms: int) -> No
     )
 
 
-def _says_the_same(node: NodeRecord, registration: Registration) -> bool:
+def _is_unchanged(node: NodeRecord, registration: Registration) -> bool:
     """Compare a registration with the record, without checking it."""
     known = {one.name: msgspec.structs.replace(one, withheld=False) for one in node.capabilities}
     return (

@@ -54,7 +54,7 @@ def enter(unit: NodeUnit, request: CapabilityRequestRecord, *, connected: bool) 
 def send(unit: NodeUnit, request: CapabilityRequestRecord) -> CapabilityRequestRecord:
     again = request.state in WITH_DEVICE
     event = RequestEvent.REDELIVER if again else RequestEvent.DISPATCH
-    request = requests.sent(request, unit.now_ms, event)
+    request = requests.mark_sent(request, unit.now_ms, event)
     unit.requests.put(request)
     _append(unit, request, "node.request_dispatched", again=again, timeout_ms=request.deadline_ms - unit.now_ms)
     return request
@@ -103,9 +103,9 @@ def settle(unit: NodeUnit, device_id: str, request_id: str, result: Result, unfi
         return msgspec.structs.replace(_finish(unit, request, RequestEvent.FAIL, unfit, actor=actor), refusal=unfit)
     if isinstance(result, Refused):
         event = RequestEvent.REJECT if result.rejected else RequestEvent.FAIL
-        return _finish(unit, request, event, requests.error_of(result), actor=actor)
+        return _finish(unit, request, event, requests.to_error(result), actor=actor)
     digest = sha256(result.output_json).hexdigest()
-    ended = requests.ended(request, RequestEvent.SUCCEED, unit.now_ms, output_digest=digest)
+    ended = requests.end_request(request, RequestEvent.SUCCEED, unit.now_ms, output_digest=digest)
     unit.requests.put(ended)
     _ended(unit, ended, None, actor=actor)
     return Settled(request=ended, output_json=result.output_json)
@@ -115,7 +115,7 @@ def time_out(unit: NodeUnit, request_id: str) -> Settled:
     request = unit.requests.get(request_id)
     if request is None or not request.open():
         return Settled(request=request)
-    return _finish(unit, request, RequestEvent.TIME_OUT, requests.timeout_of(request))
+    return _finish(unit, request, RequestEvent.TIME_OUT, requests.to_timeout_error(request))
 
 
 def cancel(unit: NodeUnit, request_id: str) -> Settled:
@@ -130,7 +130,7 @@ def time_out_overdue(unit: NodeUnit, spared: Iterable[str]) -> list[Settled]:
     watched = set(spared)
     return [
         time_out(unit, request.id)
-        for request in requests.overdue(unit.requests.list(), unit.now_ms)
+        for request in requests.list_overdue(unit.requests.list(), unit.now_ms)
         if request.id not in watched
     ]
 
@@ -162,7 +162,7 @@ def reunite(unit: NodeUnit, device_id: str, still_open: Sequence[str]) -> tuple[
 def _finish(
     unit: NodeUnit, request: CapabilityRequestRecord, event: RequestEvent, error: PalyraError, *, actor: str = DAEMON
 ) -> Settled:
-    ended = requests.ended(request, event, unit.now_ms, code=error.code)
+    ended = requests.end_request(request, event, unit.now_ms, code=error.code)
     unit.requests.put(ended)
     _ended(unit, ended, error, actor=actor)
     return Settled(request=ended, error=error)

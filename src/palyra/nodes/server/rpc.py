@@ -142,7 +142,7 @@ class NodeService(NodeServiceServicer):
         try:
             # The newer certificate counts only now, so that the older one's stream was not refused before.
             await self.gate.identities.used(peer)
-            await self.paired.connected(
+            await self.paired.note_connected(
                 peer.device_id,
                 generation=peer.generation,
                 address=context.peer(),
@@ -155,7 +155,7 @@ class NodeService(NodeServiceServicer):
         finally:
             if self.dispatcher.detach(connected):
                 seconds = (self.clock.now_ms() - connected.since_ms) / 1000
-                await asyncio.shield(self.paired.disconnected(peer.device_id, ending.code, seconds))
+                await asyncio.shield(self.paired.note_disconnected(peer.device_id, ending.code, seconds))
         if isinstance(ending.refusal, Denied):
             await self.gate.refuse(context, ending.refusal, _STREAM, fingerprint)
         if ending.refusal is not None:
@@ -175,9 +175,9 @@ class NodeService(NodeServiceServicer):
                     await stream.acknowledge(message.sequence)
                     return None
                 case "accepted":
-                    await self.dispatcher.accepted(device_id, message.accepted.request_id)
+                    await self.dispatcher.note_accepted(device_id, message.accepted.request_id)
                 case "mediation":
-                    await self.dispatcher.mediation(device_id, message.mediation.request_id)
+                    await self.dispatcher.note_mediation(device_id, message.mediation.request_id)
                 case "capabilities_changed":
                     await self._capabilities_changed(connected, message.capabilities_changed)
                 case "leaving":
@@ -194,7 +194,7 @@ class NodeService(NodeServiceServicer):
     async def ReportCapabilityResult(self, request: Any, context: Any) -> Any:  # noqa: N802
         peer = await self.gate.admit(context, NODES, request.device_id, _RESULT)
         try:
-            await self.dispatcher.result(peer.device_id, request.request_id, _result(request))
+            await self.dispatcher.take_result(peer.device_id, request.request_id, _result(request))
         except PalyraError as error:
             await self.gate.note(error, _RESULT, peer.fingerprint)
             await abort_with(context, error, _STATUS_OF_RESULT_ERRORS.get(type(error)))
@@ -229,7 +229,7 @@ class NodeService(NodeServiceServicer):
         await self.gate.admit_message(context, peer.fingerprint, NODES, request.device_id, _EXECUTE)
         return node_pb2.ExecuteCapabilityResponse(call_id=call_id, output_json=output)
 
-    def ended(self, device_id: DeviceId, code: str) -> None:
+    def cancel_calls(self, device_id: DeviceId, code: str) -> None:
         """Cancel the calls that run, or wait for a person, on behalf of an ended device."""
         for task in tuple(self._executing.get(device_id, ())):
             task.cancel()
