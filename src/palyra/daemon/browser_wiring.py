@@ -68,9 +68,9 @@ class BrowserTier:
         from palyra.executors.browser.session_supervisor import SessionSupervisor
 
         return SessionSupervisor(
-            self._settings.browser,
-            self.ceiling,
-            self.registry,
+            settings=self._settings.browser,
+            ceiling=self.ceiling,
+            registry=self.registry,
             folder=self._folder,
             trace=self._trace,
             store=self._store,

@@ -125,7 +125,7 @@ class SessionMeter:
         """Restart the idle time. Raise ``SessionOver`` when the session's time is up."""
         reason = self.why_over(now)
         if reason is not None:
-            raise SessionOver(f"the session is over: {_OVER[reason]}", reason=reason)
+            raise SessionOver(f"the session is over: {OVER[reason]}", reason=reason)
         self._used = now
 
     def spend_action(self, now: float) -> None:
@@ -158,4 +158,4 @@ class SessionMeter:
         return max(1, min(most if asked is None or asked < 1 else asked, most, left))
 
 
-_OVER: Final = {"lifetime": "it reached its longest life", "idle": "nobody used it for too long"}
+OVER: Final = {"lifetime": "it reached its longest life", "idle": "nobody used it for too long"}

@@ -34,24 +34,19 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
         return f"--{self.name}={self.value}" if self.value else f"--{self.name}"
 
 
-class FeatureOff(msgspec.Struct, frozen=True):
-    name: str
-    reason: str
-
-
 _PROXIED_ONLY: Final = "disable_non_proxied_udp"
 
-FEATURES_OFF: Final = (
-    FeatureOff("AutofillServerCommunication", "forms are nobody's business"),
-    FeatureOff("CertificateTransparencyComponentUpdater", "fetches lists from outside"),
-    FeatureOff("DialMediaRouteProvider", "looks for devices on the network"),
-    FeatureOff("MediaRouter", "looks for devices on the network"),
-    FeatureOff("NetworkTimeServiceQuerying", "asks a server for the time"),
-    FeatureOff("OptimizationHints", "fetches hints about pages"),
-    FeatureOff("SpareRendererForSitePerProcess", "a process in reserve for every session: 10 MB each"),
-    FeatureOff("Translate", "sends text away, and covers pages with an offer"),
-    FeatureOff("WebRtcHideLocalIpsWithMdns", "would send multicast names"),
-)
+FEATURES_OFF: Final = {
+    "AutofillServerCommunication": "forms are nobody's business",
+    "CertificateTransparencyComponentUpdater": "fetches lists from outside",
+    "DialMediaRouteProvider": "looks for devices on the network",
+    "MediaRouter": "looks for devices on the network",
+    "NetworkTimeServiceQuerying": "asks a server for the time",
+    "OptimizationHints": "fetches hints about pages",
+    "SpareRendererForSitePerProcess": "a process in reserve for every session: 10 MB each",
+    "Translate": "sends text away, and covers pages with an offer",
+    "WebRtcHideLocalIpsWithMdns": "would send multicast names",
+}
 
 _GUARDED: Final = (
     Flag(
@@ -99,8 +94,8 @@ _SILENT: Final = (
     Flag(name="dns-prefetch-disable", reason="no look-ups for links that nobody followed"),
     Flag(
         name="disable-features",
-        value=",".join(each.name for each in FEATURES_OFF),
-        reason="; ".join(f"{each.name}: {each.reason}" for each in FEATURES_OFF),
+        value=",".join(FEATURES_OFF),
+        reason="; ".join(f"{name}: {reason}" for name, reason in FEATURES_OFF.items()),
     ),
 )
 

@@ -153,28 +153,18 @@ class DirectoryUnusable(Unavailable):
     hint = "check the space and the permissions where the browser's data directories are"
 
 
-class Packed(msgspec.Struct, frozen=True):
-    """``left_out`` counts everything but folders and own files. Caches are not counted."""
-
-    archive: bytes
-    left_out: int
-
-    def __repr__(self) -> str:
-        return f"<Packed {len(self.archive)} bytes, {self.left_out} left out>"
-
-
-def pack(directory: Path) -> Packed:
+def pack(directory: Path) -> bytes:
     walk = _Walk()
     try:
         with open_folder(directory) as top:
             walk.folder(top, b"")
     except OSError as error:
         raise DirectoryUnusable(f"cannot read {directory}: {error.strerror}") from error
-    return Packed(write_archive(walk.entries), walk.left_out)
+    return write_archive(walk.entries)
 
 
-def unpack(archive: bytes, directory: Path) -> int:
-    """Unpack into an existing empty directory that no running browser has yet. Return the number of entries.
+def unpack(archive: bytes, directory: Path) -> None:
+    """Unpack into an existing empty directory that no running browser has yet.
 
     The files belong to the account for which the calling thread makes files.
     """
@@ -187,13 +177,11 @@ def unpack(archive: bytes, directory: Path) -> int:
                 _make(top, entry)
     except OSError as error:
         raise DirectoryUnusable(f"cannot write {directory}: {error.strerror}") from error
-    return len(entries)
 
 
 class _Walk:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self.left_out = 0
         self._bytes = 0
 
     def folder(self, descriptor: int, above: bytes) -> None:
@@ -210,8 +198,6 @@ class _Walk:
                     self.folder(inner, path)
             elif stat.S_ISREG(mode):
                 self._file(descriptor, name, path)
-            else:
-                self.left_out += 1
 
     def _file(self, folder: int, name: bytes, path: bytes) -> None:
         descriptor = os.open(name, _READ, dir_fd=folder)
@@ -219,7 +205,6 @@ class _Walk:
             # The check uses the open file: the name may lead elsewhere by now.
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                self.left_out += 1
                 return
             room = MAX_ARCHIVE_BYTES - self._bytes
             if status.st_size > room:

@@ -47,7 +47,7 @@ class ProfileStore:
             self._files.close()
             raise
         self._listeners: list[Callable[[], None]] = []
-        self._ledger.changed = self._tell
+        self._ledger.changed = self._notify
         # The change that these profiles should follow on and do not.
         self._missed: ProfilesHead | None = None
 
@@ -88,7 +88,7 @@ class ProfileStore:
                 raise profile.NothingToAccept("the profiles are not an older copy of themselves")
             self._ledger.supersede(self._missed)
             self._missed = None
-            self._tell()
+            self._notify()
             return self.head
 
     def profiles(self, principal: str) -> list[BrowserProfileRecord]:
@@ -226,11 +226,7 @@ class ProfileStore:
                 sealed.append(record.profile_id)
         return Rotation(tuple(sealed), tuple(damaged))
 
-    def keys_in_use(self) -> set[str]:
-        """Return the ids of keys that seal some state. The others can be destroyed after ``rotate``."""
-        return {self._ledger.key_id, *(each.key_id for each in self._ledger.registry.profiles if each.has_state)}
-
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in tuple(self._listeners):
             listener()
 

@@ -67,12 +67,15 @@ class ProfileService:
         return views
 
     async def create(self, caller: Caller, name: str, colour: str, *, private: bool) -> ProfileView:
-        def make() -> BrowserProfileRecord:
-            return self._store.create(
-                caller.principal, name, colour=colour or DEFAULT_COLOUR, persistence=not private, private=private
-            )
-
-        return self._view(await asyncio.to_thread(make))
+        made = await asyncio.to_thread(
+            self._store.create,
+            caller.principal,
+            name,
+            colour=colour or DEFAULT_COLOUR,
+            persistence=not private,
+            private=private,
+        )
+        return self._view(made)
 
     async def rename(self, caller: Caller, profile_id: str, name: str, colour: str) -> ProfileView:
         def change() -> BrowserProfileRecord:

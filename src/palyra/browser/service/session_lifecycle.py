@@ -52,7 +52,7 @@ async def end_session(session: BrowserSession, store: ProfileStore, *, discard: 
     state = PersistedSessionSnapshot(archive=b"")
 
     async def archive(folder: Path) -> None:
-        archives.append((await asyncio.to_thread(pack, folder)).archive)
+        archives.append(await asyncio.to_thread(pack, folder))
 
     problem: PalyraError | None = None
     clean = False

@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from palyra.browser.domain import limits, session_api
-from palyra.browser.domain.budget import SessionOver
-from palyra.browser.domain.profile import BrowserProfileRecord
+from palyra.browser.domain.budget import OVER, SessionOver
 from palyra.browser.domain.session_api import BadRequest, Caller, CloseReport, NoSuchSession, SessionAsk
 from palyra.browser.service.session import BrowserSession
 from palyra.browser.service.session_lifecycle import SessionMaker, end_session
@@ -99,7 +98,7 @@ class SessionManager:
         reason = session.why_over()
         if reason is not None:
             self._begin_end(session, reason)
-            raise over(reason)
+            raise _over(reason)
         if session.closing:
             self._refuse_ended(caller, session_id)
             raise NoSuchSession(f"there is no session {session_id[:40]!r}")
@@ -109,7 +108,7 @@ class SessionManager:
         self._refuse_stopping()
         if len(ask.label) > limits.MAX_LABEL_CHARS or not (ask.label.isprintable() or not ask.label):
             raise BadRequest(f"a label is one line of at most {limits.MAX_LABEL_CHARS} characters")
-        profile = self._profile(caller, ask.profile_id)
+        profile = self._maker.store.get(caller.principal, ask.profile_id) if ask.profile_id else None
         session_id = str(SessionId.new())
         with self._place(session_id, caller.principal, ask.profile_id) as keep:
             session = await self._maker.open(session_id, caller, ask, profile)
@@ -188,11 +187,6 @@ class SessionManager:
             self._ends.pop(session_id, None)
             self._maker.metrics.closed(reason)
 
-    def _profile(self, caller: Caller, profile_id: str) -> BrowserProfileRecord | None:
-        if not profile_id:
-            return None
-        return self._maker.store.get(caller.principal, profile_id)
-
     @contextlib.contextmanager
     def _place(self, session_id: str, principal: str, profile_id: str) -> Iterator[Callable[[], None]]:
         """Reserve a place. It is returned at the end unless the yielded function was called."""
@@ -226,7 +220,7 @@ class SessionManager:
 
     def _remember(self, session: BrowserSession, reason: str) -> None:
         failure = session.process.failure
-        why = failure if reason == CRASHED and failure is not None else over(reason)
+        why = failure if reason == CRASHED and failure is not None else _over(reason)
         self._ended[session.session_id] = (session.principal, why)
         while len(self._ended) > limits.MAX_ENDED_KEPT:
             self._ended.popitem(last=False)
@@ -239,13 +233,12 @@ class SessionManager:
 
 
 _WHY: Final = {
-    "lifetime": "it reached its longest life",
-    "idle": "nobody used it for too long",
+    **OVER,
     ON_REQUEST: "it was closed",
     STOPPED: "the browser daemon ended",
     CRASHED: "its browser ended",
 }
 
 
-def over(reason: str) -> SessionOver:
+def _over(reason: str) -> SessionOver:
     return SessionOver(f"the session is over: {_WHY[reason]}", reason=reason)

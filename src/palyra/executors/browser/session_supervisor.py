@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,33 +57,24 @@ _CLOSING_SECONDS: Final = 30.0
 _NO_TOOL: Final = Entity(uid=EntityRef("Tool", "browser.open"))
 
 
+@dataclass(kw_only=True, eq=False)
 class SessionSupervisor:
     """``serving`` is false for a process of one command: it opens no session, which would end with it."""
 
-    def __init__(
-        self,
-        settings: BrowserSettings,
-        ceiling: Reach,
-        registry: SessionRegistry,
-        *,
-        folder: Path,
-        trace: Path,
-        store: Store,
-        policy: PolicyPort,
-        directory: EntityDirectory,
-        serving: bool,
-        actor: str,
-    ) -> None:
-        self.settings = settings
-        self.ceiling = ceiling
-        self.registry = registry
-        self.profiles = ProfileWitness(store, ITSELF, actor)
+    settings: BrowserSettings
+    ceiling: Reach
+    registry: SessionRegistry
+    folder: InitVar[Path]
+    trace: InitVar[Path]
+    store: Store
+    policy: PolicyPort
+    directory: EntityDirectory
+    serving: bool
+    actor: str
+
+    def __post_init__(self, folder: Path, trace: Path) -> None:
+        self.profiles = ProfileWitness(self.store, ITSELF, self.actor)
         self._link = BrowserLink(folder, trace, self._meet)
-        self._store = store
-        self._policy = policy
-        self._directory = directory
-        self._serving = serving
-        self._actor = actor
         self._tasks = BackgroundTasks(log, logging.ERROR)
 
     @contextlib.asynccontextmanager
@@ -90,7 +82,7 @@ class SessionSupervisor:
         """Yield the client for one request. Give up a lost connection, so that the next call finds a new daemon."""
         if not self.settings.enabled:
             raise BrowserOff("the browser is switched off")
-        if not self._serving:
+        if not self.serving:
             raise BrowserNeedsDaemon("no daemon runs that could keep a browser session")
         client = await self._link.client()
         try:
@@ -144,13 +136,13 @@ class SessionSupervisor:
     ) -> None:
         event = NewEvent(
             kind=kind,
-            actor=actor or self._actor,
+            actor=actor or self.actor,
             principal="" if session is None else str(session.principal),
             run="" if session is None else session.run,
             call=str(payload.pop("call", "")),
             payload=payload if session is None else {"browser_session": session.session_id, **payload},
         )
-        await self._store.transact(lambda tx: tx.append(event), essential=essential)
+        await self.store.transact(lambda tx: tx.append(event), essential=essential)
 
     def policy_changed(self) -> int:
         """End the sessions with a host that a new policy no longer allows, and return their number."""
@@ -186,11 +178,11 @@ class SessionSupervisor:
             principal=session.principal,
             channel=session.channel,
             run=session.run,
-            directory=self._directory,
+            directory=self.directory,
             tool=_NO_TOOL,
         )
         questions = host_questions(asker, session.entity, session.reach, approved=session.approved)
-        return [each.resource.uid.id for each in questions if self._policy.decide(each).outcome is not Outcome.ALLOW]
+        return [each.resource.uid.id for each in questions if self.policy.decide(each).outcome is not Outcome.ALLOW]
 
     async def _watch(self, session: OwnedSession, client: "BrowserClient") -> None:
         reason = "it ended"
