@@ -21,7 +21,7 @@ import uvloop
 
 from benchmarks import bars
 from benchmarks.bar import Bar
-from palyra.sandbox.domain.launch_spec import LandlockRules, LaunchSpec, ordinary_rlimits
+from palyra.sandbox.domain.launch_spec import LandlockRules, LaunchSpec, build_tier_b_rlimits
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.launch.supervisor_pool import READY_SUPERVISORS
 from palyra.sandbox.layers import landlock
@@ -55,7 +55,7 @@ def _spec(program: bytes, place: Path) -> LaunchSpec:
         argv=(program,),
         env=((b"PATH", b"/usr/bin:/bin"), (b"HOME", os.fsencode(place)), (b"LANG", b"C.UTF-8")),
         cwd=os.fsencode(place),
-        rlimits=ordinary_rlimits(
+        rlimits=build_tier_b_rlimits(
             cpu_seconds=60, memory_bytes=2 << 30, pids=256, open_files=1024, file_bytes=1 << 30, tasks_of_user=4096
         ),
         landlock=rules if landlock.abi() > 0 else None,

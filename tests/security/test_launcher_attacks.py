@@ -15,7 +15,7 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.launching import alive, as_ordinary_user, processes_with, python, run, started
-from palyra.sandbox.domain.launch_spec import LaunchSpec, SupervisorLost, ordinary_rlimits
+from palyra.sandbox.domain.launch_spec import LaunchSpec, SupervisorLost, build_tier_b_rlimits
 from palyra.sandbox.launch.launcher import Launcher
 
 pytestmark = pytest.mark.promise("P-sandbox-ends")
@@ -121,7 +121,7 @@ else:
 
     async def body() -> tuple[str, list[int], int]:
         async with Launcher() as launcher:
-            limits = ordinary_rlimits(
+            limits = build_tier_b_rlimits(
                 cpu_seconds=30,
                 memory_bytes=None,
                 pids=40,

@@ -18,7 +18,7 @@ import msgspec
 from palyra.errors import LimitExceeded
 from palyra.sandbox.domain.facts import Facts
 from palyra.sandbox.domain.launch_spec import Exit, LaunchSpec
-from palyra.sandbox.domain.plan import BubblewrapPlan, environment_of, plan_isolated
+from palyra.sandbox.domain.plan import BubblewrapPlan, build_environment, plan_isolated
 from palyra.sandbox.domain.process_run import (
     ProcessCommand,
     ProcessOutcome,
@@ -483,7 +483,7 @@ def merge_environment(profile: SandboxProfile, checked: Checked) -> SandboxProfi
 
 def program_inside(profile: SandboxProfile, checked: Checked) -> LaunchSpec:
     """Describe the program for the process that waits inside. The limits and the filter bind that process already."""
-    environment = {**dict(environment_of(merge_environment(profile, checked))), "PWD": checked.cwd}
+    environment = {**dict(build_environment(merge_environment(profile, checked))), "PWD": checked.cwd}
     return LaunchSpec(
         argv=checked.argv,
         executable=os.fsencode(checked.executable.found),

@@ -6,7 +6,7 @@ kernel has it; the receipt shows what was enforced.
 
 from typing import Final
 
-from palyra.sandbox.domain.launch_spec import CgroupEntry, LandlockRules, LaunchSpec, ordinary_rlimits
+from palyra.sandbox.domain.launch_spec import CgroupEntry, LandlockRules, LaunchSpec, build_tier_b_rlimits
 from palyra.sandbox.domain.plan import SYSTEM_PATH
 from palyra.sandbox.domain.profile import EgressEnforcementMode, Layer, Receipt, ReceiptLine, SandboxProfile
 from palyra.sandbox.layers.landlock import Net, net_handled
@@ -80,7 +80,7 @@ def spec_of_tier_b(
         executable=executable,
         env=tuple((name.encode(), value.encode()) for name, value in environment_of_tier_b(profile, home)),
         cwd=cwd.encode("utf-8", "surrogateescape"),
-        rlimits=ordinary_rlimits(
+        rlimits=build_tier_b_rlimits(
             cpu_seconds=limits.cpu_seconds,
             memory_bytes=None if memory_by_cgroup else limits.memory_bytes,
             pids=limits.pids,

@@ -133,7 +133,7 @@ _BY_ERRNO: Final[dict[int, tuple[type[PalyraError], str]]] = {
 }
 
 
-def refusal_of(error: OSError, shown: str) -> PalyraError:
+def translate_oserror(error: OSError, shown: str) -> PalyraError:
     """Translate an operating system error at the path ``shown``."""
     kind, what = _BY_ERRNO.get(error.errno or 0, (IoFailed, f"failed: {error.strerror}"))
     return kind(f"{shown} {what}", path=shown)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from palyra.workspace.errors import Changed, NotFound, SymlinkRefused, refusal_of
+from palyra.workspace.errors import Changed, NotFound, SymlinkRefused, translate_oserror
 from palyra.workspace.limits import CHUNK_BYTES, POLL_SECONDS
 from palyra.workspace.names import WorkspacePath, encode_name
 from palyra.workspace.root import Workspace, descriptor_path, hold, open_beneath, refuse_cancelled, refuse_special
@@ -54,7 +54,7 @@ class Target:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise refusal_of(error, self.shown) from error
+            raise translate_oserror(error, self.shown) from error
         if stat.S_ISLNK(status.st_mode):
             raise SymlinkRefused(f"{self.shown} is a link", path=self.shown)
         refuse_special(status, self.shown)
@@ -123,7 +123,7 @@ def _open_parent(
             sync_directory(directory)
             directory = inner
     except OSError as error:
-        raise refusal_of(error, path.render()) from error
+        raise translate_oserror(error, path.render()) from error
     return directory
 
 
@@ -144,7 +144,7 @@ def replace(target: Target, content: bytes, *, executable: bool | None, cancelle
     try:
         _replace(target, content, executable=executable, cancelled=cancelled)
     except OSError as error:
-        raise refusal_of(error, target.shown) from error
+        raise translate_oserror(error, target.shown) from error
 
 
 def _replace(target: Target, content: bytes, *, executable: bool | None, cancelled: threading.Event) -> None:

@@ -29,7 +29,7 @@ from palyra.workspace.errors import (
     Openat2Missing,
     ProcMissing,
     ReadOnly,
-    refusal_of,
+    translate_oserror,
 )
 from palyra.workspace.limits import CHUNK_BYTES, MAX_DIRECTORY_ENTRIES, MAX_WALK_DEPTH, OPENAT2_ATTEMPTS
 from palyra.workspace.names import ProtectedNames, WorkspacePath, decode_name, encode_name, render_name
@@ -82,7 +82,7 @@ def open_beneath(directory: int, path: bytes, flags: int, *, shown: str) -> int:
             return openat2(directory, path, flags, resolve=CONFINED)
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EINTR):
-                raise refusal_of(error, shown) from error
+                raise translate_oserror(error, shown) from error
     raise Busy(f"{shown} is being moved while it is opened", path=shown)
 
 
@@ -107,7 +107,7 @@ def location(descriptor: int) -> bytes:
     except FileNotFoundError as error:
         raise ProcMissing("layer openat2: /proc does not show this process", layer="openat2") from error
     except OSError as error:
-        raise refusal_of(error, "the directory") from error
+        raise translate_oserror(error, "the directory") from error
 
 
 def probe(directory: int) -> str:
@@ -117,7 +117,7 @@ def probe(directory: int) -> str:
     except OSError as error:
         if error.errno in _MISSING:
             raise Openat2Missing(f"layer openat2: {error.strerror}", layer="openat2") from error
-        raise refusal_of(error, "the workspace") from error
+        raise translate_oserror(error, "the workspace") from error
     _expect(directory, b"..", errno.EXDEV, "RESOLVE_BENEATH")
     try:
         own = os.open(b"/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -229,7 +229,7 @@ def open_regular(directory: int, path: bytes, *, shown: str, follow: bool = True
         except BlockingIOError as error:
             raise Busy(f"{shown} is locked by another program", path=shown) from error
         except OSError as error:
-            raise refusal_of(error, shown) from error
+            raise translate_oserror(error, shown) from error
     with hold(descriptor):
         yield descriptor
 
@@ -261,7 +261,7 @@ def read_up_to(descriptor: int, offset: int, limit: int, *, shown: str, cancelle
         try:
             part = os.pread(descriptor, min(limit, CHUNK_BYTES), offset)
         except OSError as error:
-            raise refusal_of(error, shown) from error
+            raise translate_oserror(error, shown) from error
         if not part:
             break
         parts.append(part)
@@ -344,5 +344,5 @@ def _sorted_names(directory: int, shortfall: Shortfall, keep_going: Callable[[],
                     break
                 found.append(os.fsencode(entry.name))
     except OSError as error:
-        raise refusal_of(error, "the directory") from error
+        raise translate_oserror(error, "the directory") from error
     return [decode_name(name) for name in sorted(found)]

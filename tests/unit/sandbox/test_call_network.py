@@ -24,7 +24,7 @@ from palyra.sandbox.domain.network import (
     NetworkPlan,
     NetworkSeen,
     NetworkUsage,
-    ca_environment,
+    build_ca_environment,
     judge_network,
 )
 from palyra.sandbox.domain.process_run import ProcessCommand, ProcessTimedOut, QuotaExceeded
@@ -37,7 +37,7 @@ from palyra.sandbox.domain.profile import (
     UnsupportedPlatform,
 )
 from palyra.sandbox.launch.gated_sandbox import Gate, GatedReadback
-from palyra.sandbox.network.call_network import NamespaceSockets, OpenedSockets, SocketsNotOpened, namespace_of
+from palyra.sandbox.network.call_network import NamespaceSockets, OpenedSockets, SocketsNotOpened, read_namespace
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.verify.readback import NotBuilt
 
@@ -57,7 +57,7 @@ class WatchedListener(FakeNetworkProxy):
         self.networks: set[int] = set()
 
     async def serve(self, sockets: OpenedSockets) -> FakeHandle:
-        self.networks |= {namespace_of(each.socket) for each in sockets}
+        self.networks |= {read_namespace(each.socket) for each in sockets}
         return await super().serve(sockets)
 
 
@@ -222,7 +222,7 @@ async def test_a_door_that_fails_to_open_keeps_the_program_from_starting(bench: 
 
     class Broken(WatchedListener):
         async def serve(self, sockets: OpenedSockets) -> FakeHandle:
-            self.networks |= {namespace_of(each.socket) for each in sockets}
+            self.networks |= {read_namespace(each.socket) for each in sockets}
             raise RuntimeError("no proxy")
 
     bench.listener = Broken()
@@ -247,7 +247,7 @@ async def test_a_door_that_does_not_close_is_cut_and_told(
 
     class StuckListener(WatchedListener):
         async def serve(self, sockets: OpenedSockets) -> FakeHandle:
-            self.networks |= {namespace_of(each.socket) for each in sockets}
+            self.networks |= {read_namespace(each.socket) for each in sockets}
             handle = Stuck(self)
             self.handles.append(handle)
             await handle.serve(sockets)
@@ -301,7 +301,7 @@ async def test_files_of_the_calls_own_are_shown_and_cannot_be_changed(bench: Ben
         'cat "$SSL_CERT_FILE"; echo "$CURL_CA_BUNDLE"; echo x > "$SSL_CERT_FILE"; rm -f "$SSL_CERT_FILE"; '
         "echo x > /etc/palyra/other; cat /etc/palyra/other",
         extra_files=((path, b"certificates\n" * 20_000), ("/etc/palyra/note", b"")),
-        env=ca_environment(path),
+        env=build_ca_environment(path),
         limits=SandboxLimits(max_output_bytes=1_000_000),
     )
     assert outcome.stdout == b"certificates\n" * 20_000 + path.encode() + b"\n"
@@ -382,12 +382,12 @@ async def test_they_listen_in_the_sandboxs_network_and_nowhere_else(client: Name
             )
             assert judge_network(PLAN, seen, namespace=number, interfaces=("lo",)) == []
             assert [each.getsockname()[1] for each in opened.of(ListenerKind.TRANSPARENT)] == [80, 443, 8443]
-            assert all(namespace_of(each.socket) == number for each in opened)
+            assert all(read_namespace(each.socket) == number for each in opened)
             assert len(foreign_sockets()) == 6
             with socket.socket() as here:
                 # The host's own ports are as free as before.
                 here.bind(("127.0.0.1", 0))
-                assert namespace_of(here) != number
+                assert read_namespace(here) != number
         assert foreign_sockets() == []
 
 

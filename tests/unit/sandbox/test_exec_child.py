@@ -7,7 +7,7 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.launching import SHOW, python, run
-from palyra.sandbox.domain.launch_spec import LandlockRules, LaunchFailed, LaunchSpec, ordinary_rlimits
+from palyra.sandbox.domain.launch_spec import LandlockRules, LaunchFailed, LaunchSpec, build_tier_b_rlimits
 from palyra.sandbox.launch import supervisor_pool
 from palyra.sandbox.launch.launcher import Launcher
 from palyra.sandbox.layers.seccomp import build_tier_b_filter
@@ -32,7 +32,7 @@ async def test_the_executor_is_the_one_that_was_asked_for(executor: str) -> None
 
 
 async def test_both_give_a_program_the_same_world(executor: str, tmp_path: Path) -> None:
-    limits = ordinary_rlimits(
+    limits = build_tier_b_rlimits(
         cpu_seconds=9, memory_bytes=1 << 30, pids=4000, open_files=77, file_bytes=1 << 20, tasks_of_user=4000
     )
     rules = LandlockRules(read=("/usr", "/lib", "/lib64", "/etc", "/proc", "/nonexistent"), write=(str(tmp_path),))

@@ -3,7 +3,7 @@ import shlex
 import pytest
 
 from palyra.sandbox.guards.exec_rule_table import EXEC_RULES
-from palyra.sandbox.guards.interpreters import interpreter_named, judge_names
+from palyra.sandbox.guards.interpreters import find_interpreter, judge_names
 
 RUNS = r"""
 env ls
@@ -289,7 +289,7 @@ def test_every_entry_can_find_something() -> None:
 
 
 def test_no_entry_is_hidden_behind_an_interpreter() -> None:
-    hidden = {name for rule in EXEC_RULES for name in rule.names if interpreter_named(name)}
+    hidden = {name for rule in EXEC_RULES for name in rule.names if find_interpreter(name)}
     assert hidden == set()
 
 

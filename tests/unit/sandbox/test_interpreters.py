@@ -5,7 +5,7 @@ from palyra.sandbox.domain.process_run import InterpreterDenied, ProcessCommand
 from palyra.sandbox.guards.executables import Kind, ResolvedExecutable
 from palyra.sandbox.guards.interpreters import (
     INTERPRETERS,
-    interpreter_named,
+    find_interpreter,
     is_dynamic_loader,
     is_fixed_script,
     refuse_interpreter,
@@ -55,7 +55,7 @@ SPELLINGS = {
     ("stem", "spelled"), [(stem, name) for stem, names in SPELLINGS.items() for name in names.split()]
 )
 def test_every_spelling_is_found(stem: str, spelled: str) -> None:
-    assert interpreter_named(spelled) == stem
+    assert find_interpreter(spelled) == stem
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_every_spelling_is_found(stem: str, spelled: str) -> None:
     ],
 )
 def test_other_names_are_left_alone(name: str) -> None:
-    assert interpreter_named(name) is None
+    assert find_interpreter(name) is None
 
 
 def test_the_list_is_in_plain_spelling() -> None:
-    assert all(interpreter_named(name) for name in INTERPRETERS)
+    assert all(find_interpreter(name) for name in INTERPRETERS)
 
 
 @pytest.mark.parametrize(

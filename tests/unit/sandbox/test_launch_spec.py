@@ -7,7 +7,7 @@ from palyra.sandbox.domain.launch_spec import (
     MAX_EXTRA_DESCRIPTORS,
     BadLaunch,
     LaunchSpec,
-    ordinary_rlimits,
+    build_tier_b_rlimits,
 )
 from palyra.sandbox.launch.supervisor.exec_child import NOT_STARTED
 from palyra.sandbox.launch.supervisor.native_code import MAX_RECEIVED, ORDERS_DESCRIPTOR
@@ -42,7 +42,9 @@ def test_a_safe_launch_is_what_one_gets_without_asking() -> None:
 
 
 def test_every_limit_is_there_and_the_processor_warns_first() -> None:
-    made = ordinary_rlimits(cpu_seconds=3, memory_bytes=1000, pids=5, open_files=40, file_bytes=7, tasks_of_user=100)
+    made = build_tier_b_rlimits(
+        cpu_seconds=3, memory_bytes=1000, pids=5, open_files=40, file_bytes=7, tasks_of_user=100
+    )
     found = {limit.name: (limit.soft, limit.hard) for limit in made}
     assert found["CPU"] == (3, 3 + CPU_GRACE_SECONDS)
     assert found["NPROC"] == (105, 105) and found["AS"] == (1000, 1000)
@@ -50,5 +52,5 @@ def test_every_limit_is_there_and_the_processor_warns_first() -> None:
 
 
 def test_memory_is_left_to_a_control_group_where_there_is_one() -> None:
-    made = ordinary_rlimits(cpu_seconds=3, memory_bytes=None, pids=5, open_files=40, file_bytes=7, tasks_of_user=0)
+    made = build_tier_b_rlimits(cpu_seconds=3, memory_bytes=None, pids=5, open_files=40, file_bytes=7, tasks_of_user=0)
     assert "AS" not in {limit.name for limit in made}

@@ -16,13 +16,13 @@ from palyra.sandbox.domain.network import (
     NetworkPlan,
     NetworkSeen,
     NetworkUsage,
-    ca_environment,
+    build_ca_environment,
+    complete_line,
     describe_egress,
+    describe_network,
     judge_network,
-    network_text,
     plan_network,
     refuse_unserved,
-    used_line,
 )
 from palyra.sandbox.domain.profile import (
     EgressEnforcementMode,
@@ -128,7 +128,7 @@ def with_first(**changes: Any) -> NetworkSeen:
 
 def test_what_was_planned_and_seen_has_no_fault() -> None:
     assert faults(SEEN) == []
-    assert network_text(PLAN, []).endswith(
+    assert describe_network(PLAN, []).endswith(
         "transparent 0.0.0.0:443, dns_udp 127.0.0.1:53, dns_tcp 127.0.0.1:53, proxy 127.0.0.1:1080"
     )
 
@@ -150,7 +150,7 @@ def test_what_was_planned_and_seen_has_no_fault() -> None:
 def test_every_fault_is_named(seen: NetworkSeen | None, said: str) -> None:
     found = faults(seen)
     assert any(said in each for each in found), found
-    assert said in network_text(PLAN, found)
+    assert said in describe_network(PLAN, found)
 
 
 def test_another_interface_is_a_fault() -> None:
@@ -162,13 +162,13 @@ def test_the_line_after_the_call_tells_what_went_through_and_stays_short() -> No
     usage = NetworkUsage(
         connections=2, bytes_up=10, bytes_down=20, credential_uses=1, refused=1000, refusals=(refusal,) * 50
     )
-    line = used_line(LINE, usage)
+    line = complete_line(LINE, usage)
     assert line.held and "2 connections, 10 bytes up, 20 down" in line.got and "1 credentials added" in line.got
     assert "1000 refused (egress.host_not_allowed xxx" in line.got and len(line.got) < 2000
-    assert "refused" not in used_line(LINE, NetworkUsage()).got
-    assert not used_line(LINE, None).held
+    assert "refused" not in complete_line(LINE, NetworkUsage()).got
+    assert not complete_line(LINE, None).held
 
 
 def test_the_usual_variables_name_a_bundle() -> None:
-    assert ca_environment("/etc/palyra/ca.pem") == tuple((name, "/etc/palyra/ca.pem") for name in CA_VARIABLES)
-    profile("a.example", env=ca_environment("/etc/palyra/ca.pem"))
+    assert build_ca_environment("/etc/palyra/ca.pem") == tuple((name, "/etc/palyra/ca.pem") for name in CA_VARIABLES)
+    profile("a.example", env=build_ca_environment("/etc/palyra/ca.pem"))

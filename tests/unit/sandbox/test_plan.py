@@ -5,13 +5,13 @@ import pytest
 
 from fakes.isolation_plan import HOST, MOUNTS, OPTIONS, facts, plan
 from palyra.sandbox.domain.facts import Facts, HostHold, Identity, WorkspaceFacts
-from palyra.sandbox.domain.launch_spec import RootKind, rlimits_of
+from palyra.sandbox.domain.launch_spec import RootKind, build_tier_c_rlimits
 from palyra.sandbox.domain.plan import (
     ARGS_FD,
     ETC_REASONS,
     BubblewrapPlan,
-    environment_of,
-    identity_files,
+    build_environment,
+    make_identity_files,
     plan_isolated,
 )
 from palyra.sandbox.domain.profile import (
@@ -231,7 +231,7 @@ def test_a_read_only_workspace_needs_no_protection() -> None:
 def test_tool_roots_are_read_only_and_come_first_in_the_path() -> None:
     made = plan(tool_roots=("/opt/tools",))
     assert "--ro-bind /opt/tools /opt/tools" in said(made)
-    assert dict(environment_of(made.profile))["PATH"].startswith("/opt/tools/bin:/usr/local/sbin")
+    assert dict(build_environment(made.profile))["PATH"].startswith("/opt/tools/bin:/usr/local/sbin")
 
 
 def test_environment_goes_to_the_program_by_descriptor_and_to_nothing_else() -> None:
@@ -276,8 +276,10 @@ def test_equal_profiles_give_equal_sandboxes_whatever_they_run() -> None:
 
 
 def test_address_space_is_limited_only_without_a_cgroup() -> None:
-    with_space = {limit.name for limit in rlimits_of(SandboxLimits(), memory_is_counted=False)}
-    assert with_space - {limit.name for limit in rlimits_of(SandboxLimits(), memory_is_counted=True)} == {"AS"}
+    with_space = {limit.name for limit in build_tier_c_rlimits(SandboxLimits(), memory_is_counted=False)}
+    assert with_space - {limit.name for limit in build_tier_c_rlimits(SandboxLimits(), memory_is_counted=True)} == {
+        "AS"
+    }
 
 
 def test_only_public_parts_of_etc_are_ever_mounted() -> None:
@@ -289,7 +291,7 @@ def test_only_public_parts_of_etc_are_ever_mounted() -> None:
 
 @pytest.mark.parametrize(("uid", "accounts"), [(0, 3), (1000, 3), (65534, 2)])
 def test_accounts_are_root_the_user_and_nobody_each_once(uid: int, accounts: int) -> None:
-    files = identity_files(msgspec.structs.replace(HOST, uid=uid, gid=uid), strict=True)
+    files = make_identity_files(msgspec.structs.replace(HOST, uid=uid, gid=uid), strict=True)
     lines = files[11].decode().splitlines()
     assert len(lines) == len({line.split(":")[2] for line in lines}) == accounts
     assert all(line.count(":") == 6 for line in lines)

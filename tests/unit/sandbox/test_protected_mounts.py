@@ -13,12 +13,12 @@ from palyra.sandbox.domain.profile import BadProfile, SandboxProfile
 from palyra.sandbox.layers.protected_mounts import (
     TooManyProtected,
     WorkspaceMoved,
+    add_ancestors,
     facts_of,
     fold,
     gather_workspace,
     look,
     open_workspace_root,
-    with_ancestors,
 )
 from palyra.sandbox.layers.workspace_scan import WorkspaceScan, scan_workspace
 from palyra.workspace.names import ProtectedNames
@@ -138,14 +138,14 @@ def covered(names: Names, kept: frozenset[Names]) -> bool:
 def test_everything_stays_covered_within_the_budget(protected: frozenset[Names], budget: int) -> None:
     kept = fold(protected, budget)
     assert all(covered(names, kept) for names in protected)
-    assert len(with_ancestors(kept)) <= budget
+    assert len(add_ancestors(kept)) <= budget
     assert () not in kept
 
 
 def test_few_names_are_kept_as_they_are_and_names_beneath_others_vanish() -> None:
     protected = frozenset({(b".git", b"hooks"), (b".git", b"hooks", b"x"), (b".env",)})
     assert fold(protected) == {(b".git", b"hooks"), (b".env",)}
-    assert with_ancestors(fold(protected)) == {(b".git",), (b".git", b"hooks"), (b".env",)}
+    assert add_ancestors(fold(protected)) == {(b".git",), (b".git", b"hooks"), (b".env",)}
 
 
 def test_the_deepest_directory_that_suffices_becomes_read_only() -> None:

@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from fakes.launching import python, run
-from palyra.sandbox.domain.launch_spec import BadLaunch, RLimit, ordinary_rlimits
+from palyra.sandbox.domain.launch_spec import BadLaunch, RLimit, build_tier_b_rlimits
 from palyra.sandbox.launch.launcher import Launcher, count_tasks, number_limits
 
-LIMITS = ordinary_rlimits(
+LIMITS = build_tier_b_rlimits(
     cpu_seconds=3, memory_bytes=512 << 20, pids=10, open_files=40, file_bytes=1 << 20, tasks_of_user=5000
 )
 
@@ -44,7 +44,7 @@ except OSError as error:
 
 
 def test_memory_is_left_out_where_a_control_group_limits_it() -> None:
-    made = ordinary_rlimits(cpu_seconds=3, memory_bytes=None, pids=1, open_files=40, file_bytes=1, tasks_of_user=0)
+    made = build_tier_b_rlimits(cpu_seconds=3, memory_bytes=None, pids=1, open_files=40, file_bytes=1, tasks_of_user=0)
     assert "AS" not in {limit.name for limit in made}
 
 

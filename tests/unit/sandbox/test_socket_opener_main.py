@@ -12,9 +12,9 @@ from fakes.eventually import eventually_sync
 from fakes.processes import descendants
 from palyra.sandbox.domain.network import NetworkPlan
 from palyra.sandbox.network import socket_opener_main as helper
-from palyra.sandbox.network.call_network import order_of
+from palyra.sandbox.network.call_network import encode_order
 
-GOOD = order_of(NetworkPlan(ports=(443,)))
+GOOD = encode_order(NetworkPlan(ports=(443,)))
 LISTENER = helper.LISTENER.pack(helper.TCP, bytes(4), 443)
 
 
@@ -49,7 +49,7 @@ def test_other_orders_are_refused(order: bytes) -> None:
 
 
 def test_the_largest_door_fits_an_order() -> None:
-    order = order_of(NetworkPlan(ports=tuple(range(2000, 2064))))
+    order = encode_order(NetworkPlan(ports=tuple(range(2000, 2064))))
     assert len(order) <= helper.ORDER_BYTES and len(helper.read_order(order)[0]) == 67
 
 

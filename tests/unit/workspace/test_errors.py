@@ -4,7 +4,7 @@ import pytest
 
 from palyra.errors import PalyraError
 from palyra.workspace import errors
-from palyra.workspace.errors import refusal_of
+from palyra.workspace.errors import translate_oserror
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from palyra.workspace.errors import refusal_of
     ],
 )
 def test_an_errno_has_one_refusal(number: int, code: str) -> None:
-    refusal = refusal_of(OSError(number, "the system's words"), "a/b")
+    refusal = translate_oserror(OSError(number, "the system's words"), "a/b")
     assert refusal.code == code
     assert refusal.details["path"] == "a/b"
     assert refusal.message.startswith("a/b ")

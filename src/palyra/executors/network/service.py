@@ -29,7 +29,7 @@ from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan
 from palyra.policy.decision import PolicyPort
 from palyra.policy.request import EntityDirectory
-from palyra.sandbox.domain.network import NetworkUsage, ca_environment
+from palyra.sandbox.domain.network import NetworkUsage, build_ca_environment
 from palyra.sandbox.domain.profile import EXTRA_FILES_ROOT, SandboxProfile
 from palyra.sandbox.network.call_network import OpenedSockets
 
@@ -132,7 +132,7 @@ class SandboxListener:
         self._authority = self._network.termination.make_authority(self._grant)
         bundle = self._authority.bundle(_system_bundle(self._network.settings.ca_file))
         taken = dict(profile.env)
-        added = tuple((name, value) for name, value in ca_environment(BUNDLE_PATH) if name not in taken)
+        added = tuple((name, value) for name, value in build_ca_environment(BUNDLE_PATH) if name not in taken)
         return msgspec.structs.replace(
             profile, extra_files=(*profile.extra_files, (BUNDLE_PATH, bundle)), env=(*profile.env, *added)
         )

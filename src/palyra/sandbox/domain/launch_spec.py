@@ -235,7 +235,7 @@ CPU_GRACE_SECONDS: Final = 2
 NO_CORE_BYTES: Final = 1
 
 
-def ordinary_rlimits(
+def build_tier_b_rlimits(
     *,
     cpu_seconds: int,
     memory_bytes: int | None,
@@ -258,11 +258,11 @@ def ordinary_rlimits(
     return (
         RLimit(name="CPU", soft=cpu_seconds, hard=cpu_seconds + CPU_GRACE_SECONDS),
         *(RLimit(name=name, soft=value, hard=value) for name, value in both),
-        *(() if memory_bytes is None else memory_rlimits(memory_bytes)),
+        *(() if memory_bytes is None else limit_memory(memory_bytes)),
     )
 
 
-def memory_rlimits(memory_bytes: int) -> tuple[RLimit, ...]:
+def limit_memory(memory_bytes: int) -> tuple[RLimit, ...]:
     """Limit one process's address space: DATA alone would let shared memory grow without bound.
 
     Reserved memory counts too. node's WebAssembly reserves some 10 GiB for each memory, unless started with
@@ -271,7 +271,7 @@ def memory_rlimits(memory_bytes: int) -> tuple[RLimit, ...]:
     return (RLimit("AS", memory_bytes, memory_bytes),)
 
 
-def rlimits_of(wanted: SandboxLimits, *, memory_is_counted: bool) -> tuple[RLimit, ...]:
+def build_tier_c_rlimits(wanted: SandboxLimits, *, memory_is_counted: bool) -> tuple[RLimit, ...]:
     """Return limits that bubblewrap itself can live with.
 
     Programs reserve far more memory than they use. So the address space of each process is limited only where no
@@ -279,7 +279,7 @@ def rlimits_of(wanted: SandboxLimits, *, memory_is_counted: bool) -> tuple[RLimi
     where that user is busy. ``readback.Waiting.limit_processes`` sets it on the waiting sandbox, where the kernel
     counts the sandbox's own.
     """
-    memory = () if memory_is_counted else memory_rlimits(wanted.memory_bytes)
+    memory = () if memory_is_counted else limit_memory(wanted.memory_bytes)
     return (
         RLimit("CPU", wanted.cpu_seconds, wanted.cpu_seconds + 1),
         *memory,

@@ -188,7 +188,7 @@ def judge_network(
     return wrong
 
 
-def network_text(plan: NetworkPlan, wrong: list[str]) -> str:
+def describe_network(plan: NetworkPlan, wrong: list[str]) -> str:
     if wrong:
         return "; ".join(wrong[:_SHOWN_FAULTS])
     return f"only lo, no route, and sockets of ours: {', '.join(map(_render, plan.listeners()))}"
@@ -198,7 +198,7 @@ def _render(listener: ListenerPlan) -> str:
     return f"{listener.kind} {listener.address}:{listener.port}"
 
 
-def used_line(line: ReceiptLine, usage: NetworkUsage | None) -> ReceiptLine:
+def complete_line(line: ReceiptLine, usage: NetworkUsage | None) -> ReceiptLine:
     """Complete the receipt's line after the call. ``usage`` None: the listener did not close in time."""
     if usage is None:
         got = f"{line.got}; the listener did not close in time and was cut"
@@ -217,6 +217,6 @@ def _refusal_text(refusal: dict[str, Any]) -> str:
     return f"{refusal.get('code', 'refused')} {where}".strip()
 
 
-def ca_environment(path: str) -> tuple[tuple[str, str], ...]:
+def build_ca_environment(path: str) -> tuple[tuple[str, str], ...]:
     """Return variables for a profile's ``env`` that let the usual programs trust the bundle at this path."""
     return tuple((name, path) for name in CA_VARIABLES)

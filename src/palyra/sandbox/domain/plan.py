@@ -173,7 +173,7 @@ def plan_isolated(
         raise BadProfile("a command has at least one word, and no NUL")
     where = cwd or profile.workspace_root
     strict = profile.egress is EgressEnforcementMode.STRICT
-    environment = environment_of(profile)
+    environment = build_environment(profile)
     made_before = facts.host.hold is not HostHold.MISSING
     for root in profile.tool_roots:
         _refuse_system(root, "a tool root", hint=None)
@@ -193,7 +193,7 @@ def plan_isolated(
     ]
     _refuse_unknown_options(lines, facts.host)
     options = b"".join(each + b"\0" for line in lines for each in line.arguments)
-    data = {ARGS_FD: options} | ({} if made_before else identity_files(facts.host, strict=strict))
+    data = {ARGS_FD: options} | ({} if made_before else make_identity_files(facts.host, strict=strict))
     data |= {number: content for number, (_, content) in enumerate(profile.extra_files, FIRST_EXTRA_FILE_FD)}
     if facts.seccomp is not None:
         data[SECCOMP_FD] = facts.seccomp
@@ -214,7 +214,7 @@ def plan_isolated(
     )
 
 
-def environment_of(profile: SandboxProfile) -> tuple[tuple[str, str], ...]:
+def build_environment(profile: SandboxProfile) -> tuple[tuple[str, str], ...]:
     """Return the whole environment of the program, sorted. It holds nothing of the daemon's own."""
     roots = "".join(f"{root}/bin:" for root in profile.tool_roots)
     base = {
@@ -276,7 +276,7 @@ def _inside_ids(host: HostFacts) -> tuple[int, int]:
 
 def _root_parts(host: HostFacts, extra_files: tuple[tuple[str, bytes], ...], *, strict: bool) -> tuple[RootPart, ...]:
     """List the parts beside the workspace, tools, and what is new for each sandbox (/proc, /dev, /tmp)."""
-    identity = identity_files(host, strict=strict)
+    identity = make_identity_files(host, strict=strict)
     return (
         _mount("/usr", "programs and libraries"),
         *(_link(path, target, "the host's own link into /usr") for path, target in host.root_links),
@@ -334,7 +334,7 @@ def _link(path: str, target: str, reason: str) -> RootPart:
     return RootPart(path=encode_word(path), kind=RootKind.LINK, reason=reason, content=encode_word(target))
 
 
-def identity_files(host: HostFacts, *, strict: bool) -> dict[int, bytes]:
+def make_identity_files(host: HostFacts, *, strict: bool) -> dict[int, bytes]:
     uid, gid = _inside_ids(host)
     passwd = f"{USER}:x:{uid}:{gid}::{HOME}:/bin/sh\n"
     nobody = "nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n"

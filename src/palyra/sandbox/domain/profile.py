@@ -85,7 +85,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return [msgspec.to_builtins(line) for line in self.lines]
 
 
-def unmet(receipt: Receipt, required: frozenset[Layer]) -> tuple[ReceiptLine, ...]:
+def find_unmet(receipt: Receipt, required: frozenset[Layer]) -> tuple[ReceiptLine, ...]:
     """Return the required layers that did not hold. One that the receipt does not mention was not enforced."""
     found = {line.layer: line for line in receipt.lines}
     silent = "not enforced"
@@ -98,7 +98,7 @@ def unmet(receipt: Receipt, required: frozenset[Layer]) -> tuple[ReceiptLine, ..
 
 def refuse_unmet(receipt: Receipt, required: frozenset[Layer], fixes: dict[Layer, str] | None = None) -> None:
     """Raise ``sandbox.unsupported_platform`` naming each required layer that did not hold, with its fix."""
-    missing = unmet(receipt, required)
+    missing = find_unmet(receipt, required)
     if missing:
         raise unsupported(missing, fixes)
 

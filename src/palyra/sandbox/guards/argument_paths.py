@@ -14,7 +14,7 @@ import msgspec
 
 from palyra.sandbox.domain.process_run import InvalidCommand, ProcessCommand, WorkspaceScopeDenied, excerpt
 from palyra.sandbox.guards.executables import SYSTEM_ROOTS, Kind, PathLook, base_name, is_beneath, join, walk
-from palyra.sandbox.guards.interpreters import plain_name
+from palyra.sandbox.guards.interpreters import normalize_program
 from palyra.sandbox.guards.sed_script import Malformed, read_line, read_script
 from palyra.sandbox.limits import MAX_ARGUMENT_NESTING, MAX_CLUSTERED_LETTERS
 
@@ -192,7 +192,7 @@ def validate_argument_workspace_scope(
     texts = text.texts | find_code(command.command, command.args)
     for position, path in text.files:
         scope.refuse(position, path, NamedPath(path))
-    remote = plain_name(base_name(command.command)) in _TAKES_REMOTE_PATHS
+    remote = normalize_program(base_name(command.command)) in _TAKES_REMOTE_PATHS
     for position, word in enumerate(command.args):
         # Programs read @NAME from a file even where they take text.
         if position in texts and not word.startswith("@"):

@@ -16,7 +16,7 @@ from palyra.egress.domain.refusal import OddTarget
 from palyra.egress.domain.rules import find_rule, parse_rules
 from palyra.egress.domain.target import canonical_host
 from palyra.sandbox.domain.network import list_argument_hosts, refuse_unserved
-from palyra.sandbox.domain.plan import environment_of
+from palyra.sandbox.domain.plan import build_environment
 from palyra.sandbox.domain.process_run import (
     EgressDenied,
     InterpreterDenied,
@@ -347,5 +347,5 @@ def check_before_spawn(
 
 def build_guard_host(profile: SandboxProfile, *, enabled: bool = True) -> GuardHost:
     """Build the view of the machine for this profile. Keep it for the next calls: its index of PATH is costly."""
-    path = dict(environment_of(profile))["PATH"]
+    path = dict(build_environment(profile))["PATH"]
     return GuardHost(executables=PathExecutables(path, profile.workspace_root), files=HostFiles(), enabled=enabled)

@@ -49,7 +49,7 @@ _EXTENSION: Final = re.compile(r"\.(exe|com|bat|cmd|bin|real|distrib|orig|wrappe
 _LOADER: Final = re.compile(r"ld(-linux.*|-musl-.*|64)?(-[\d.]+)?\.so(\.\d+)*|ld-[\d.]+\.so|ld\.so|rtld|dyld")
 
 
-def plain_name(name: str) -> str:
+def normalize_program(name: str) -> str:
     """Strip case, a login shell's dash and a meaningless extension from a program's name."""
     plain = name.strip().lstrip("-").casefold().removeprefix(".")
     while _EXTENSION.search(plain):
@@ -57,9 +57,9 @@ def plain_name(name: str) -> str:
     return plain.removesuffix("-wrapped")
 
 
-def interpreter_named(name: str) -> str | None:
+def find_interpreter(name: str) -> str | None:
     """Name the interpreter behind a program's name: ``python`` for ``python3.11-dbg`` and for ``Python.EXE``."""
-    plain = plain_name(name)
+    plain = normalize_program(name)
     # perl6 is a name of its own; python3.11-dbg loses its version, bash-static and vim.tiny their build.
     for guess in (plain, _BUILD.sub("", plain), _VERSION.sub("", plain), _BUILD.sub("", _VERSION.sub("", plain))):
         # R4.2 is R; r2 is another program.
@@ -70,7 +70,7 @@ def interpreter_named(name: str) -> str | None:
 
 def is_dynamic_loader(name: str) -> bool:
     """Whether the name is that of the dynamic loader, which runs the program in its argument."""
-    return _LOADER.fullmatch(plain_name(name)) is not None
+    return _LOADER.fullmatch(normalize_program(name)) is not None
 
 
 def is_fixed_script(found: ResolvedExecutable) -> bool:
@@ -114,7 +114,7 @@ def judge_names(
 
 
 def _judge_name(name: str, args: tuple[str, ...], stdin: bytes | None, *, invented: bool) -> Finding | None:
-    if interpreter := interpreter_named(name):
+    if interpreter := find_interpreter(name):
         return Finding(program=interpreter, why=f"{interpreter} runs whatever text it is given")
     if is_dynamic_loader(name):
         if args in ASKS_FOR_HELP or args == ("--list-diagnostics",):
@@ -128,7 +128,7 @@ def _judge_name(name: str, args: tuple[str, ...], stdin: bytes | None, *, invent
 
 def find_exec_rule(name: str) -> ExecRule | None:
     """Find the rule for a name in any spelling: ``x86_64-linux-gnu-gcc-12``, ``vim.basic`` and ``GIT.exe`` too."""
-    plain = plain_name(name)
+    plain = normalize_program(name)
     for guess in (plain, _RUNNER_VERSION.sub("", plain), plain.partition(".")[0], _stem(name)):
         if guess in _BY_NAME:
             return _BY_NAME[guess]
@@ -137,12 +137,12 @@ def find_exec_rule(name: str) -> ExecRule | None:
 
 def _stem(name: str) -> str:
     """Without a version and without the machine that a cross compiler is for."""
-    return _RUNNER_VERSION.sub("", plain_name(name)).rpartition("-")[2]
+    return _RUNNER_VERSION.sub("", normalize_program(name)).rpartition("-")[2]
 
 
 def _multi_call(name: str) -> str | None:
     """``busybox`` for busybox, busybox.static, busybox-static and busybox1.36: it looks at how its name begins."""
-    plain = plain_name(name)
+    plain = normalize_program(name)
     return next((binary for binary in _MULTI_CALL if re.fullmatch(rf"{binary}([-._\d].*)?", plain)), None)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import HostFacts, HostHold
-from palyra.sandbox.domain.launch_spec import NO_CGROUP, CgroupEntry, LaunchSpec, ReadOnlyHost, rlimits_of
+from palyra.sandbox.domain.launch_spec import NO_CGROUP, CgroupEntry, LaunchSpec, ReadOnlyHost, build_tier_c_rlimits
 from palyra.sandbox.domain.plan import ETC_REASONS, BubblewrapPlan, is_covered
 from palyra.sandbox.domain.profile import Layer, ReceiptLine, unsupported
 from palyra.sandbox.layers.syscall_table import SYSCALLS
@@ -161,7 +161,7 @@ def to_launch_spec(plan: BubblewrapPlan, *, cgroup: CgroupEntry = NO_CGROUP) -> 
         argv=plan.argv,
         env=(),
         cwd=b"/",
-        rlimits=rlimits_of(plan.profile.limits, memory_is_counted=plan.memory_is_counted),
+        rlimits=build_tier_c_rlimits(plan.profile.limits, memory_is_counted=plan.memory_is_counted),
         no_new_privs=True,
         new_session=True,
         data_fds=plan.data_fds,

@@ -46,7 +46,7 @@ def fold(protected: frozenset[Names], budget: int = limits.MAX_PROTECTED_MOUNTS)
     more than needed, never less. Names directly in the root cannot be folded: past a harder bound they are an error.
     """
     kept = frozenset(names for names in protected if not any(names[:cut] in protected for cut in range(1, len(names))))
-    while len(mounted := with_ancestors(kept)) > budget:
+    while len(mounted := add_ancestors(kept)) > budget:
         weight: dict[Names, int] = {}
         for names in mounted:
             for cut in range(1, len(names) + 1):
@@ -68,7 +68,7 @@ def fold(protected: frozenset[Names], budget: int = limits.MAX_PROTECTED_MOUNTS)
     return kept
 
 
-def with_ancestors(protected: frozenset[Names]) -> frozenset[Names]:
+def add_ancestors(protected: frozenset[Names]) -> frozenset[Names]:
     """Add every directory between the paths and the root, without the root."""
     return frozenset(names[:cut] for names in protected for cut in range(1, len(names) + 1))
 
@@ -224,7 +224,7 @@ def facts_of(root: int, profile: SandboxProfile, seen: WorkspaceScan) -> Workspa
             read_only=names in protected,
             reason=_reason(names, seen, in_full=names in protected, named=names in exact),
         )
-        for names in sorted(with_ancestors(protected))
+        for names in sorted(add_ancestors(protected))
     )
     return WorkspaceFacts(
         root=os.fsencode(profile.workspace_root),

@@ -26,8 +26,8 @@ from palyra.sandbox.domain.network import (
     NetworkPlan,
     NetworkSeen,
     NetworkUsage,
+    complete_line,
     plan_network,
-    used_line,
 )
 from palyra.sandbox.domain.profile import Layer, Receipt, SandboxProfile
 from palyra.sandbox.network import socket_opener_main as helper
@@ -87,7 +87,7 @@ class OpenedSocket:
             port=port,
             listening=bool(opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)),
             shared=bool(shared),
-            namespace=namespace_of(opened),
+            namespace=read_namespace(opened),
         )
 
 
@@ -124,7 +124,7 @@ def look_at_network(sockets: OpenedSockets, waiting: Readback) -> NetworkSeen:
         raise NotBuilt(f"the sandbox's network could not be looked at: {error.strerror}") from error
 
 
-def namespace_of(opened: socket.socket) -> int:
+def read_namespace(opened: socket.socket) -> int:
     """Return the number of a socket's network namespace. The kernel answers only an administrator of it."""
     found = fcntl.ioctl(opened.fileno(), _SIOCGSKNS)
     try:
@@ -206,7 +206,7 @@ class NamespaceSockets:
         with ours:
             ours.setblocking(False)
             with theirs:
-                await self._order(order_of(plan), (network, owner, theirs.fileno()))
+                await self._order(encode_order(plan), (network, owner, theirs.fileno()))
             await _readable(ours)
             return _received(plan, ours)
 
@@ -226,7 +226,7 @@ class NamespaceSockets:
                 await self._forget(orders)
 
 
-def order_of(plan: NetworkPlan) -> bytes:
+def encode_order(plan: NetworkPlan) -> bytes:
     wanted = plan.listeners()
     return helper.ORDER.pack(helper.VERSION, len(wanted), limits.LISTENER_BACKLOG) + b"".join(
         helper.LISTENER.pack(helper.UDP if each.is_udp else helper.TCP, socket.inet_aton(each.address), each.port)
@@ -360,4 +360,4 @@ class SandboxNetwork:
         line = receipt.line(Layer.EGRESS)
         if serving is None or line is None:
             return receipt, usage
-        return receipt.with_lines([used_line(line, usage)]), usage
+        return receipt.with_lines([complete_line(line, usage)]), usage

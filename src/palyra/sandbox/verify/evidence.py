@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from palyra.sandbox.domain.facts import HostHold, Identity
-from palyra.sandbox.domain.launch_spec import BESIDE_ROOT, MADE_ROOT, RLimit, rlimits_of
-from palyra.sandbox.domain.network import NetworkSeen, describe_egress, judge_network, network_text, plan_network
+from palyra.sandbox.domain.launch_spec import BESIDE_ROOT, MADE_ROOT, RLimit, build_tier_c_rlimits
+from palyra.sandbox.domain.network import NetworkSeen, describe_egress, describe_network, judge_network, plan_network
 from palyra.sandbox.domain.plan import BubblewrapPlan, ExpectedMount, is_covered
 from palyra.sandbox.domain.profile import EgressEnforcementMode, Layer, ReceiptLine
 from palyra.workspace.names import decode_name, render_name
@@ -176,7 +176,7 @@ def rlimits_line(plan: BubblewrapPlan, seen: Mapping[str, str], *, uid: int) -> 
 
 
 def plan_limits(plan: BubblewrapPlan) -> tuple[RLimit, ...]:
-    return rlimits_of(plan.profile.limits, memory_is_counted=plan.memory_is_counted)
+    return build_tier_c_rlimits(plan.profile.limits, memory_is_counted=plan.memory_is_counted)
 
 
 def _namespace_lines(plan: BubblewrapPlan, evidence: Evidence) -> Iterable[ReceiptLine]:
@@ -323,7 +323,7 @@ def _egress(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
             network, evidence.network, namespace=evidence.namespaces.get("net", 0), interfaces=evidence.interfaces
         )
         held = not wrong and "net" in plan.unshared
-        return _line(Layer.EGRESS, describe_egress(plan.profile), network_text(network, wrong), held=held)
+        return _line(Layer.EGRESS, describe_egress(plan.profile), describe_network(network, wrong), held=held)
     alone = set(evidence.interfaces) <= {"lo"}
     got = f"interfaces: {', '.join(evidence.interfaces) or 'none'}"
     return _line(Layer.EGRESS, mode.value, got, held=alone and "net" in plan.unshared)
