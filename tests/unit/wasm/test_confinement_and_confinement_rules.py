@@ -57,7 +57,8 @@ def test_a_process_gets_its_name_and_its_limits():
     program = """
 import os, resource
 from palyra.wasm.process import confinement
-confinement.name_process(b"a-name-of-its-own-too-long")
+from palyra.sandbox.layers import linux_calls
+linux_calls.name_this_process(b"a-name-of-its-own-too-long")
 confinement.hide()
 confinement.limit_resources(123 << 20)
 print(open("/proc/self/comm").read().strip(), resource.getrlimit(resource.RLIMIT_DATA)[1] >> 20,

@@ -66,28 +66,26 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def judge(attempt: Attempt, tier: SandboxTier, observed: Observed, *, root: bool) -> Verdict:
     binding = _binding(attempt, tier, observed, root=root)
     result, evidence = _result(attempt, observed)
+    layer = _layer(attempt, tier, observed, binding, result)
+    return _verdict(attempt, tier, result, layer, evidence, promised=bool(binding))
+
+
+def not_tried(attempt: Attempt, tier: SandboxTier, reason: str) -> Verdict:
+    return _verdict(attempt, tier, Result.NOT_APPLICABLE, "", reason, promised=bool(attempt.promise(tier)))
+
+
+def _verdict(
+    attempt: Attempt, tier: SandboxTier, result: Result, layer: str, evidence: str, *, promised: bool
+) -> Verdict:
     return Verdict(
         id=attempt.id,
         tier=tier,
         kind=attempt.kind,
         title=attempt.title,
         result=result,
-        layer=_layer(attempt, tier, observed, binding, result),
+        layer=layer,
         evidence=evidence[:MAX_SHOWN],
-        promised=bool(binding),
-    )
-
-
-def not_tried(attempt: Attempt, tier: SandboxTier, reason: str) -> Verdict:
-    return Verdict(
-        id=attempt.id,
-        tier=tier,
-        kind=attempt.kind,
-        title=attempt.title,
-        result=Result.NOT_APPLICABLE,
-        layer="",
-        evidence=reason[:MAX_SHOWN],
-        promised=bool(attempt.promise(tier)),
+        promised=promised,
     )
 
 

@@ -31,8 +31,8 @@ def _check(result: int) -> int:
     return result
 
 
-def prctl(option: int, value: int) -> None:
-    _check(_prctl(option, value, 0, 0, 0))
+def prctl(option: int, value: int, extra: int = 0) -> None:
+    _check(_prctl(option, value, extra, 0, 0))
 
 
 def name_this_process(name: bytes) -> None:

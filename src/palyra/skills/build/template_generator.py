@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from importlib import resources
 from typing import Any, Final
 
 import msgspec
@@ -309,68 +310,10 @@ def _literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=True)
 
 
-_C_FETCH: Final = """static void TOOL(struct text input, struct out *out) {
-  static const char *const hosts[] = {HOSTS};
-  struct text host = json_text(json_member(input, "host")), path = json_text(json_member(input, "path"));
-  int handle = -1;
-  for (int index = 0; index < COUNT; index++)
-    if (same(host, hosts[index])) handle = http_handle(index);
-  struct out head = {0};
-  put_word(&head, "{\\"method\\":\\"GET\\",\\"path\\":");
-  put_string(&head, path);
-  put_word(&head, "}");
-  int length = handle < 0 ? handle : http_send(handle, head.at, head.length, "", 0);
-  if (length < 0) {
-    fail("the request was not answered");
-    return;
-  }
-  struct text whole = host_result(length);
-  u32 line = 0;
-  while (line < whole.length && whole.at[line] != '\\n') line++;
-  put_word(out, "{\\"status\\":");
-  put_text(out, json_member((struct text){whole.at, line}, "status"));
-  put_word(out, ",\\"body\\":");
-  u32 body = line < whole.length ? line + 1 : line;
-  put_string(out, (struct text){whole.at + body, whole.length - body});
-  put_word(out, "}");
-}
-"""
-_C_READ: Final = """static void TOOL(struct text input, struct out *out) {
-  struct text path = json_text(json_member(input, "path"));
-  int length = storage_get(storage_handle(0), path.at, path.length);
-  if (length < 0) {
-    fail("there is no such text");
-    return;
-  }
-  put_word(out, "{\\"content\\":");
-  put_string(out, host_result(length));
-  put_word(out, "}");
-}
-"""
-_C_WRITE: Final = """static void TOOL(struct text input, struct out *out) {
-  struct text path = json_text(json_member(input, "path")), content = json_text(json_member(input, "content"));
-  if (storage_put(storage_handle(0), path.at, path.length, content.at, content.length) < 0) {
-    fail("the text could not be stored");
-    return;
-  }
-  put_word(out, "{\\"bytes\\":");
-  put_number(out, content.length);
-  put_word(out, "}");
-}
-"""
-_C_ECHO: Final = "static void TOOL(struct text input, struct out *out) { put_text(out, input); }\n"
-_C_UNWRITTEN: Final = """static void TOOL(struct text input, struct out *out) {
-  (void)input, (void)out;
-  fail("this tool is not written yet");
-}
-"""
-_C: Final = {
-    Behaviour.FETCH: _C_FETCH,
-    Behaviour.READ: _C_READ,
-    Behaviour.WRITE: _C_WRITE,
-    Behaviour.ECHO: _C_ECHO,
-    Behaviour.UNWRITTEN: _C_UNWRITTEN,
-}
+def _body(language: Language, tool: RecordedTool, hosts: str, count: int) -> str:
+    """Read the body of a tool's function, with its names filled in."""
+    text = (resources.files("palyra.skills.build") / "bodies" / language / f"{tool.behaviour}.in").read_text("utf-8")
+    return text.replace("TOOL", _function(tool)).replace("HOSTS", hosts).replace("COUNT", str(count))
 
 
 def _c_source(tools: tuple[RecordedTool, ...], hosts: tuple[str, ...]) -> str:
@@ -378,8 +321,7 @@ def _c_source(tools: tuple[RecordedTool, ...], hosts: tuple[str, ...]) -> str:
     listed = ", ".join(map(_literal, hosts))
     parts = ['#include "palyra.h"\n#include "json.h"\n']
     for tool in tools:
-        body = _C[tool.behaviour].replace("TOOL", _function(tool)).replace("HOSTS", listed)
-        parts.append(f"/* {_comment(tool.description)} */\n{body.replace('COUNT', str(len(hosts)))}")
+        parts.append(f"/* {_comment(tool.description)} */\n{_body(Language.C, tool, listed, len(hosts))}")
     branches = [
         f"  if (same(tool, {_literal(tool.id)})) {{\n    {_function(tool)}(input, out);\n    return;\n  }}"
         for tool in tools
@@ -392,43 +334,6 @@ def _c_source(tools: tuple[RecordedTool, ...], hosts: tuple[str, ...]) -> str:
     return "\n".join(parts)
 
 
-_AS: Final = {
-    Behaviour.FETCH: """function TOOL(input: Value): i64 {
-  const hosts: string[] = [HOSTS];
-  const index = hosts.indexOf(input.member("host").text);
-  const handle = index < 0 ? -1 : httpHandle(index);
-  const head = '{"method":"GET","path":' + quoted(input.member("path").text) + "}";
-  const length = handle < 0 ? handle : httpSend(handle, head, "");
-  if (length < 0) return fail("the request was not answered");
-  const whole = hostResult(length);
-  const line = whole.indexOf("\\n");
-  const status = parse(whole.substring(0, line)).member("status").text;
-  return packed('{"status":' + status + ',"body":' + quoted(whole.substring(line + 1)) + "}");
-}
-""",
-    Behaviour.READ: """function TOOL(input: Value): i64 {
-  const length = storageGet(storageHandle(0), input.member("path").text);
-  if (length < 0) return fail("there is no such text");
-  return packed('{"content":' + quoted(hostResult(length)) + "}");
-}
-""",
-    Behaviour.WRITE: """function TOOL(input: Value): i64 {
-  const content = input.member("content").text;
-  if (storagePut(storageHandle(0), input.member("path").text, content) < 0) return fail("the text could not be stored");
-  return packed('{"bytes":' + String.UTF8.byteLength(content).toString() + "}");
-}
-""",
-    Behaviour.ECHO: """function TOOL(input: Value): i64 {
-  return packed(input.source);
-}
-""",
-    Behaviour.UNWRITTEN: """function TOOL(input: Value): i64 {
-  return fail("this tool is not written yet");
-}
-""",
-}
-
-
 def _assemblyscript_source(tools: tuple[RecordedTool, ...], hosts: tuple[str, ...]) -> str:
     listed = ", ".join(map(_literal, hosts))
     parts = [
@@ -437,7 +342,7 @@ def _assemblyscript_source(tools: tuple[RecordedTool, ...], hosts: tuple[str, ..
         'export { palyra_alloc } from "./palyra";\n'
     ]
     for tool in tools:
-        body = _AS[tool.behaviour].replace("TOOL", _function(tool)).replace("HOSTS", listed)
+        body = _body(Language.ASSEMBLYSCRIPT, tool, listed, len(hosts))
         parts.append(f"/* {_comment(tool.description)} */\n{body}")
     branches = [f"  if (id == {_literal(tool.id)}) return {_function(tool)}(value);" for tool in tools]
     parts.append(

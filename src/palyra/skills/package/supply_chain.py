@@ -1,4 +1,8 @@
-"""``provenance.json``: how the modules were made, as an in-toto statement with SLSA provenance v1."""
+"""The two statements about an archive's modules, which must list exactly them.
+
+``provenance.json`` says how they were made, as an in-toto statement with SLSA provenance v1. ``sbom.cdx.json`` lists
+what a skill is made of, in CycloneDX.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -79,15 +83,12 @@ def _require_subjects(subjects: list[Any], expected: Mapping[str, str]) -> None:
                 named[module] = digest
             case _:
                 raise ProvenanceMismatch("a subject of the provenance is not a module with its SHA-256")
-    for module, digest in expected.items():
-        if named.get(module) != digest:
-            raise ProvenanceMismatch(f"the provenance is not that of {MODULES}{module}")
-    for module in named:
+    for module in sorted({*expected, *named}):
         if module not in expected:
             raise ProvenanceMismatch(f"the provenance tells of {MODULES}{module}, which is not in the archive")
+        if named.get(module) != expected[module]:
+            raise ProvenanceMismatch(f"the provenance is not that of {MODULES}{module}")
 
-
-# ``sbom.cdx.json``: what a skill is made of, in CycloneDX. It must list exactly the modules of the archive.
 
 SPEC_VERSION: Final = "1.6"
 _READ_VERSIONS: Final = frozenset(("1.4", "1.5", "1.6"))
@@ -161,14 +162,13 @@ def _require_modules(components: list[Any], expected: Mapping[str, str]) -> None
                 continue
             case _:
                 raise SbomMismatch("a component of the SBOM has no name")
-    for module, digest in expected.items():
+    for module in sorted({*expected, *listed}):
         if module not in listed:
             raise SbomMismatch(f"the SBOM does not list {MODULES}{module}")
-        if listed[module] != digest:
-            raise SbomMismatch(f"the SBOM tells of another {MODULES}{module}: {listed[module]}")
-    for module in listed:
         if module not in expected:
             raise SbomMismatch(f"the SBOM lists {MODULES}{module}, which is not in the archive")
+        if listed[module] != expected[module]:
+            raise SbomMismatch(f"the SBOM tells of another {MODULES}{module}: {listed[module]}")
 
 
 def _sha256_of(name: str, component: dict[Any, Any]) -> str:

@@ -1,7 +1,7 @@
-"""Takes from this process what running guests does not need: files, network, other processes, privileges, memory.
+"""The confinement of a worker process: no files, network, other processes or privileges, and limited memory.
 
-Done by the process to itself after warm-up, and never undone. Landlock that the kernel does not have is passed over,
-because the filter alone lets nothing be opened or connected; the filter must load.
+The process confines itself after warm-up, and never undoes it. Without Landlock in the kernel the filter alone keeps
+everything from being opened or connected; the filter must load.
 """
 
 import ctypes
@@ -12,14 +12,13 @@ import struct
 from typing import Final
 
 from palyra.sandbox.domain.launch_spec import LandlockRules
-from palyra.sandbox.layers import landlock
+from palyra.sandbox.layers import landlock, linux_calls
 from palyra.wasm.process.syscall_filter import confinement_program
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 15, 22, 38
+_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
 _SECCOMP_MODE_FILTER: Final = 2
 _INSTRUCTION_BYTES: Final = 8
 _CREATE_RULESET, _RESTRICT_SELF = 444, 446
-_ASK_VERSION: Final = 1
 _CAPSET: Final = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _SIGKILL: Final = 9
@@ -34,11 +33,6 @@ _NOTHING_REACHABLE: Final = LandlockRules(
 )
 
 
-def _prctl(option: int, value: int, extra: object = 0) -> None:
-    if _libc.prctl(option, ctypes.c_ulong(value), extra, ctypes.c_ulong(0), ctypes.c_ulong(0)) < 0:
-        _fail("prctl")
-
-
 def _fail(what: str) -> None:
     number = ctypes.get_errno()
     raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -46,30 +40,25 @@ def _fail(what: str) -> None:
 
 def die_with_parent(parent: int) -> None:
     """End this process when the one that forked it ends, also if it has ended already."""
-    _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+    linux_calls.prctl(linux_calls.PR_SET_PDEATHSIG, _SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
-def name_process(name: bytes) -> None:
-    text = ctypes.create_string_buffer(name)
-    _prctl(_PR_SET_NAME, ctypes.addressof(text))
-
-
 def hide() -> None:
-    """Other processes of the same user can neither trace this one nor read its memory."""
-    _prctl(_PR_SET_DUMPABLE, 0)
+    """Keep other processes of the same user from tracing this one and from reading its memory."""
+    linux_calls.prctl(linux_calls.PR_SET_DUMPABLE, 0)
 
 
 def limit_resources(memory_bytes: int) -> None:
-    """Writable memory in all, and nothing that a worker has no use for."""
+    """Limit writable memory in all, and everything that a worker has no use for."""
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_DESCRIPTORS, _MAX_DESCRIPTORS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def confine() -> None:
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    linux_calls.prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _landlock()
     _drop_capabilities()
     _filter(confinement_program(platform.machine()))
@@ -77,7 +66,7 @@ def confine() -> None:
 
 def _landlock() -> None:
     """Enter a ruleset without a rule: nothing may be opened, connected or signalled."""
-    abi = _syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION))
+    abi = landlock.abi()
     if abi < 1:
         return
     attributes = struct.pack(
@@ -110,4 +99,4 @@ def _filter(program: bytes) -> None:
     described = ctypes.create_string_buffer(
         struct.pack("<QQ", len(program) // _INSTRUCTION_BYTES, ctypes.addressof(instructions))
     )
-    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.c_void_p(ctypes.addressof(described)))
+    linux_calls.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(described))

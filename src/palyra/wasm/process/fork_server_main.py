@@ -17,6 +17,7 @@ from typing import Final
 
 import wasmtime
 
+from palyra.sandbox.layers import linux_calls
 from palyra.wasm.domain.frames import VERSION, Call, Load, Ready
 from palyra.wasm.domain.limits import COMPILE_MEMORY_BYTES, WORKER_MEMORY_BYTES
 from palyra.wasm.domain.module_facts import CORE, module_facts
@@ -77,13 +78,13 @@ def _be_worker(connection: socket.socket, guests: Guests, kind: bytes, engine: s
     memory = ProcessMemory()
     channel = WorkerChannel(connection)
     if kind == COMPILER:
-        confinement.name_process(b"palyra-compile")
+        linux_calls.name_this_process(b"palyra-compile")
         guests = Guests(make_engine(parallel=True))
         confinement.limit_resources(COMPILE_MEMORY_BYTES)
         confinement.confine()
         compile_one(channel, guests)
         return
-    confinement.name_process(b"palyra-wasm")
+    linux_calls.name_this_process(b"palyra-wasm")
     confinement.limit_resources(WORKER_MEMORY_BYTES)
     worker = Worker(channel, guests, memory)
     confinement.confine()
@@ -171,7 +172,7 @@ def main(arguments: list[str], exit_process: Callable[[int], object] = os._exit)
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     confinement.hide()
-    confinement.name_process(b"palyra-nursery")
+    linux_calls.name_this_process(b"palyra-nursery")
     os.chdir("/")
     guests = Guests(make_engine())
     warm_up(guests)
