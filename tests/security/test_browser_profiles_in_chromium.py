@@ -35,13 +35,13 @@ async def visit(
     launcher: ChromiumLauncher, port: int, archive: bytes | None = None, *, log_in: bool = False
 ) -> tuple[list[str | None], bytes]:
     """One session: with the state of an archive, perhaps with a login. What the page saw, and the state after it."""
-    process = await launcher.start(None if archive is None else lambda folder: void(unpack(archive, folder)))
+    process = await launcher.start(None if archive is None else lambda folder: unpack(archive, folder))
     guarded = Guarded({SHOP: ("127.0.0.1",)}, f"{SHOP}:{port}")
     guarded.serve(process)
     kept: list[bytes] = []
 
     async def keep(folder: Path) -> None:
-        kept.append((await asyncio.to_thread(pack, folder)).archive)
+        kept.append(await asyncio.to_thread(pack, folder))
 
     try:
         session = await attach(process)
@@ -55,10 +55,6 @@ async def visit(
         await guarded.close()
     assert clean
     return seen, kept[0]
-
-
-def void(_: int) -> None:
-    pass
 
 
 async def test_a_login_stays_in_its_profile_and_nowhere_else(tmp_path: Path) -> None:
