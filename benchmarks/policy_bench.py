@@ -11,7 +11,7 @@ from palyra.ids import Principal
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Outcome
-from palyra.policy.policy_files import load_bundle
+from palyra.policy.live_policy import load_bundle
 from palyra.policy.request import EntityDirectory, PolicyRequest, tool_request
 
 ROUNDS = 1_500

@@ -16,7 +16,7 @@ from palyra.ids import Principal
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Decision, Outcome
-from palyra.policy.policy_files import load_bundle
+from palyra.policy.live_policy import load_bundle
 from palyra.policy.request import tool_request
 from palyra.version import VERSION
 

@@ -9,10 +9,9 @@ import pytest
 
 from fakes.vault_harness import NOTE, DictKeyring, VaultHarness, ref
 from palyra.secret import Secret
-from palyra.vault.key_file import KeyFile
+from palyra.vault.key_file import KeyFile, PassphraseKeys, from_file
 from palyra.vault.key_source import VARIABLE, EnvironmentKeys, KeyMissing, KeyRecord, KeySource, OsKeyring
 from palyra.vault.limits import MIN_SCRYPT_N
-from palyra.vault.passphrase import PassphraseKeys, from_file
 
 # A place, and what a person does to have a new key there for a rotation.
 Made = tuple[KeySource, Callable[[], None]]

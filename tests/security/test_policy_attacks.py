@@ -16,8 +16,14 @@ from palyra.policy.bundle import BadBundle, Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Outcome, Reason
 from palyra.policy.limits import MAX_POLICY_FILE_BYTES, MAX_REQUEST_BYTES
-from palyra.policy.live_policy import BundleHolder, Rejected, Swapped
-from palyra.policy.policy_files import PolicyFileRefused, PolicyFileTooLarge, load_bundle
+from palyra.policy.live_policy import (
+    BundleHolder,
+    PolicyFileRefused,
+    PolicyFileTooLarge,
+    Rejected,
+    Swapped,
+    load_bundle,
+)
 from palyra.policy.request import Entity, EntityDirectory, EntityRef, PolicyRequest, tool_request
 
 pytestmark = pytest.mark.promise("P-default-deny")
@@ -335,7 +341,7 @@ def test_a_policy_that_would_crash_the_parser_is_refused(tmp_path: Path, bomb: s
         "from palyra.policy.bundle import BadBundle\n"
         "from palyra.policy.cedar import CedarEngine\n"
         "from palyra.policy.request import EntityDirectory\n"
-        "from palyra.policy.policy_files import load_bundle\n"
+        "from palyra.policy.live_policy import load_bundle\n"
         "try: CedarEngine(load_bundle(Path(sys.argv[1]), EntityDirectory()))\n"
         "except BadBundle: sys.exit(7)\n"
     )

@@ -14,9 +14,8 @@ from palyra.secret import Secret
 from palyra.store.port import Store
 from palyra.store.sqlite.store import SqliteStore
 from palyra.vault.envelope import AesGcm, Sealer
-from palyra.vault.key_file import KeyFile
-from palyra.vault.key_source import EnvironmentKeys, KeySource, OsKeyring
-from palyra.vault.passphrase import (
+from palyra.vault.key_file import (
+    KeyFile,
     PassphraseKeys,
     Passphrases,
     ask_passphrase,
@@ -25,6 +24,7 @@ from palyra.vault.passphrase import (
     from_nowhere,
     from_terminal,
 )
+from palyra.vault.key_source import EnvironmentKeys, KeySource, OsKeyring
 from palyra.vault.settings import VaultSettings
 from palyra.vault.vault import Vault
 

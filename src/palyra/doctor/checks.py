@@ -113,7 +113,7 @@ def policy_bundle(folder: Path, directory: "EntityDirectory") -> "Finding":
     """Load the bundle that a daemon started now would load."""
     from palyra.doctor.report import missing, ok
     from palyra.policy.cedar import CedarEngine
-    from palyra.policy.policy_files import load_bundle
+    from palyra.policy.live_policy import load_bundle
 
     try:
         digest = CedarEngine(load_bundle(folder, directory)).bundle_digest

@@ -11,8 +11,16 @@ import msgspec
 
 from palyra.store.event import NewEvent
 from palyra.store.port import Store, Transaction
-from palyra.vault.envelope import Place, SealedVersion, Sealer
-from palyra.vault.index import SecretHead, VaultState, bucket_digest, bucket_of, require_head
+from palyra.vault.envelope import (
+    Place,
+    SealedVersion,
+    Sealer,
+    SecretHead,
+    VaultState,
+    bucket_digest,
+    bucket_of,
+    require_head,
+)
 from palyra.vault.key_source import KeyEncryptionKey, KeyRecord, VaultTampered
 from palyra.vault.limits import MAX_SECRETS
 from palyra.vault.reference import SecretInfo, SecretRef, SecretScope

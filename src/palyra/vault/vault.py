@@ -16,8 +16,7 @@ from palyra.errors import PalyraError
 from palyra.secret import Secret
 from palyra.store.event import NewEvent
 from palyra.store.port import Store, Transaction
-from palyra.vault.envelope import Place, RandomBytes, Sealer
-from palyra.vault.index import SecretHead, VaultState
+from palyra.vault.envelope import Place, RandomBytes, Sealer, SecretHead, VaultState
 from palyra.vault.key_source import (
     BadValue,
     KeyEncryptionKey,

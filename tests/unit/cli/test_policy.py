@@ -14,7 +14,7 @@ from palyra.journal.chain import JournalLog
 from palyra.journal.checkpoint import CHECKPOINT_NAME
 from palyra.journal.redaction import Redactor
 from palyra.policy.cedar import CedarEngine
-from palyra.policy.policy_files import load_bundle
+from palyra.policy.live_policy import load_bundle
 from palyra.policy.request import EntityDirectory, policy_request_to_json, tool_request
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.store.event import NewEvent

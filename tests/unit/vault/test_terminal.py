@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
+from palyra.vault.key_file import ask_passphrase
 from palyra.vault.key_source import PassphraseNeeded
-from palyra.vault.passphrase import ask_passphrase
 
 ASK = """
-from palyra.vault.passphrase import ask_passphrase
+from palyra.vault.key_file import ask_passphrase
 from palyra.errors import PalyraError
 import sys
 try:

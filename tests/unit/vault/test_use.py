@@ -13,7 +13,7 @@ from palyra.ids import Principal
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Decision, Outcome, Reason
-from palyra.policy.policy_files import load_bundle
+from palyra.policy.live_policy import load_bundle
 from palyra.policy.request import Entity, EntityRef, PolicyRequest
 from palyra.vault.access import SecretUse, refusal_of, require_scope, secret_entity, use_request
 from palyra.vault.key_source import ScopeDenied, UseDenied, UseNeedsApproval

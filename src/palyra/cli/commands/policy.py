@@ -206,7 +206,7 @@ def _engine(invocation: Invocation, folder: Path | None) -> "CedarEngine":
     from palyra.daemon.pipeline_wiring import directory_of
     from palyra.policy.bundle import BadBundle
     from palyra.policy.cedar import CedarEngine
-    from palyra.policy.policy_files import DEFAULTS_PREFIX, load_bundle
+    from palyra.policy.live_policy import DEFAULTS_PREFIX, load_bundle
 
     place = _folder(invocation, folder)
     bundle = load_bundle(place, directory_of(invocation.settings), must_exist=folder is not None)

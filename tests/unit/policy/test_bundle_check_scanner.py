@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.policy.cedar_syntax import complexity_of, statements, tokens
+from palyra.policy.bundle_check import complexity_of, statements, tokens
 from palyra.policy.limits import MAX_CONDITIONALS_PER_POLICY, MAX_NESTING, MAX_TOKENS_PER_POLICY
 
 ONE = '@id("a;b") permit(principal, action, resource) when { context.x == "\\";//" };'

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from palyra.errors import ExitCode
-from palyra.policy import policy_files
+from palyra.policy import live_policy
 from palyra.policy.bundle import SCHEMA_NAME
 from palyra.policy.cedar import CedarEngine
-from palyra.policy.policy_files import PolicyDirectoryMissing, PolicyFileRefused, PolicyFileTooLarge, load_bundle
+from palyra.policy.live_policy import PolicyDirectoryMissing, PolicyFileRefused, PolicyFileTooLarge, load_bundle
 from palyra.policy.request import EntityDirectory
 
 NOBODY = EntityDirectory()
@@ -60,7 +60,7 @@ def test_a_directory_reached_through_a_link_is_fine(tmp_path: Path) -> None:
     ("limit", "value"), [("MAX_POLICY_FILES", 1), ("MAX_BUNDLE_BYTES", 9), ("MAX_POLICY_FILE_BYTES", 4)]
 )
 def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
-    monkeypatch.setattr(policy_files, limit, value)
+    monkeypatch.setattr(live_policy, limit, value)
     for name in ("a.cedar", "b.cedar"):
         (tmp_path / name).write_text("// 45")
     with pytest.raises(PolicyFileTooLarge):

@@ -9,8 +9,7 @@ from palyra.policy import live_policy
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Outcome
-from palyra.policy.live_policy import BundleHolder, Rejected, Swapped, Unchanged
-from palyra.policy.policy_files import PolicyFileRefused
+from palyra.policy.live_policy import BundleHolder, PolicyFileRefused, Rejected, Swapped, Unchanged
 from palyra.policy.request import PolicyRequest
 
 Ask = Callable[..., PolicyRequest]

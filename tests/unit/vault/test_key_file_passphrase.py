@@ -4,9 +4,7 @@ from pathlib import Path
 import pytest
 
 from palyra.secret import Secret
-from palyra.vault.key_source import KeyMalformed, KeyMissing, KeyRecord, KeyUnsafe, PassphraseNeeded, PassphraseWeak
-from palyra.vault.limits import MAX_PASSPHRASE_BYTES, MIN_SCRYPT_N, SCRYPT_N
-from palyra.vault.passphrase import (
+from palyra.vault.key_file import (
     NEW,
     OPEN,
     PassphraseKeys,
@@ -17,6 +15,8 @@ from palyra.vault.passphrase import (
     from_nowhere,
     from_terminal,
 )
+from palyra.vault.key_source import KeyMalformed, KeyMissing, KeyRecord, KeyUnsafe, PassphraseNeeded, PassphraseWeak
+from palyra.vault.limits import MAX_PASSPHRASE_BYTES, MIN_SCRYPT_N, SCRYPT_N
 
 OLD, FRESH = "correct horse battery", "staple tree lamp moon"
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fakes.vault_harness import ref
-from palyra.vault.index import SecretHead, VaultState, bucket_digest, bucket_of, require_head
+from palyra.vault.envelope import SecretHead, VaultState, bucket_digest, bucket_of, require_head
 from palyra.vault.key_source import VaultTampered
 from palyra.vault.limits import INDEX_BUCKETS
 

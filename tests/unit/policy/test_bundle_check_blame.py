@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.policy.cedar_syntax import (
+from palyra.policy.bundle_check import (
     Statement,
     blame_syntax,
     blame_validation,

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import watchfiles
 
-from palyra.policy import policy_files
-from palyra.policy.policy_files import watch_directory
+from palyra.policy import live_policy
+from palyra.policy.live_policy import watch_directory
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_files, "WATCH_DEBOUNCE_MS", 50)
-    monkeypatch.setattr(policy_files, "WATCH_RECHECK_MS", 100)
+    monkeypatch.setattr(live_policy, "WATCH_DEBOUNCE_MS", 50)
+    monkeypatch.setattr(live_policy, "WATCH_RECHECK_MS", 100)
 
 
 class Watch:
