@@ -167,8 +167,8 @@ def gets_less(
 ) -> tuple[GetsLess, ...]:
     """List the requests of a manifest that the settings do not grant in full, for its review.
 
-    Policy and a run's budget may restrict each call further. The list is complete even if skills are switched off: an
-    approval stays in force until they are switched on.
+    Policy and a run's budget may restrict each call further. The list is complete even if skills are switched off,
+    because an approval outlasts that setting.
     """
     return (*_check_enabled(wasm), *_check_hosts(requested, egress), *_check_quotas(requested, wasm, tools))
 

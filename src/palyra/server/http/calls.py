@@ -9,7 +9,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.clock import rfc3339
 from palyra.errors import Denied, LimitExceeded
 from palyra.identity.api_tokens import TokenScope
 from palyra.ids import CallId, RunId
@@ -22,9 +21,9 @@ from palyra.pipeline.store.approval_tables import decide
 from palyra.pipeline.store.call_tables import read_call
 from palyra.pipeline.store.run_tables import Run, open_run, read_run
 from palyra.server.context import ApiService, Caller
-from palyra.server.http.envelope import WrongShape, answer, answer_events, answer_failure, read_into
+from palyra.server.http.envelope import WrongShape, answer, answer_events, answer_failure, read_into, to_view
 from palyra.server.http.route_schema import FreeObject, JsonText, PrincipalText, UlidText, describe
-from palyra.server.http.views import CallData, RunData, ToolData, ToolList, ToolWithSchemas
+from palyra.server.http.views import AccountData, CallData, RunData, ToolData, ToolList, ToolWithSchemas
 
 Word = Annotated[str, msgspec.Meta(max_length=MAX_CONTEXT_VALUE_CHARS, pattern=r"^[A-Za-z0-9._:@/+-]*\Z")]
 # Events of one call sent at a time to a client that follows it.
@@ -198,16 +197,9 @@ async def show_tool(service: ApiService, request: Request) -> Response:
 
 
 def _tool_view(spec: ToolSpec) -> ToolData:
-    return {
-        "name": str(spec.name),
-        "title": spec.title,
-        "description": spec.description,
-        "tier": spec.tier,
-        "capabilities": sorted(capability.value for capability in spec.metadata.capabilities),
-        "sensitive": spec.metadata.sensitive,
-        "idempotent": spec.idempotent,
-        "max_input_bytes": spec.max_input_bytes,
-    }
+    capabilities = sorted(capability.value for capability in spec.metadata.capabilities)
+    sensitive = spec.metadata.sensitive
+    return to_view(ToolData, spec, name=str(spec.name), capabilities=capabilities, sensitive=sensitive)
 
 
 @describe("Opens a run.", body=RunBody, data=RunData, status=201)
@@ -235,12 +227,4 @@ async def show_run(service: ApiService, request: Request) -> Response:
 
 
 def run_view(run: Run) -> RunData:
-    return {
-        "run_id": run.run_id,
-        "principal": run.principal,
-        "created_at": rfc3339(run.created_ms),
-        "budget": {
-            kind: {"cap": account.cap, "reserved": account.reserved, "used": account.used, "left": account.left}
-            for kind, account in run.budget.items()
-        },
-    }
+    return to_view(RunData, run, budget={kind: to_view(AccountData, each) for kind, each in run.budget.items()})

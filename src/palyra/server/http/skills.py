@@ -30,8 +30,10 @@ from palyra.server.http.views import (
     ReviewedVersion,
     SkillData,
     SkillDetails,
+    SkillHistoryEntry,
     SkillList,
     SkillVersionData,
+    UnreadableKeyData,
 )
 from palyra.skills.limits import MAX_ARTIFACT_BYTES, MAX_PUBLISHER_CHARS, MAX_REASON_CHARS
 from palyra.skills.package.manifest import PUBLISHER, SkillManifest
@@ -186,16 +188,14 @@ async def audit_skill(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "skill.manage")
     judged = await service.skills().judge(await read_bytes(request, MAX_ARTIFACT_BYTES))
     return answer(
-        {
-            "skill_id": judged.manifest.skill_id,
-            "version": judged.manifest.version,
-            "publisher": judged.manifest.publisher,
-            "digest": judged.digest,
-            "key_id": judged.key_id,
-            "trust": None if judged.trust is None else judged.trust.value,
-            "findings": list(judged.report.findings),
-            "difference": judged.difference,
-        }
+        to_view(
+            AuditData,
+            judged,
+            skill_id=judged.manifest.skill_id,
+            version=judged.manifest.version,
+            publisher=judged.manifest.publisher,
+            findings=judged.report.findings,
+        )
     )
 
 
@@ -219,18 +219,7 @@ async def show_skill(service: ApiService, request: Request) -> Response:
                 }
                 for version in details.versions
             ],
-            "history": [
-                {
-                    "seq": entry.seq,
-                    "time": rfc3339(entry.time_ms),
-                    "kind": entry.kind,
-                    "version": entry.version,
-                    "digest": entry.digest,
-                    "actor": entry.actor,
-                    "reason": entry.reason,
-                }
-                for entry in details.history
-            ],
+            "history": [to_view(SkillHistoryEntry, entry, time=rfc3339(entry.time_ms)) for entry in details.history],
         }
     )
 
@@ -304,13 +293,7 @@ async def list_publishers(service: ApiService, request: Request) -> Response:
         {
             "keys": [key_view(key) for key in keys],
             "unreadable": [
-                {
-                    "publisher": one.publisher,
-                    "key_id": one.key_id,
-                    "problem": one.why,
-                    "remedy": one.refusal().hint,
-                }
-                for one in unreadable
+                to_view(UnreadableKeyData, one, problem=one.why, remedy=one.refusal().hint) for one in unreadable
             ],
             "revoked": [
                 {
