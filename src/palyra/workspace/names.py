@@ -265,12 +265,13 @@ class ProtectedNames:
 
     def match(self, names: Sequence[str]) -> str | None:
         """Return the pattern that protects this path, if one does."""
-        plain = [normalize_name(name) for name in names]
-        for start, name in enumerate(plain):
-            for pattern in self._candidates(name):
-                if all(_same(part, each) for part, each in zip(pattern.parts, plain[start:], strict=False)):
-                    return pattern.source
-        return None
+        state = START
+        for name in names:
+            pattern, state = self.step(state, name)
+            if pattern is not None:
+                return pattern
+        # The path ends within a pattern: a file in the place of a protected name's parent.
+        return state[0][0].source if state else None
 
     def step(self, state: State, name: str) -> tuple[str | None, State]:
         """Advance a walk by one name: return the pattern that it completes, and the state for what lies beneath.
@@ -291,12 +292,6 @@ class ProtectedNames:
                 return pattern.source, START
             onward.append((pattern, position + 1))
         return None, tuple(onward)
-
-    def _candidates(self, name: str) -> Iterable[ProtectedPattern]:
-        yield from self._literal.get(name, ())
-        yield from self._wild.get("", ())
-        if name:
-            yield from self._wild.get(name[0], ())
 
 
 @lru_cache(maxsize=64)

@@ -1,3 +1,5 @@
+import fnmatch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from palyra.workspace.names import (
     encode_name,
     is_plain,
     name_pattern,
+    normalize_name,
     render_name,
 )
 
@@ -219,8 +222,15 @@ def protects(protected: ProtectedNames, names: list[str]) -> bool:
 
 
 @given(st.lists(NAME, min_size=1, max_size=5))
-def test_it_agrees_with_the_file_tools(names: list[str]) -> None:
-    assert protects(ProtectedNames(PATTERNS), names) == (ProtectedNames(PATTERNS).match(names) is not None)
+def test_it_agrees_with_a_comparison_of_every_pattern_at_every_place(names: list[str]) -> None:
+    plain = [normalize_name(name) for name in names]
+    expected = any(
+        all(fnmatch.fnmatchcase(name, part) for name, part in zip(plain[start:], pattern.split("/"), strict=False))
+        for pattern in PATTERNS
+        for start in range(len(plain))
+    )
+    assert protects(ProtectedNames(PATTERNS), names) == expected
+    assert (ProtectedNames(PATTERNS).match(names) is not None) == expected
 
 
 @pytest.mark.parametrize("name", [".ｇit", ".Git", ".git.", ".git ", ".gi\u200bt"])
