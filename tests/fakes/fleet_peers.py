@@ -281,4 +281,4 @@ class FleetPeers:
         refusal = decisions[1].refusal
         if refusal is not None:
             raise refusal
-        return decisions[1].lease()
+        return decisions[1].leases[0].lease

@@ -232,7 +232,7 @@ class FakeFleet(WorkerServiceServicer):
         )
         if decisions[1].refusal is not None:
             raise decisions[1].refusal
-        lease = decisions[1].lease()
+        lease = decisions[1].leases[0].lease
         fields: dict[str, Any] = {
             "lease_id": lease.lease_id,
             "fence": lease.fence,

@@ -97,7 +97,7 @@ class _Fleet:
             assert decision.refusal is None and decision.worker is not None, decision.refusal
             self.index.put(decision.worker)
             self.index.release(decision.worker.worker_id)
-            leases.append(decision.lease())
+            leases.append(decision.leases[0].lease)
         return leases
 
     async def settle(self, messages: list[Any]) -> None:

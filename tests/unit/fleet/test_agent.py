@@ -41,7 +41,7 @@ async def test_a_call_is_run_told_in_signed_words_and_forgotten(tmp_path: Path) 
         )
         assert report.attestation.receipt[0]["layer"] == "worker"
         assert harness.fleet.ledger.lease(lease.lease_id).state is LeaseState.SETTLED
-        await harness.fleet.until(lambda: not harness.agent.open_ids)
+        await harness.fleet.until(lambda: not harness.agent._machine.open_ids)
         assert harness.scratch_names() == [] and not list(harness.home.path("leases").glob("*.json"))
         assert {beat.workspaces for beat in harness.fleet.beats} <= {0, 1}
         assert harness.fleet.beats_with_reports == 1, "a heartbeat costs no message of its own where another is sent"
@@ -89,9 +89,9 @@ async def test_a_result_outlives_a_lost_connection_and_counts_once(tmp_path: Pat
         await harness.online()
         fleet = harness.fleet
         lease = await fleet.lease(harness.worker_id, "sleep", {"seconds": 0.5})
-        await fleet.until(lambda: harness.agent.running)
+        await fleet.until(lambda: harness.agent._machine.running)
         await fleet.stop_listening()
-        await eventually(lambda: not harness.agent.running)
+        await eventually(lambda: not harness.agent._machine.running)
         await fleet.listen()
         report = await fleet.settled(lease)
         assert report.answer == "" and report.statement.outcome is LeaseOutcome.SUCCEEDED
@@ -110,7 +110,7 @@ async def test_an_answer_that_got_lost_is_asked_for_again(tmp_path: Path) -> Non
         await fleet.until(lambda: not fleet.holding)
         fleet.cut()
         assert (await fleet.settled(lease)).answer == ""
-        await eventually(lambda: not harness.agent.open_ids)
+        await eventually(lambda: not harness.agent._machine.open_ids)
 
 
 async def test_a_result_that_is_not_taken_is_told_as_a_failure_once(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ async def test_a_lease_that_a_hello_named_before_it_could_not_be_noted_is_told_o
         await harness.online()
         fleet = harness.fleet
         lease = await fleet.lease(harness.worker_id, "echo", ECHO)
-        await fleet.until(lambda: harness.agent.running)
+        await fleet.until(lambda: harness.agent._machine.running)
         await fleet.stop_listening()
         await fleet.give_up(harness.worker_id)
         await fleet.listen()
@@ -152,7 +152,7 @@ async def test_a_lease_that_a_hello_named_before_it_could_not_be_noted_is_told_o
         assert report.answer == "lease.fenced" and (report.error or {})["code"] == NoRoom.code
         assert report.statement.outcome is LeaseOutcome.FAILED and not fleet.declined
         assert not fleet.ledger.worker(harness.worker_id).owes
-        await eventually(lambda: not harness.agent.open_ids)
+        await eventually(lambda: not harness.agent._machine.open_ids)
 
 
 async def test_a_cancelled_and_a_void_lease_are_stopped_and_cleaned_up(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ async def test_a_revoked_worker_ends_and_its_leases_with_it(tmp_path: Path, monk
     async with worker_agent_harness(tmp_path) as harness, harness.running() as life:
         await harness.online()
         await harness.fleet.lease(harness.worker_id, "sleep", {"seconds": 600})
-        await harness.fleet.until(lambda: harness.agent.running)
+        await harness.fleet.until(lambda: harness.agent._machine.running)
         await harness.fleet.harness.identities.revoke(harness.worker_id, reason="lost", actor="user:operator")
         harness.fleet.cut()
         end = await asyncio.wait_for(life, 60)
@@ -233,7 +233,7 @@ async def test_a_lease_that_never_arrived_is_disclaimed_and_one_that_did_is_sett
         await harness.online()
         fleet = harness.fleet
         had = await fleet.lease(harness.worker_id, "sleep", {"seconds": 600})
-        await fleet.until(lambda: harness.agent.running)
+        await fleet.until(lambda: harness.agent._machine.running)
         never = await fleet.lease(harness.worker_id, "echo", ECHO, arrives=False)
         await fleet.stop_listening()
         await fleet.give_up(harness.worker_id)
@@ -269,7 +269,7 @@ async def test_a_worker_says_nothing_of_a_lease_that_it_has_told_of_or_that_is_n
         fleet = harness.fleet
         lease = await fleet.lease(harness.worker_id, "echo", ECHO)
         await fleet.settled(lease)
-        await eventually(lambda: not harness.agent.open_ids)
+        await eventually(lambda: not harness.agent._machine.open_ids)
         fleet.ask_for(lease)
         (harness.folder / "precious").mkdir()
         outside = msgspec.structs.replace(lease, lease_id="../../precious")
@@ -301,7 +301,7 @@ async def test_a_worker_that_is_killed_tells_of_its_lease_in_its_next_life(tmp_p
             report = await harness.fleet.settled(lease)
             assert report.statement.error_code == "worker.interrupted" and report.answer == "lease.fenced"
             assert report.statement.cleanup.entries_left == 0
-            await eventually(lambda: not harness.agent.open_ids)
+            await eventually(lambda: not harness.agent._machine.open_ids)
             assert not harness.fleet.ledger.worker(harness.worker_id).owes
 
 
@@ -313,7 +313,7 @@ async def test_a_worker_that_is_stopped_lets_its_leases_end_and_tells_of_them(
         await harness.online()
         short = await harness.fleet.lease(harness.worker_id, "sleep", {"seconds": 0.3})
         long = await harness.fleet.lease(harness.worker_id, "sleep", {"seconds": 600})
-        await harness.fleet.until(lambda: harness.agent.running == 2)
+        await harness.fleet.until(lambda: harness.agent._machine.running == 2)
         harness.agent.stop()
         await harness.fleet.until(lambda: harness.fleet.beats[-1].slots == 0)
         end = await asyncio.wait_for(life, 60)

@@ -232,7 +232,7 @@ class FleetMachine(RuleBasedStateMachine):
             self.used[grant.grant_id] = command.lease_id
             self.leases[command.lease_id] = worker_id
             self.at_worker[command.lease_id] = True
-            self.fences.append(decision.lease().fence)
+            self.fences.append(decision.leases[0].lease.fence)
 
     @precondition(lambda self: self.leases)
     @rule(
@@ -262,7 +262,7 @@ class FleetMachine(RuleBasedStateMachine):
             assert sender == lease.worker_id and lie != "fence" and not stale
             assert self.attested[sender] == session and self.clock.now <= lease.due_ms(POLICY)
             assert sender not in self.distrusted and sender not in self.unattested
-            self.settled[lease_id] = decision.lease().settlement_digest
+            self.settled[lease_id] = decision.leases[0].lease.settlement_digest
         self.note_states()
 
     @precondition(lambda self: self.leases)
@@ -298,7 +298,7 @@ class FleetMachine(RuleBasedStateMachine):
             assert lease_id not in self.shown and lease_id not in self.disclaimed
             assert self.attested[lease.worker_id] == session
             assert lease.worker_id not in self.distrusted and lease.worker_id not in self.unattested
-            assert decision.lease().state is lease.state and lease_id not in decision.worker.owes
+            assert decision.leases[0].lease.state is lease.state and lease_id not in decision.worker.owes
             self.disclaimed.add(lease_id)
             self.at_worker.pop(lease_id, None)
         elif lease_id in self.shown or lie:

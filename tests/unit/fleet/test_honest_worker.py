@@ -245,9 +245,9 @@ class Life:
         grant = self.harness.grant(self.clock.now)
         decision = self.do(msgspec.structs.replace(self.harness.lease(WORKER, grant), grant=grant))
         if decision.refusal is None:
-            self.flights.add(decision.lease().lease_id)
+            self.flights.add(decision.leases[0].lease.lease_id)
             if self.is_up:
-                self.down.append(("offer", decision.lease()))
+                self.down.append(("offer", decision.leases[0].lease))
 
     def cancel(self) -> None:
         held = self.ledger.leases(WORKER)

@@ -119,7 +119,7 @@ async def test_a_result_is_taken_once(
 ) -> None:
     message = peers.settle(lease, clock.now, worker.session, outcome=LeaseOutcome.FAILED, error_code="call.x")
     decision = await ledger.decide(message)
-    assert decision.lease().outcome is LeaseOutcome.FAILED and decision.worker is not None
+    assert decision.leases[0].lease.outcome is LeaseOutcome.FAILED and decision.worker is not None
     assert decision.worker.state is State.AVAILABLE
     events = len(ledger.events())
     assert await refused(ledger, message) == "lease.duplicate_result"
@@ -217,7 +217,7 @@ async def test_what_was_left_behind_quarantines_but_the_result_counts(
 ) -> None:
     other = await peers.leased(ledger, now_ms=clock.now)
     decision = await ledger.decide(peers.settle(lease, clock.now, worker.session, processes_left=1))
-    assert decision.lease().state is LeaseState.SETTLED
+    assert decision.leases[0].lease.state is LeaseState.SETTLED
     assert ledger.worker(WORKER).state is State.QUARANTINED
     assert ledger.lease(other.lease_id).state is LeaseState.FENCED
 
@@ -276,7 +276,7 @@ async def test_a_lease_that_never_arrived_is_disclaimed_and_its_worker_goes_on(
     await lose(ledger, clock, peers)
     back = await peers.ready(ledger, now_ms=clock.now)
     decision = await ledger.decide(peers.disclaim(lease, back, clock.now))
-    assert decision.lease().state is LeaseState.FENCED and decision.lease().disclaimed_ms == clock.now
+    assert decision.leases[0].lease.state is LeaseState.FENCED and decision.leases[0].lease.disclaimed_ms == clock.now
     after = ledger.worker(WORKER)
     assert after.owes == () and after.state is State.AVAILABLE
     assert ("lease.disclaimed", WORKER) in [(kind, said["worker_id"]) for kind, said in ledger.events()[-1:]]
@@ -529,7 +529,7 @@ async def test_a_worker_that_declines_has_done_nothing_and_the_call_goes_elsewhe
     retry = commands.RetryLease(actor="palyrad", lease_id=lease.lease_id, grant_id=peers.next_id(), valid_ms=60_000)
     grant = (await ledger.decide(retry)).grant
     assert grant is not None and (grant.attempt, grant.argument_digest) == (2, lease.argument_digest)
-    again = (await ledger.decide(peers.lease(WORKER, grant))).lease()
+    again = (await ledger.decide(peers.lease(WORKER, grant))).leases[0].lease
     assert again.attempt == 2
     twice = commands.RetryLease(actor="palyrad", lease_id=lease.lease_id, grant_id=peers.next_id(), valid_ms=1)
     assert await refused(ledger, twice) == "lease.not_retryable"

@@ -82,7 +82,7 @@ async def test_a_batch_is_what_its_commands_are_one_after_the_other(both: Both) 
     assert len(known) == len(WORKERS) - 1, "the last one does not fit any more, and the batch says so"
     begun = [both.lease(worker.worker_id) for worker in known for _ in range(3)]
     decisions = await both.decide_all(begun)
-    leases = [one.lease() for one in decisions if one.refusal is None]
+    leases = [one.leases[0].lease for one in decisions if one.refusal is None]
     assert len(leases) == 2 * len(known), "two for each: the third finds no room"
     assert [one.fence for one in leases] == sorted({one.fence for one in leases})
     ends = [both.peers.settle(lease, both.clock.now, 1) for lease in leases]
@@ -109,7 +109,7 @@ async def test_a_whole_batch_takes_a_few_statements(both: Both, what: str) -> No
     known = (await both.attested())[:16]
     these: list[Any] = [both.lease(worker.worker_id) for worker in known]
     if what == "ends":
-        leases = [one.lease() for one in await both.decide_all(these)]
+        leases = [one.leases[0].lease for one in await both.decide_all(these)]
         these = [both.peers.settle(lease, both.clock.now, 1) for lease in leases]
     said: list[str] = []
 

@@ -183,17 +183,9 @@ class WorkerAgent:
             self.observer.state("offline", why="" if end is None else end.why)
             self._note_change()
 
-    @property
-    def running(self) -> int:
-        return self._machine.running
-
     def counts(self) -> dict[str, int]:
         machine = self._machine
         return {"running": machine.running, "workspaces": len(self.scratches.names()), "slots": machine.slots}
-
-    @property
-    def open_ids(self) -> tuple[str, ...]:
-        return self._machine.open_ids
 
     def name_open(self) -> tuple[str, ...]:
         return self._machine.name_open()

@@ -234,10 +234,6 @@ class FleetDecision(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[NewEvent, ...] = ()
     refusal: PalyraError | None = None
 
-    def lease(self) -> WorkerLease:
-        """Return the one lease that the command was about."""
-        return self.leases[0].lease
-
 
 class Draft:
     def __init__(self, policy: WorkerFleetPolicy, situation: Situation, actor: str, now_ms: int) -> None:

@@ -7,6 +7,7 @@ for others, because no caller waits for them: a thousand idle workers cost a few
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import msgspec
 
@@ -21,23 +22,20 @@ Decided = Callable[[FleetCommand, FleetDecision], None]
 _Waiting = tuple[FleetCommand, "asyncio.Future[FleetDecision]"]
 
 
+@dataclass(eq=False)
 class CommandBatcher:
     """``on_decided`` gets each decision, in order, before the caller that submitted the command."""
 
-    def __init__(
-        self,
-        ledger: FleetLedger,
-        on_decided: Decided,
-        on_beats: Callable[[BeatAnswer], None],
-        *,
-        beats_gather_seconds: float,
-    ) -> None:
-        self._ledger = ledger
-        self._beats_wait = beats_gather_seconds
+    ledger: FleetLedger
+    on_decided: Decided
+    on_beats: Callable[[BeatAnswer], None]
+    _: KW_ONLY
+    # Heartbeats wait this long for others.
+    beats_gather_seconds: float
+
+    def __post_init__(self) -> None:
         self._beats_timer: asyncio.TimerHandle | None = None
         self._beats_due = False
-        self._on_decided = on_decided
-        self._on_beats = on_beats
         self._waiting: list[_Waiting] = []
         self._beats: dict[str, Beat] = {}
         self._task: asyncio.Task[None] | None = None
@@ -56,7 +54,7 @@ class CommandBatcher:
     def beat(self, beat: Beat) -> None:
         self._beats[beat.worker_id] = beat
         if self._beats_timer is None:
-            self._beats_timer = asyncio.get_running_loop().call_later(self._beats_wait, self._wake_for_beats)
+            self._beats_timer = asyncio.get_running_loop().call_later(self.beats_gather_seconds, self._wake_for_beats)
 
     def reset_workspace_count(self, worker_id: str) -> None:
         """Set the count of a waiting heartbeat to 0: the worker may hold fewer leases when it is checked."""
@@ -78,7 +76,7 @@ class CommandBatcher:
         if not beats:
             return
         try:
-            self._on_beats(await self._ledger.beat(beats))
+            self.on_beats(await self.ledger.beat(beats))
         except Exception:
             # Heartbeats come again. The reaper gives a worker up whose heartbeats stay unrecorded.
             log.exception("heartbeats could not be recorded")
@@ -110,7 +108,7 @@ class CommandBatcher:
 
     async def _decide(self, part: Sequence[_Waiting]) -> None:
         try:
-            decisions = await self._ledger.decide_all([command for command, _ in part])
+            decisions = await self.ledger.decide_all([command for command, _ in part])
         except Exception as error:
             await self._decide_singly(part, error)
             return
@@ -130,7 +128,7 @@ class CommandBatcher:
 
     def _deliver(self, command: FleetCommand, future: "asyncio.Future[FleetDecision]", decision: FleetDecision) -> None:
         try:
-            self._on_decided(command, decision)
+            self.on_decided(command, decision)
         except Exception:
             log.exception("the decision on %s could not be carried out", type(command).__name__)
         if not future.done():
