@@ -38,7 +38,6 @@ def test_version_1_and_both() -> None:
     assert [(place.version, place.directory, set(place.controllers)) for place in found] == [
         (1, "/mnt/with space", {"pids"}),
         (1, "/sys/fs/cgroup/memory/jobs/a", {"memory"}),
-        (1, "/sys/fs/cgroup/cpu,cpuacct", {"cpu"}),
         (2, "/sys/fs/cgroup/unified", set()),
     ]
 
@@ -68,9 +67,7 @@ class Limits(msgspec.Struct, frozen=True):
 def imitation(tmp_path: Path) -> CgroupPool:
     (tmp_path / "cgroup.controllers").write_text("cpuset cpu memory pids")
     (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids")
-    return CgroupPool(
-        cpu_cores=1.5, hierarchies=(Hierarchy(version=2, directory=str(tmp_path), controllers=frozenset()),)
-    )
+    return CgroupPool(hierarchies=(Hierarchy(version=2, directory=str(tmp_path), controllers=frozenset()),))
 
 
 def test_where_there_is_nothing_the_receipt_says_so_and_nothing_fails() -> None:
@@ -112,7 +109,7 @@ def test_version_2_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     def make(path: str, mode: int = 0o777) -> None:
         real(path, mode)
-        for name in ("cgroup.procs", "memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cpu.max"):
+        for name in ("cgroup.procs", "memory.max", "memory.swap.max", "memory.oom.group", "pids.max"):
             Path(path, name).write_text("")
         Path(path, "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
         Path(path, "cgroup.kill").write_text("")
@@ -121,17 +118,16 @@ def test_version_2_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(cgroup.os, "rmdir", remove)
     monkeypatch.setattr(cgroup, "_enable", lambda directory, controllers: None)
     pool = imitation(tmp_path)
-    assert controllers_of(pool) == {"memory", "pids", "cpu"}
+    assert controllers_of(pool) == {"memory", "pids"}
     (base,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert base.name.startswith(f"palyra-{os.getpid()}-")
     group = pool.take(Limits())
     assert group.entry == CgroupEntry(v2=f"{base}/1")
-    files = {name: (base / "1" / name).read_text() for name in ("memory.max", "memory.swap.max", "pids.max", "cpu.max")}
-    assert files == {"memory.max": "67108864", "memory.swap.max": "0", "pids.max": "20", "cpu.max": "150000 100000"}
+    files = {name: (base / "1" / name).read_text() for name in ("memory.max", "memory.swap.max", "pids.max")}
+    assert files == {"memory.max": "67108864", "memory.swap.max": "0", "pids.max": "20"}
     assert [(line.layer, line.held) for line in group.receipt()] == [
         (Layer.CGROUP_MEMORY, True),
         (Layer.CGROUP_PIDS, True),
-        (Layer.CGROUP_CPU, True),
     ]
     # Counters of whoever had the group before do not count.
     assert not group.out_of_memory()
@@ -148,7 +144,7 @@ def test_a_limit_that_does_not_read_back_is_not_claimed(tmp_path: Path, monkeypa
     monkeypatch.setattr(cgroup, "_enable", lambda directory, controllers: None)
     monkeypatch.setattr(cgroup, "write", lambda directory, name, content: Path(directory, name).write_text("max"))
     group = imitation(tmp_path).take(Limits())
-    assert [line.held for line in group.receipt()] == [False, False, False]
+    assert [line.held for line in group.receipt()] == [False, False]
     assert not group.limits_memory
 
 
@@ -169,7 +165,7 @@ def test_leftovers_of_a_dead_daemon_are_removed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def pool() -> CgroupPool:
-    made = CgroupPool(cpu_cores=1.0)
+    made = CgroupPool()
     assert os.getuid() != 0 or controllers_of(made), made._why_not
     return made
 
@@ -269,7 +265,6 @@ time.sleep(1.5)
     assert {line.layer for line in group.receipt() if line.held} == {
         Layer.CGROUP_MEMORY,
         Layer.CGROUP_PIDS,
-        Layer.CGROUP_CPU,
     }
     group.release()
     pool.close()

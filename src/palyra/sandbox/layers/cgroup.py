@@ -41,8 +41,7 @@ def read_setting(directory: str, name: str) -> str:
 
 MEMORY: Final = "memory"
 PIDS: Final = "pids"
-CPU: Final = "cpu"
-WANTED: Final = (MEMORY, PIDS, CPU)
+WANTED: Final = (MEMORY, PIDS)
 
 
 class Hierarchy(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,15 +107,13 @@ def _place(mounts: tuple[_Mount, ...], path: str, *, version: int, controller: s
     return None
 
 
-# The period over which the share of the processors is measured: short enough that no pause is felt.
-CPU_PERIOD_MICROSECONDS: Final = 100_000
 # How long an emptied group may take to be reported empty before it is left for the next clean-up.
 EMPTY_SECONDS: Final = 2.0
 _EMPTY_POLL_SECONDS: Final = 0.002
 _OOM_KILLS: Final = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _UNLIMITED_V1: Final = str(2**63 - 4096)
 
-_LAYERS: Final = {MEMORY: Layer.CGROUP_MEMORY, PIDS: Layer.CGROUP_PIDS, CPU: Layer.CGROUP_CPU}
+_LAYERS: Final = {MEMORY: Layer.CGROUP_MEMORY, PIDS: Layer.CGROUP_PIDS}
 
 
 class Group:
@@ -145,20 +142,16 @@ class Group:
     def _version(self, controller: str) -> int:
         return next(place.version for place in self._places if controller in place.controllers)
 
-    def limit(self, limits: SandboxLimits, cpu_cores: float | None) -> None:
+    def limit(self, limits: SandboxLimits) -> None:
         """Set the limits and read them back. Only a limit that reads back as set counts as got."""
         self._oom_kills_before = self._oom_kills()
         self._got = {}
         self._wanted = {MEMORY: f"{limits.memory_bytes} bytes", PIDS: f"{limits.pids} processes"}
-        if cpu_cores is not None:
-            self._wanted[CPU] = f"{cpu_cores:g} cores"
         if (directory := self.directory(PIDS)) is not None:
             write(directory, "pids.max", str(limits.pids))
             self._note(PIDS, directory, "pids.max", str(limits.pids))
         if (directory := self.directory(MEMORY)) is not None:
             self._limit_memory(directory, limits.memory_bytes)
-        if cpu_cores is not None and (directory := self.directory(CPU)) is not None:
-            self._limit_cpu(directory, cpu_cores)
 
     def _limit_memory(self, directory: str, wanted: int) -> None:
         if self._version(MEMORY) == 2:
@@ -179,16 +172,6 @@ class Group:
         # The kernel rounds down to whole pages.
         page = os.sysconf("SC_PAGE_SIZE")
         self._note(MEMORY, directory, name, str(wanted // page * page))
-
-    def _limit_cpu(self, directory: str, cores: float) -> None:
-        quota = str(int(cores * CPU_PERIOD_MICROSECONDS))
-        if self._version(CPU) == 2:
-            write(directory, "cpu.max", f"{quota} {CPU_PERIOD_MICROSECONDS}")
-            self._note(CPU, directory, "cpu.max", f"{quota} {CPU_PERIOD_MICROSECONDS}")
-        else:
-            write(directory, "cpu.cfs_period_us", str(CPU_PERIOD_MICROSECONDS))
-            write(directory, "cpu.cfs_quota_us", quota)
-            self._note(CPU, directory, "cpu.cfs_quota_us", quota)
 
     def _note(self, controller: str, directory: str, name: str, wanted: str) -> None:
         read = read_setting(directory, name)
@@ -305,11 +288,9 @@ class CgroupPool:
         self,
         *,
         kept: int = KEPT_GROUPS,
-        cpu_cores: float | None = None,
         hierarchies: tuple[Hierarchy, ...] | None = None,
     ) -> None:
         self._kept = kept
-        self._cpu_cores = cpu_cores
         self._given = hierarchies
         self._bases: tuple[Hierarchy, ...] | None = None
         self._why_not = ""
@@ -326,7 +307,7 @@ class CgroupPool:
             bases = self._prepared()
             group = self._free.pop() if self._free else self._make(bases)
         with contextlib.suppress(OSError):
-            group.limit(limits, self._cpu_cores)
+            group.limit(limits)
         return group
 
     @property
