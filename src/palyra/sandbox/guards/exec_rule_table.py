@@ -1,7 +1,7 @@
 """The programs that run programs: what of each is refused, and why. The rest of their uses stays allowed."""
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from palyra.sandbox.guards.exec_rules import ExecRule, Finding, judge_git
 from palyra.sandbox.guards.sed_script import Malformed, read_line, read_script
@@ -56,39 +56,16 @@ def judge_old_style_tar(args: tuple[str, ...]) -> Finding | None:
     return None
 
 
+def _rule(why: str, names: str, flags: str = "", **more: Any) -> ExecRule:
+    return ExecRule(names=tuple(names.split()), why=why, flags=tuple(flags.split()), **more)
+
+
 def _always(why: str, names: str) -> ExecRule:
-    return ExecRule(names=tuple(names.split()), why=why, always=True)
+    return _rule(why, names, always=True)
 
 
-def _flags(
-    why: str,
-    names: str,
-    flags: str,
-    *,
-    valued: str = "",
-    clusters: bool = True,
-    harmless: tuple[str, ...] = (),
-    text: str = "",
-) -> ExecRule:
-    return ExecRule(
-        names=tuple(names.split()),
-        why=why,
-        flags=tuple(flags.split()),
-        valued=valued,
-        clusters=clusters,
-        harmless=harmless,
-        text=text,
-    )
-
-
-def _only(why: str, names: str, subcommands: str, flags: str = "", *, clusters: bool = True) -> ExecRule:
-    return ExecRule(
-        names=tuple(names.split()),
-        why=why,
-        subcommands=frozenset(subcommands.split()),
-        flags=tuple(flags.split()),
-        clusters=clusters,
-    )
+def _only(why: str, names: str, subcommands: str, flags: str = "", **more: Any) -> ExecRule:
+    return _rule(why, names, flags, subcommands=frozenset(subcommands.split()), **more)
 
 
 # ProxyCommand and its relatives are command lines; the providers are libraries that ssh loads.
@@ -146,7 +123,7 @@ EXEC_RULES: Final[tuple[ExecRule, ...]] = (
         clusters=False,
     ),
     _always("it runs a compiler of your choice", "ccache distcc sccache icecc colorgcc libtool"),
-    _flags(
+    _rule(
         "this option makes the compiler run or load something else, or hides options in a file",
         "gcc g++ cc c++ cpp c89 c99 gfortran gnat gdc gccgo clang clang++ clang-cl icc icx nvcc ld ld.bfd ld.gold lld "
         "ld.lld gold collect2 c89-gcc c99-gcc",
@@ -155,8 +132,8 @@ EXEC_RULES: Final[tuple[ExecRule, ...]] = (
         clusters=False,
         text=r"^@|,@|^-Wl,.*-plugin|^-Wp,|^-f(pass-)?plugin",
     ),
-    _flags("a plug-in is code", "as ar nm ranlib gcc-ar gcc-nm gcc-ranlib objdump", "--plugin", text=r"^@"),
-    _flags(
+    _rule("a plug-in is code", "as ar nm ranlib gcc-ar gcc-nm gcc-ranlib objdump", "--plugin", text=r"^@"),
+    _rule(
         "this option names a linker or plug-in",
         "rustc rustdoc",
         "-C=(linker|ar)\\b -Clinker -Z --test-runtool --runtool -Car --codegen=(linker|ar)\\b",
@@ -164,106 +141,95 @@ EXEC_RULES: Final[tuple[ExecRule, ...]] = (
         text=r"^@|^-C(linker|ar)=",
     ),
     # Files and archives.
-    _flags("find runs a program for what it finds", "find gfind", "-exec -execdir -ok -okdir"),
-    _flags("fd runs a program for what it finds", "fd fdfind", "-x -X --exec --exec-batch", valued="edEtSojc"),
-    ExecRule(
-        names=("tar", "gtar", "bsdtar", "star"),
-        why="this option of tar names a program, or a host to run one on",
-        flags=(
-            "--to-command",
-            "--use-compress-program",
-            "-I",
-            "--rsh-command",
-            "--rmt-command",
-            "--info-script",
-            "--new-volume-script",
-            "-F",
-            "--checkpoint-action=.*exec",
-            "-f=[^/=]+:",
-            "--file=[^/=]+:",
-        ),
+    _rule("find runs a program for what it finds", "find gfind", "-exec -execdir -ok -okdir"),
+    _rule("fd runs a program for what it finds", "fd fdfind", "-x -X --exec --exec-batch", valued="edEtSojc"),
+    _rule(
+        "this option of tar names a program, or a host to run one on",
+        "tar gtar bsdtar star",
+        "--to-command --use-compress-program -I --rsh-command --rmt-command --info-script --new-volume-script -F "
+        "--checkpoint-action=.*exec -f=[^/=]+: --file=[^/=]+:",
         valued=_TAR_VALUED,
         harmless=("--files-from", "--force-local"),
         judge=judge_old_style_tar,
     ),
-    _flags(
+    _rule(
         "this option of cpio names a program or a remote host",
         "cpio",
         "--rsh-command --rmt-command -F=[^/]+: --file=[^/]+:",
     ),
-    _flags("zip -TT names a program that tests the archive", "zip", "-TT --unzip-command", text=r"^-[A-Za-z]*TT"),
-    _flags("--compress-program names a program", "sort gsort", "--compress-program"),
-    _flags("--filter names a program", "split gsplit", "--filter"),
-    _flags("--strip-program names a program", "install ginstall", "--strip-program"),
-    _flags("this option names a program", "diff3 sdiff", "--diff-program"),
-    _flags("ed scripts in patches run programs", "patch gpatch", "-e --ed", valued="BDdFgioprVYxz"),
+    _rule("zip -TT names a program that tests the archive", "zip", "-TT --unzip-command", text=r"^-[A-Za-z]*TT"),
+    _rule("--compress-program names a program", "sort gsort", "--compress-program"),
+    _rule("--filter names a program", "split gsplit", "--filter"),
+    _rule("--strip-program names a program", "install ginstall", "--strip-program"),
+    _rule("this option names a program", "diff3 sdiff", "--diff-program"),
+    _rule("ed scripts in patches run programs", "patch gpatch", "-e --ed", valued="BDdFgioprVYxz"),
     ExecRule(names=("sed", "gsed"), why="sed's e runs programs", judge=judge_sed),
-    _flags("--pre names a program", "rg ripgrep ag ack bat batcat", "--pre --hostname-bin --pager"),
-    _flags("--xcmd names a program", "ctags", "--xcmd --options --_xcmd"),
-    _flags("fzf runs its previews", "fzf", "--preview --bind --with-shell --listen"),
+    _rule("--pre names a program", "rg ripgrep ag ack bat batcat", "--pre --hostname-bin --pager"),
+    _rule("--xcmd names a program", "ctags", "--xcmd --options --_xcmd"),
+    _rule("fzf runs its previews", "fzf", "--preview --bind --with-shell --listen"),
     # Version control.
     ExecRule(names=("git",), why="git runs a program", judge=judge_git),
-    _flags(
+    _rule(
         "this option names a program", "svn svnadmin", "--diff-cmd --diff3-cmd --editor-cmd --config-option --merge-cmd"
     ),
-    _flags("this option names a program", "hg", "--config --ssh --remotecmd -e"),
-    _flags("this option names a program", "cvs", "-e --rsh"),
+    _rule("this option names a program", "hg", "--config --ssh --remotecmd -e"),
+    _rule("this option names a program", "cvs", "-e --rsh"),
     # Remote copies and connections.
-    _flags(
+    _rule(
         "this option makes ssh run a program on this machine, or load a library",
         "ssh slogin autossh",
         f"{_SSH_SETTINGS} -F -I",
         valued="BbcDEeFIiJLlmOopQRSWw",
     ),
-    _flags("this option makes scp run a program", "scp", f"{_SSH_SETTINGS} -S -F -D", valued="cDFiJloPSX"),
+    _rule("this option makes scp run a program", "scp", f"{_SSH_SETTINGS} -S -F -D", valued="cDFiJloPSX"),
     _always("its commands include !, which runs programs", "sftp ftp lftp telnet tnftp ncftp"),
-    _flags("this option names a program", "rsync", "-e --rsh --rsync-path --config -M --remote-option", valued="fBTM"),
-    _flags(
+    _rule("this option names a program", "rsync", "-e --rsh --rsync-path --config -M --remote-option", valued="fBTM"),
+    _rule(
         "this option runs a program for each connection",
         "nc ncat netcat",
         "-e -c --exec --sh-exec --lua-exec",
         valued="pswqiXxIOTVg",
     ),
     ExecRule(names=("socat", "socat1"), why="this address runs a program", text=r"(^|[,!])\s*(exec|system|shell)\s*:"),
-    _flags(
+    _rule(
         "this option names a program", "wget wget2", "--use-askpass -e --execute --config", valued="oaiBtOTwQPUlADIXR"
     ),
-    _flags("aria2c runs a program on events", "aria2c", "--on-download --on-bt --conf-path", text=r"^--on-"),
-    _flags("-z names a program", "tcpdump", "-z", valued="BcCEFGijMmQrsTVwWy"),
-    _flags("scripts of nmap are programs", "nmap", "--script -sC -A --datadir"),
+    _rule("aria2c runs a program on events", "aria2c", "--on-download --on-bt --conf-path", text=r"^--on-"),
+    _rule("-z names a program", "tcpdump", "-z", valued="BcCEFGijMmQrsTVwWy"),
+    _rule("scripts of nmap are programs", "nmap", "--script -sC -A --datadir"),
     ExecRule(
         names=("ip",), why="ip netns exec and its relatives run a program", text=r"^(e|ex|exe|exec)$|^-ba?t?c?h?$"
     ),
-    _flags("this option names a program", "rclone restic borg", "--password-command --rsh --remote-path -o"),
+    _rule("this option names a program", "rclone restic borg", "--password-command --rsh --remote-path -o"),
     # Editors and pagers.
     _always(
         "its commands include !, which runs programs",
         "vim vi view ex rvim rview gvim vimdiff nvim nvi vile ed emacs emacsclient xemacs zile mg jed joe jmacs nano "
         "pico rnano micro kak hx helix mcedit mc ranger nnn vifm editor mail mailx s-nail mutt neomutt",
     ),
-    _flags(
+    _rule(
         "this option gives less commands",
         "less pager",
         "-k --lesskey-src --lesskey-file --lesskey-content",
         valued="bhjopPtTxyzD",
         text=r"^\+",
     ),
-    _flags("this option gives more commands", "more most", "-p --command", text=r"^\+[^/\d]"),
-    _flags(
+    _rule("this option gives more commands", "more most", "-p --command", text=r"^\+[^/\d]"),
+    _rule(
         "this option names a program",
         "man",
         "-P --pager -H --html -C --config-file -X --gxditview -p --preprocessor",
         valued="LmMsSeErR",
     ),
-    _flags("unsafe mode lets documents run programs", "groff troff nroff pic", "-U", valued="dfFImMnoPrTwWL"),
-    _flags(
+    _rule("unsafe mode lets documents run programs", "groff troff nroff pic", "-U", valued="dfFImMnoPrTwWL"),
+    _rule(
         "this option lets documents run programs",
         "tex latex etex pdftex pdflatex xetex xelatex lualatex dvilualatex latexmk tectonic mf mpost",
         "-shell-escape --shell-escape -enable-write18 --enable-write18 -e -pdflatex -latex",
         clusters=False,
         text=r"write18|shell-escape",
     ),
-    _flags("unsafe PostScript runs programs", "gs ghostscript", "-dNOSAFER", text=r"NOSAFER|%pipe%|-c$"),
+    _rule("unsafe PostScript runs programs", "gs ghostscript", "-dNOSAFER", text=r"NOSAFER|%pipe%|-c$"),
     ExecRule(
         names=("convert", "magick", "identify", "mogrify", "composite", "montage", "display", "animate", "import"),
         why="ImageMagick runs what follows a bar, and scripts",
@@ -290,17 +256,10 @@ EXEC_RULES: Final[tuple[ExecRule, ...]] = (
         text=r"\\(!|o\s*\||w\s*\||g\w*\s*\||copy\b|i|e|s\s*\||watch|set|prompt)|\b(to|from)\s+program\b",
         reads_input=True,
     ),
-    ExecRule(
-        names=("mysql", "mariadb", "mycli"),
-        why="this command of mysql runs a program or loads code",
-        flags=(
-            "--pager",
-            "--plugin-dir",
-            "--default-auth",
-            "--init-command",
-            "--defaults-file",
-            "--defaults-extra-file",
-        ),
+    _rule(
+        "this command of mysql runs a program or loads code",
+        "mysql mariadb mycli",
+        "--pager --plugin-dir --default-auth --init-command --defaults-file --defaults-extra-file",
         text=r"\\[!eP.]|(^|;)\s*(system|pager|source|edit)\b",
         reads_input=True,
     ),
@@ -324,7 +283,7 @@ EXEC_RULES: Final[tuple[ExecRule, ...]] = (
         "list show search policy depends rdepends madison showsrc",
         "-o -c --option --config-file",
     ),
-    _flags(
+    _rule(
         "dpkg runs hooks and maintainers' scripts",
         "dpkg",
         "--install --unpack --configure --remove --purge --pre-invoke --post-invoke --status-logger --triggers-only "
@@ -332,29 +291,29 @@ EXEC_RULES: Final[tuple[ExecRule, ...]] = (
         text=r"^-[A-Za-z]*[irP]",
         clusters=False,
     ),
-    _flags(
+    _rule(
         "rpm runs scripts and macros",
         "rpm rpmbuild",
         "--install --upgrade --erase --eval --pipe --define --macros --load --rcfile",
         text=r"^-(?![-qVK])[A-Za-z]*[iUFeED]",
     ),
     # Cryptography.
-    _flags(
+    _rule(
         "this option loads code",
         "openssl",
         "-engine -provider -provider-path -config -loader",
         clusters=False,
         text=r"^engine$",
     ),
-    _flags(
+    _rule(
         "this option names a program",
         "gpg gpg2 gpgv gpgsm",
         "--photo-viewer --exec-path --agent-program --dirmngr-program --keyboxd-program --options",
     ),
-    _flags("gpg-agent runs a program", "gpg-agent", "--daemon --pinentry-program --scdaemon-program"),
-    _flags("this option loads code", "ssh-keygen", "-D -w", valued="bCEfFIMNnOPrRtVWYZz"),
-    _flags("this option loads code", "ssh-add", "-s -S -e", valued="EtHhT"),
-    _flags(
+    _rule("gpg-agent runs a program", "gpg-agent", "--daemon --pinentry-program --scdaemon-program"),
+    _rule("this option loads code", "ssh-keygen", "-D -w", valued="bCEfFIMNnOPrRtVWYZz"),
+    _rule("this option loads code", "ssh-add", "-s -S -e", valued="EtHhT"),
+    _rule(
         "curl reads options from a file, and loads engines",
         "curl",
         "-K --config --engine",
