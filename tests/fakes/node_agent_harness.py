@@ -12,7 +12,7 @@ from fakes.node_server_harness import ByHand, NodeServerHarness
 from palyra.config.state_dir import StateDir
 from palyra.devicelink.agent.device_folder import DeviceRecord
 from palyra.nodes.agent import offered
-from palyra.nodes.agent.agent import HostDriver, HostFacts
+from palyra.nodes.agent.agent import HostDriver
 from palyra.nodes.agent.capabilities import Capabilities
 from palyra.nodes.agent.messages import End, Note
 from palyra.nodes.agent.note_folder import DeviceFolder
@@ -134,7 +134,8 @@ class Host:
                 software_version="1",
             ),
             person=self.person,
-            facts=HostFacts(platform="linux", software_version="1"),
+            platform="linux",
+            software_version="1",
             clock=self.harness.clock,
             draw=random.random,
         )

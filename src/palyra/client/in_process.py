@@ -57,6 +57,12 @@ class _Exchange:
             raise ConnectionLost("the application ended in the middle of its answer")
         return part
 
+    async def head(self) -> Head:
+        part = await self.next_part()
+        if not isinstance(part, Head):
+            raise BadAnswer("the application sent a body before a head")
+        return part
+
     async def close(self) -> None:
         self._gone.set()
         await _end(self._task)
@@ -134,9 +140,7 @@ class AsyncAsgiTransport:
             await exchange.close()
 
     async def _read(self, exchange: _Exchange) -> Response:
-        head = await exchange.next_part()
-        if not isinstance(head, Head):
-            raise BadAnswer("the application sent a body before a head")
+        head = await exchange.head()
         body = bytearray()
         while chunk := await exchange.next_part():
             if isinstance(chunk, Head):
@@ -151,9 +155,7 @@ class AsyncAsgiTransport:
         exchange = _Exchange(self._app, request)
         try:
             async with asyncio.timeout(self._timeout):
-                head = await exchange.next_part()
-            if not isinstance(head, Head):
-                raise BadAnswer("the application sent a body before a head")
+                head = await exchange.head()
         except TimeoutError as error:
             await exchange.close()
             raise ClientTimeout(f"no answer within {self._timeout:g} seconds") from error

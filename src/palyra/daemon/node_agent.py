@@ -19,7 +19,7 @@ from palyra.devicelink.pairing.code import DeviceFacts, PairingCode, ServerAddre
 from palyra.executors.process.executor import render_outcome
 from palyra.identity.device import DeviceKind
 from palyra.nodes.agent import offered
-from palyra.nodes.agent.agent import HostDriver, HostFacts
+from palyra.nodes.agent.agent import HostDriver
 from palyra.nodes.agent.capabilities import Capabilities, Person, platform_name
 from palyra.nodes.agent.link import GrpcLink, LinkLost
 from palyra.nodes.agent.messages import End
@@ -172,7 +172,8 @@ class NodeHost:
                 notify_command=settings.node.notify_command,
             ),
             person=person,
-            facts=HostFacts(platform=platform_name(), software_version=VERSION),
+            platform=platform_name(),
+            software_version=VERSION,
             clock=SystemClock(),
             draw=random.random,
         )

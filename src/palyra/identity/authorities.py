@@ -39,7 +39,6 @@ from palyra.identity.records import (
     AuthorityState,
     ServerCertificate,
     authority_id_of,
-    may_retire,
     open_key,
     seal_key,
 )
@@ -172,7 +171,7 @@ class Authorities:
             retired: list[str] = []
             for row in tables.authorities():
                 after = TRANSITIONS.get((row.state, AuthorityEvent.RETIRE))
-                if after is None or not may_retire(tables.needed_until_ms(row.authority_id), now_ms):
+                if after is None or tables.needed_until_ms(row.authority_id) > now_ms:
                     continue
                 tables.set_authority_state(row.authority_id, after)
                 tables.destroy_authority_key(row.authority_id)

@@ -271,11 +271,6 @@ TRANSITIONS: Final[Mapping[tuple[DeviceState, DeviceEvent], DeviceState]] = Mapp
 )
 
 
-def after(state: DeviceState, event: DeviceEvent) -> DeviceState | None:
-    """Return the next state, or None if the event changes nothing."""
-    return TRANSITIONS.get((state, event))
-
-
 def find_device_refusal(state: DeviceState, device_id: str) -> Denied | None:
     if state is DeviceState.REVOKED:
         return DeviceRevoked(f"the device {device_id} is revoked", device_id=device_id)

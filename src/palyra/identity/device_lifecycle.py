@@ -8,6 +8,7 @@ import msgspec
 from palyra.identity.authorities import Authorities
 from palyra.identity.certificate import device_profile, fingerprint_of
 from palyra.identity.device import (
+    TRANSITIONS,
     AlreadyIssued,
     CertificateExpired,
     DeviceEvent,
@@ -22,7 +23,6 @@ from palyra.identity.device import (
     UnknownCertificate,
     UnknownDevice,
     actor_of,
-    after,
     find_device_refusal,
     judge_renewal,
 )
@@ -170,7 +170,7 @@ class DeviceChange:
         return row
 
     def _end(self, device: DeviceRow, event: DeviceEvent, reason: str, entry: NewEvent) -> None:
-        state = after(device.state, event)
+        state = TRANSITIONS.get((device.state, event))
         if state is not None:
             ended = msgspec.structs.replace(device, state=state, reason=reason, changed_ms=self._now_ms)
             self._tables.put_device(ended)

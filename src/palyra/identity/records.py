@@ -51,11 +51,6 @@ def authority_id_of(certificate_der: bytes) -> str:
     return hashlib.sha256(certificate_der).hexdigest()
 
 
-def may_retire(needed_until_ms: int, now_ms: int) -> bool:
-    """Return whether the authority is due. ``needed_until_ms`` is the end of its last usable certificate, or 0."""
-    return needed_until_ms <= now_ms
-
-
 def seal_key(
     aead: AesGcm,
     random: Callable[[int], bytes],

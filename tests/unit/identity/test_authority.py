@@ -10,7 +10,6 @@ from palyra.identity.records import (
     AuthorityEvent,
     AuthorityState,
     authority_id_of,
-    may_retire,
     open_key,
     seal_key,
 )
@@ -74,10 +73,6 @@ def test_every_pair_is_handled_or_refused() -> None:
     assert TRANSITIONS[AuthorityState.CURRENT, AuthorityEvent.REPLACE] is AuthorityState.OUTGOING
     assert (AuthorityState.CURRENT, AuthorityEvent.RETIRE) not in TRANSITIONS
     assert not any(state is AuthorityState.RETIRED for state, _ in TRANSITIONS)
-
-
-def test_an_authority_is_kept_as_long_as_a_certificate_by_it_may_be_used() -> None:
-    assert may_retire(0, 5) and may_retire(5, 5) and not may_retire(6, 5)
 
 
 def test_an_authority_is_named_by_its_certificate() -> None:

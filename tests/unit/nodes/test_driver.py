@@ -14,7 +14,7 @@ from fakes.node_server_harness import ECHO, MovedClock, NodeServerHarness, open_
 from palyra.devicelink import limits as device_limits
 from palyra.devicelink.agent.device_folder import DeviceRecord, NotPaired
 from palyra.errors import PalyraError
-from palyra.nodes.agent.agent import HostDriver, HostFacts
+from palyra.nodes.agent.agent import HostDriver
 from palyra.nodes.agent.messages import NoteState
 from palyra.nodes.domain.records import DeviceCapabilityView
 
@@ -231,7 +231,8 @@ def test_without_a_pairing_there_is_no_host(harness: NodeServerHarness, tmp_path
             offers={},
             performer=None,  # type: ignore[arg-type]
             person=host.person,
-            facts=HostFacts(platform="", software_version=""),
+            platform="",
+            software_version="",
             clock=harness.clock,
             draw=lambda: 0.0,
         )

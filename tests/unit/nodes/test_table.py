@@ -1,14 +1,16 @@
+from enum import StrEnum
+
 import pytest
 
-from palyra.nodes.agent.link_state import HostMisused, MachineEvent, MachineState, step
+from palyra.nodes.agent.link_state import HostMisused, step
 
 
-class State(MachineState):
+class State(StrEnum):
     OPEN = "open"
     SHUT = "shut"
 
 
-class Event(MachineEvent):
+class Event(StrEnum):
     SHUT = "shut"
 
 

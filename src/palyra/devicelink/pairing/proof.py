@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import ssl
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -67,15 +67,6 @@ class MalformedProof(InvalidInput):
     hint = "the other side does not speak this version of pairing"
 
 
-class Exchange(Protocol):
-    """One side of a password-authenticated exchange, used once."""
-
-    def start(self) -> bytes: ...
-
-    def finish(self, message: bytes) -> bytes:
-        """Return the key. Raise MalformedProof for a malformed message."""
-
-
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """The values that a proof is bound to. Both sides must have the same ones."""
 
@@ -106,7 +97,7 @@ class DeviceAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Machine:
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: "DeviceExchange | DaemonExchange") -> None:
         self._exchange = exchange
         self.state = ProofState.FRESH
 

@@ -5,8 +5,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.devicelink.agent.device_folder import DeviceFileBad, DeviceRecord
 from palyra.devicelink.agent.identity import HeldIdentity
@@ -55,11 +53,6 @@ _log = logging.getLogger(__name__)
 HostEvent = Callable[[HostMachine, Now], list[Command]]
 
 
-class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    platform: str
-    software_version: str
-
-
 class HostDriver:
     """A running node host. The caller holds the folder's lock."""
 
@@ -71,7 +64,8 @@ class HostDriver:
         offers: Mapping[str, Offer],
         performer: Performer,
         person: Person,
-        facts: HostFacts,
+        platform: str,
+        software_version: str,
         clock: Clock,
         draw: Callable[[], float],
     ) -> None:
@@ -80,7 +74,8 @@ class HostDriver:
         self._offers = dict(offers)
         self._performer = performer
         self._person = person
-        self._facts = facts
+        self._platform = platform
+        self._software_version = software_version
         self._clock = clock
         self._machine = HostMachine(self._identity.held, self._offers, folder.notes(), draw=draw)
         # Each of our own tasks puts at most one event. A message of the daemon waits for a place, so reading stops.
@@ -196,8 +191,8 @@ class HostDriver:
         registration = Registration(
             device_id=self._identity.device_id,
             display_name=self._identity.name,
-            platform=self._facts.platform,
-            software_version=self._facts.software_version,
+            platform=self._platform,
+            software_version=self._software_version,
             offers=tuple(self._offers.values()),
             open_request_ids=open_ids,
         )

@@ -25,17 +25,8 @@ from palyra.nodes.agent.messages import (
     Welcome,
 )
 
-
-class MachineState(StrEnum):
-    __hash__ = str.__hash__
-
-
-class MachineEvent(StrEnum):
-    __hash__ = str.__hash__
-
-
-State = TypeVar("State", bound=MachineState)
-Event = TypeVar("Event", bound=MachineEvent)
+State = TypeVar("State", bound=StrEnum)
+Event = TypeVar("Event", bound=StrEnum)
 
 
 class HostMisused(Failed):
@@ -56,7 +47,7 @@ def step(table: Mapping[tuple[State, Event], State], state: State, event: Event)
 # open, so the device is never offline for a renewal.
 
 
-class LinkState(MachineState):
+class LinkState(StrEnum):
     OFFLINE = "offline"
     CONNECTING = "connecting"
     ONLINE = "online"
@@ -65,7 +56,7 @@ class LinkState(MachineState):
     ENDED = "ended"
 
 
-class LinkEvent(MachineEvent):
+class LinkEvent(StrEnum):
     WAITED = "waited"
     OPENED = "opened"
     LOST = "lost"

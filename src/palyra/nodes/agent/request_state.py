@@ -5,13 +5,14 @@ does a request twice. So a device that is killed at any moment does no work twic
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from palyra.devicelink.agent.device_folder import HeldCertificate
 from palyra.nodes import limits
-from palyra.nodes.agent.link_state import LinkMachine, LinkState, MachineEvent, MachineState, step
+from palyra.nodes.agent.link_state import LinkMachine, LinkState, step
 from palyra.nodes.agent.messages import (
     AskPerson,
     Begin,
@@ -44,7 +45,7 @@ from palyra.nodes.agent.messages import (
 )
 
 
-class WorkState(MachineState):
+class WorkState(StrEnum):
     AWAITING_PERSON = "awaiting_person"
     RUNNING = "running"
     FINISHED = "finished"
@@ -52,7 +53,7 @@ class WorkState(MachineState):
     SETTLED = "settled"
 
 
-class WorkEvent(MachineEvent):
+class WorkEvent(StrEnum):
     ALLOWED = "allowed"
     DECLINED = "declined"
     ENDED = "ended"

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from palyra.config.setting_types import describe
 from palyra.devicelink.limits import MAX_DESCRIPTION_CHARS, MAX_DEVICE_NAME_CHARS
 from palyra.nodes import limits
 from palyra.nodes.agent.messages import BadCapabilityInput, BadCommandPlan, Offer
@@ -125,10 +126,6 @@ def _value(name: str, plan: ParameterPlan, value: object) -> str:
     return value
 
 
-def _says(description: str) -> Meta:
-    return Meta(description=description)
-
-
 Word = Annotated[str, Meta(min_length=1, max_length=limits.MAX_PARAMETER_CHARS)]
 Argv = Annotated[tuple[Word, ...], Meta(max_length=limits.MAX_ARGV)]
 Glob = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -136,17 +133,20 @@ Glob = Annotated[str, Meta(min_length=1, max_length=64)]
 
 class NodeHostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[
-        str, Meta(max_length=MAX_DEVICE_NAME_CHARS), _says("What this device calls itself; empty means its host name.")
+        str,
+        Meta(max_length=MAX_DEVICE_NAME_CHARS),
+        describe("What this device calls itself; empty means its host name."),
     ] = ""
     ask: Annotated[
-        tuple[Glob, ...], _says("Capabilities that the person at this device is asked about each time, as globs.")
+        tuple[Glob, ...], describe("Capabilities that the person at this device must allow each time, as globs.")
     ] = ("open_url",)
     open_url_command: Annotated[
-        Argv, _says("Program and words that a web address is added to; empty means xdg-open, or open on macOS.")
+        Argv, describe("Program and words that a web address is added to; empty means xdg-open, or open on macOS.")
     ] = ()
     notify_command: Annotated[
-        Argv, _says("Program and words that title and text are added to; empty means notify-send, else the terminal.")
+        Argv,
+        describe("Program and words that title and text are added to; empty means notify-send or the terminal."),
     ] = ()
     commands: Annotated[
-        dict[str, CommandPlan], _says("Commands that the daemon may have run here, by name, each in the sandbox.")
+        dict[str, CommandPlan], describe("Commands that the daemon may have run here, by name, each in the sandbox.")
     ] = {}

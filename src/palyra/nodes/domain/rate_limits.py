@@ -68,9 +68,8 @@ class GuessThrottle:
 
     def admit(self, address: str, now: float) -> None:
         """Take one attempt of this address, or raise TooManyAttempts."""
-        known = self._address(address)
-        self._require_few_failures(known, now)
-        wait = known.attempts.take(now, burst=ATTEMPT_BURST, rate=ATTEMPTS_PER_SECOND)
+        self.require_few_failures(address, now)
+        wait = self._address(address).attempts.take(now, burst=ATTEMPT_BURST, rate=ATTEMPTS_PER_SECOND)
         # The total comes last: a refused address takes nothing from the others.
         wait = wait or self._total.take(now, burst=TOTAL_BURST, rate=TOTAL_PER_SECOND)
         if wait:
@@ -81,9 +80,7 @@ class GuessThrottle:
 
     def require_few_failures(self, address: str, now: float) -> None:
         """Check again when an attempt ends: many may have begun before the first one failed."""
-        self._require_few_failures(self._address(address), now)
-
-    def _require_few_failures(self, known: _Address, now: float) -> None:
+        known = self._address(address)
         if len(known.failures) == MAX_FAILURES_PER_ADDRESS and now - known.failures[0] < FAILURE_SECONDS:
             wait = FAILURE_SECONDS - (now - known.failures[0])
             raise TooManyAttempts("too many wrong codes from this address", retry_after_ms=int(wait * 1000) + 1)
