@@ -8,6 +8,7 @@ of ours. Values are shown as JSON, in which the spelled-out form is exact.
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -301,11 +302,7 @@ def render_fields(rows: Iterable[tuple[str, str]], indent: int = 0) -> str:
 
 def command_line(*words: str) -> str:
     """Write a command to be copied into a shell, each word quoted where it needs it."""
-    return " ".join(word if re.fullmatch(r"[A-Za-z0-9_@%+=:,./-]+", word) else _quoted(word) for word in words)
-
-
-def _quoted(word: str) -> str:
-    return "'" + escape(word).replace("'", "'\"'\"'") + "'"
+    return " ".join(shlex.quote(word if word.isprintable() else escape(word)) for word in words)
 
 
 def _visible(char: str) -> str:

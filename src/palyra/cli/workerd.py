@@ -41,7 +41,12 @@ def join(invocation: Invocation, servers: tuple[str, ...], code: str | None, nam
     from palyra.devicelink.pairing.code import ServerAddress, parse_code
 
     parsed = None if code is None else parse_code(read_code(code))
-    host = WorkerHost(invocation.settings, invocation.state_dir, _saying(invocation), name=name or "")
+    host = WorkerHost(
+        invocation.settings,
+        invocation.state_dir,
+        lambda text: invocation.output.note(escape_block(text)),
+        name=name or "",
+    )
     record = asyncio.run(host.join(parsed, tuple(ServerAddress.parse(each) for each in servers)))
     joined = {"worker_id": str.__str__(record.device_id), "name": record.device_name, "servers": list(record.servers)}
     invocation.output.data(joined, lambda data: f"joined as worker {data['worker_id']}: `palyra-workerd run` starts it")
@@ -113,10 +118,6 @@ def measure(invocation: Invocation) -> None:
 
     found = msgspec.structs.asdict(measure_build(image_digest=invocation.settings.worker.image_digest_sha256))
     invocation.output.data(found, lambda data: render_fields(tuple((name, value) for name, value in data.items())))
-
-
-def _saying(invocation: Invocation) -> Any:
-    return lambda text: invocation.output.note(escape_block(text))
 
 
 def main() -> None:

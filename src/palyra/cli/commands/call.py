@@ -13,7 +13,7 @@ from palyra.errors import Failed
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS, MAX_HTTP_BODY_BYTES
 
 if TYPE_CHECKING:
-    from palyra.client.protocol import ApiError, NeedsApprovalError
+    from palyra.client.protocol import ApiError
     from palyra.client.views import CallView, ToolView
 
 _MS_PER_SECOND = 1000
@@ -82,8 +82,11 @@ def call(
                 tier=tier,
             )
     except ApiError as error:
-        if isinstance(error, NeedsApprovalError):
-            _explain_approval(invocation, error)
+        if isinstance(error, NeedsApprovalError) and error.approval_id:
+            command = approve_command(invocation, error.approval_id)
+            error.hint = (
+                f"a person can approve it with `{command}`; then make the same call again, or add --wait SECONDS"
+            )
         _explain_ending(invocation, error, attestation)
         tell_of_newer_settings(invocation)
         raise
@@ -116,12 +119,6 @@ def render_result(result: Any) -> str:
 def approve_command(invocation: Invocation, approval_id: str) -> str:
     """Return the command that approves, with the locations of this invocation."""
     return command_line("palyra", *invocation.location_options(), "approvals", "approve", approval_id)
-
-
-def _explain_approval(invocation: Invocation, error: "NeedsApprovalError") -> None:
-    if error.approval_id:
-        command = approve_command(invocation, error.approval_id)
-        error.hint = f"a person can approve it with `{command}`; then make the same call again, or add --wait SECONDS"
 
 
 def _explain_ending(invocation: Invocation, error: "ApiError", attestation: Path | None) -> None:

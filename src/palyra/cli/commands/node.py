@@ -29,7 +29,15 @@ def list_nodes(invocation: Invocation) -> None:
     with open_client(invocation) as client:
         found = client.nodes()
     rows = [
-        (one.device_id, one.name, _state(one), one.connected_since or "", one.platform, _offered(one)) for one in found
+        (
+            one.device_id,
+            one.name,
+            _state(one),
+            one.connected_since or "",
+            one.platform,
+            ", ".join(str(each["name"]) for each in one.capabilities if not each.get("withheld")),
+        )
+        for one in found
     ]
     invocation.output.listing("nodes", found, ("device", "name", "state", "since", "platform", "offers"), rows)
 
@@ -121,10 +129,6 @@ def revoke(invocation: Invocation, device: str, reason: str | None) -> None:
     with open_client(invocation) as client:
         ended = client.revoke_node(device, reason=reason)
     invocation.output.data(ended.document, lambda _: f"{escape(ended.name)} ({escape(ended.device_id)}) is revoked")
-
-
-def _offered(node: "NodeView") -> str:
-    return ", ".join(str(one["name"]) for one in node.capabilities if not one.get("withheld"))
 
 
 def _state(node: "NodeView") -> str:

@@ -168,7 +168,7 @@ def replay(invocation: Invocation, against: Path, since: int) -> None:
                 each.principal,
                 each.resource,
                 f"{each.old} -> {each.new}",
-                _by(each.new_policies),
+                ", ".join(each.new_policies) or "none",
             )
             if isinstance(each, VerdictChanged)
             else (each.seq, each.call_id, "", "", f"{each.old} -> ?", each.why)
@@ -316,7 +316,3 @@ def _recorded(invocation: Invocation, since: int) -> "Iterator[RecordedDecision]
                     request=payload.get("policy_request"),
                 )
             since = page[-1].seq
-
-
-def _by(policies: tuple[str, ...]) -> str:
-    return ", ".join(policies) or "none"

@@ -286,16 +286,12 @@ def require_generated(generated: Generated, request: GenerationRequest) -> Skill
     for path, text in generated.files.items():
         if path.startswith(EXAMPLES) and path.endswith(".json"):
             parse_example(path, text.encode())
-    _require_identity(manifest, request)
-    if request.calls:
-        _require_within(manifest, request.needs)
-    return manifest
-
-
-def _require_identity(manifest: SkillManifest, request: GenerationRequest) -> None:
     names = request.names
     if (manifest.skill_id, manifest.publisher) != (names.skill_id, names.publisher):
         raise BadGeneration(f"it calls itself {manifest.skill_id} by {manifest.publisher}")
+    if request.calls:
+        _require_within(manifest, request.needs)
+    return manifest
 
 
 def _require_within(manifest: SkillManifest, needs: Needs) -> None:

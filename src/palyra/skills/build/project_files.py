@@ -49,14 +49,10 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 def template(language: Language) -> dict[str, str]:
     """Read the files of a template by their path."""
     found: dict[str, str] = {}
-    _collect(_templates() / language.value, "", found)
+    _collect(resources.files("palyra.skills.build") / "templates" / language.value, "", found)
     if not found:
         raise BadProject(f"there is no template for {language.value}")
     return found
-
-
-def _templates() -> Traversable:
-    return resources.files("palyra.skills.build") / "templates"
 
 
 def _collect(folder: Traversable, prefix: str, found: dict[str, str]) -> None:

@@ -46,7 +46,9 @@ class ManifestTable:
     def text(self, key: str, *, most: int, form: Form | None = None, default: str | None = None) -> str:
         value = self._take(key)
         if value is None:
-            return self._default(key, default)
+            if default is None:
+                self.refuse(f"{dotted((*self._path, key))} is missing")
+            return default
         return self._text(value, most, form, key)
 
     def texts(self, key: str, *, most: int, each: int) -> tuple[str, ...]:
@@ -127,11 +129,6 @@ class ManifestTable:
     def _take(self, key: str) -> Any:
         self._known.append(key)
         return self._values.get(key)
-
-    def _default(self, key: str, default: str | None) -> str:
-        if default is None:
-            self.refuse(f"{dotted((*self._path, key))} is missing")
-        return default
 
     def _text(self, value: Any, most: int, form: Form | None, key: str, *index: int) -> str:
         if not isinstance(value, str):

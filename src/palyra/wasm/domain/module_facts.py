@@ -254,7 +254,9 @@ class _CoreModule:
             size=self._size,
             imports=tuple(self._imports),
             exports=tuple(
-                Export(name=name, kind=kind, type=self._signature(index) if kind == "func" else "")
+                Export(
+                    name=name, kind=kind, type=_at(self._types, _at(self._functions, index)) if kind == "func" else ""
+                )
                 for name, kind, index in self._exports
             ),
             memories=tuple(self._memories),
@@ -264,9 +266,6 @@ class _CoreModule:
             data_bytes=self._data,
             custom_sections=tuple(self._custom),
         )
-
-    def _signature(self, function: int) -> str:
-        return _at(self._types, _at(self._functions, function))
 
 
 def _component(reader: BinaryReader, depth: int) -> ModuleFacts:

@@ -23,16 +23,17 @@ class ComponentFunctions:
         self._active = active
 
     def table(self) -> dict[str, Function]:
-        functions: dict[str, Function] = {
-            "http-send": self._guard(self._http_send, _error),
-            "secret-reveal": self._guard(self._secret_reveal, _error),
-            "storage-get": self._guard(self._storage_get, _error),
-            "storage-put": self._guard(self._storage_put, _error),
-            "storage-delete": self._guard(self._storage_delete, _error),
-            "storage-list": self._guard(self._storage_list, _error),
-            "channel-send": self._guard(self._channel_send, _error),
-            "log": self._guard(self._log, lambda _status: None),
+        fallible: dict[str, Function] = {
+            "http-send": _http_send,
+            "secret-reveal": lambda calls, handle: _text(calls.secret_reveal(handle)),
+            "storage-get": lambda calls, handle, key: _text(calls.storage_get(handle, key)),
+            "storage-put": lambda calls, handle, key, value: _result(calls.storage_put(handle, key, value.encode())),
+            "storage-delete": lambda calls, handle, key: _result(calls.storage_delete(handle, key)),
+            "storage-list": lambda calls, handle, prefix: _names(calls.storage_list(handle, prefix)),
+            "channel-send": lambda calls, handle, text: _result(calls.channel_send(handle, text)),
         }
+        functions = {name: self._guard(function, _error) for name, function in fallible.items()}
+        functions["log"] = self._guard(_log, lambda _status: None)
         for place, kind in enumerate(KINDS):
             functions[f"{kind}-count"] = self._guard(
                 lambda calls, place=place: calls.count_of_kind(place), lambda _status: 0
@@ -55,41 +56,28 @@ class ComponentFunctions:
 
         return guarded
 
-    def _http_send(self, calls: HostCalls, handle: int, request: Any) -> wit.Variant:
-        response = calls.http_send(
-            handle,
-            request.method,
-            request.path,
-            tuple((header.name, header.value) for header in request.headers),
-            request.body.encode(),
-            tuple(
-                Attachment(secret=attached.secret, header=attached.header, prefix=attached.prefix)
-                for attached in request.secrets
-            ),
-        )
-        return _error(response) if isinstance(response, Status) else wit.Variant("ok", _response(response))
 
-    def _secret_reveal(self, calls: HostCalls, handle: int) -> wit.Variant:
-        return _text(calls.secret_reveal(handle))
+def _http_send(calls: HostCalls, handle: int, request: Any) -> wit.Variant:
+    response = calls.http_send(
+        handle,
+        request.method,
+        request.path,
+        tuple((header.name, header.value) for header in request.headers),
+        request.body.encode(),
+        tuple(
+            Attachment(secret=attached.secret, header=attached.header, prefix=attached.prefix)
+            for attached in request.secrets
+        ),
+    )
+    return _error(response) if isinstance(response, Status) else wit.Variant("ok", _response(response))
 
-    def _storage_get(self, calls: HostCalls, handle: int, key: str) -> wit.Variant:
-        return _text(calls.storage_get(handle, key))
 
-    def _storage_put(self, calls: HostCalls, handle: int, key: str, value: str) -> wit.Variant:
-        return _result(calls.storage_put(handle, key, value.encode()))
+def _log(calls: HostCalls, level: str, text: str) -> None:
+    calls.log(LOG_LEVELS.index(level), text)
 
-    def _storage_delete(self, calls: HostCalls, handle: int, key: str) -> wit.Variant:
-        return _result(calls.storage_delete(handle, key))
 
-    def _storage_list(self, calls: HostCalls, handle: int, prefix: str) -> wit.Variant:
-        names = calls.storage_list(handle, prefix)
-        return _error(names) if isinstance(names, Status) else wit.Variant("ok", list(names))
-
-    def _channel_send(self, calls: HostCalls, handle: int, text: str) -> wit.Variant:
-        return _result(calls.channel_send(handle, text))
-
-    def _log(self, calls: HostCalls, level: str, text: str) -> None:
-        calls.log(LOG_LEVELS.index(level), text)
+def _names(names: tuple[str, ...] | Status) -> wit.Variant:
+    return _error(names) if isinstance(names, Status) else wit.Variant("ok", list(names))
 
 
 def _result(status: Status) -> wit.Variant:

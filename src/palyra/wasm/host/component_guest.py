@@ -278,7 +278,7 @@ class ComponentGuests:
             )
         )
         try:
-            return bool(result.of.result.is_ok), _string(result.of.result.val.contents)
+            return bool(result.of.result.is_ok), _read_string(result.of.result.val.contents)
         finally:
             libwasmtime.component_value_delete(ctypes.byref(result))
 
@@ -301,7 +301,7 @@ def _put_string(target: Any, text: bytes) -> None:
     target.of.string.data = ctypes.cast(ctypes.c_char_p(text), ctypes.POINTER(ctypes.c_uint8))
 
 
-def _string(value: Any) -> bytes:
+def _read_string(value: Any) -> bytes:
     return ctypes.string_at(value.of.string.data, value.of.string.size) if value.of.string.size else b""
 
 

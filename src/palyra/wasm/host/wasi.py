@@ -114,7 +114,7 @@ class WasiComponents:
             ("wasi:io/streams", "[method]output-stream.flush"): (flush, _done),
             ("wasi:io/streams", "[method]output-stream.blocking-flush"): (flush, _done),
             ("wasi:io/streams", "[method]output-stream.subscribe"): ("(borrow) -> own", self._pollable),
-            ("wasi:io/poll", "[method]pollable.block"): ("(borrow)", _blocked),
+            ("wasi:io/poll", "[method]pollable.block"): ("(borrow)", _release_resource),
             ("wasi:io/poll", "[method]pollable.ready"): ("(borrow) -> bool", _ready),
             ("wasi:io/poll", "poll"): ("(list<borrow>) -> list<u32>", _poll),
             ("wasi:clocks/monotonic-clock", "now"): ("() -> u64", lambda _store: self._clock.monotonic_ns()),
@@ -189,10 +189,6 @@ def _empty(_store: Any) -> list[Any]:
 
 def _nothing(_store: Any) -> None:
     return None
-
-
-def _blocked(store: Any, subject: Any) -> None:
-    _release_resource(store, subject)
 
 
 def _done(store: Any, subject: Any) -> wit.Variant:
