@@ -7,6 +7,7 @@ from typing import Any
 from palyra.errors import PalyraError
 from palyra.ids import Principal
 from palyra.journal.search import EventQuery, search_events
+from palyra.pipeline.domain.call import build_tool_entity
 from palyra.pipeline.domain.spec import AccessedResources
 from palyra.pipeline.intake import accept_arguments
 from palyra.policy.dry_run import RecordedDecision, VerdictChanged, replay
@@ -67,10 +68,9 @@ def _request(console: Console, query: dict[str, str]) -> PolicyRequest:
     spec = entry.spec
     accepted = accept_arguments(spec, entry.input_check, query["arguments"]) if query["arguments"] else None
     touches = AccessedResources() if accepted is None else spec.touches(accepted.value)
-    capabilities = frozenset(capability.value for capability in spec.metadata.capabilities)
     return tool_request(
         directory.principal(Principal.parse(query["principal"])),
-        directory.tool(str(spec.name), capabilities, spec.metadata.sensitive, spec.tier.value),
+        build_tool_entity(directory, spec),
         directory.channel(query["channel"] or "api"),
         approved=query["approved"] == "yes",
         workspace=broker.config.workspace,
