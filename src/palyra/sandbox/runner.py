@@ -463,7 +463,7 @@ class ProcessRunner:
 
 
 def gather_facts(profile: SandboxProfile) -> tuple[Facts, WorkspaceScan]:
-    """Look at the host and the workspace, in a thread. The survey is compared with one after the call."""
+    """Look at the host and the workspace, in a thread. The scan is compared with one after the call."""
     workspace, before = gather_workspace(profile)
     return Facts(host=gather_host(), workspace=workspace, seccomp=filter_of(profile)), before
 

@@ -1,4 +1,4 @@
-"""A call's door through real sandboxes: served before the program starts, gone however the call ends."""
+"""A call's network through real sandboxes: served before the program starts, gone however the call ends."""
 
 import asyncio
 import contextlib
@@ -135,7 +135,7 @@ async def test_many_calls_leave_no_descriptor_and_no_network(bench: Bench, nativ
     bench.assert_nothing_left()
 
 
-@pytest.mark.parametrize("how", ["cancelled", "timeout", "quota", "killed", "keeper killed"])
+@pytest.mark.parametrize("how", ["cancelled", "timeout", "quota", "killed", "supervisor killed"])
 async def test_however_a_call_ends_its_door_is_closed(bench: Bench, how: str) -> None:
     script = CONNECTED + ("print('x' * 100_000)\n" if how == "quota" else "")
     script = script.replace("time.sleep(60)", "time.sleep(0.1)") if how == "quota" else script
@@ -158,7 +158,7 @@ async def test_however_a_call_ends_its_door_is_closed(bench: Bench, how: str) ->
         await connected.wait()
         os.kill(_sandbox_of(bench.listener), signal.SIGKILL)
         assert (await calling).exit_code != 0
-    elif how == "keeper killed":
+    elif how == "supervisor killed":
         await connected.wait()
         os.kill(_supervisor_of(_sandbox_of(bench.listener)), signal.SIGKILL)
         with pytest.raises(PalyraError):
@@ -175,7 +175,7 @@ async def test_sandboxes_that_wait_have_their_sockets_and_no_door(bench: Bench) 
     await bench.runner.close()
     bench.runner = ProcessRunner(RunnerSettings(scratch=str(bench.scratch)))
     for call in range(4):
-        # It stays for a moment: the door's double counts a connection when it comes to serve it.
+        # It stays for a moment: the listener's double counts a connection when it comes to serve it.
         outcome = await bench.run("python3", "-I", "-c", CONNECTED.replace("time.sleep(60)", "time.sleep(0.3)"))
         assert outcome.stdout == b"connected\n", outcome
         assert outcome.egress is not None and outcome.egress.connections == 1
@@ -261,7 +261,7 @@ async def test_a_door_that_does_not_close_is_cut_and_told(
 
 
 async def test_sockets_that_are_not_as_planned_keep_the_program_from_starting(bench: Bench) -> None:
-    """A door that closes what it was given: what is looked at then is no longer what was opened."""
+    """A listener that closes its sockets: the look afterwards finds other ones than were opened."""
     marker = bench.workspace / "ran"
 
     class Meddling(WatchedListener):

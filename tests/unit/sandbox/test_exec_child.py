@@ -24,11 +24,11 @@ def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_the_executor_is_the_one_that_was_asked_for(executor: str) -> None:
     async with Launcher() as launcher:
-        keeper = await launcher._pool.take()
-        assert keeper.native is (executor == "native")
+        supervisor = await launcher._pool.take()
+        assert supervisor.native is (executor == "native")
         wanted = "memfd:palyra-start" if executor == "native" else "python"
-        await eventually(lambda: wanted in str(Path(f"/proc/{keeper.program}/exe").readlink()))
-        keeper.close()
+        await eventually(lambda: wanted in str(Path(f"/proc/{supervisor.program}/exe").readlink()))
+        supervisor.close()
 
 
 async def test_both_give_a_program_the_same_world(executor: str, tmp_path: Path) -> None:

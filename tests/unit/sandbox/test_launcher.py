@@ -228,8 +228,8 @@ async def test_a_ready_keeper_that_was_killed_is_passed_over() -> None:
 async def test_a_killed_keeper_is_reported_after_its_tree_is_gone() -> None:
     marker = f"marker-{os.getpid()}-lost"
     async with Launcher() as launcher, started(launcher, python("import time; time.sleep(60)", marker)) as (child, _):
-        keeper = int(Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-        os.kill(keeper, signal.SIGKILL)
+        supervisor = int(Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+        os.kill(supervisor, signal.SIGKILL)
         with pytest.raises(SupervisorLost) as lost:
             await child.wait()
         assert lost.value.details["swept"] is True
@@ -243,7 +243,7 @@ async def test_the_count_of_tasks_includes_the_launchers_own() -> None:
 
 
 async def test_a_cancelled_launch_is_over_when_it_says_so() -> None:
-    """Its keeper empties the control group that the next program may already be given."""
+    """Its supervisor empties the control group that the next program may already be given."""
     async with Launcher() as launcher:
         cancelled = 0
         for waited in range(60):

@@ -1,4 +1,4 @@
-"""What a door needs, and what is wrong with one that was seen."""
+"""The plan of a network with allowed hosts, and the faults of one that was seen."""
 
 from typing import Any
 

@@ -277,8 +277,8 @@ async def test_cancelling_at_any_moment_leaves_nothing(bench: Bench) -> None:
 
 async def test_a_killed_keeper_is_a_failure_and_not_a_hang(bench: Bench) -> None:
     async with bench.runner.started(bench.profile(), ProcessCommand(command="sleep", args=("60",))) as running:
-        keeper = _parent(running.child.pid)
-        os.kill(keeper, signal.SIGKILL)
+        supervisor = _parent(running.child.pid)
+        os.kill(supervisor, signal.SIGKILL)
         with pytest.raises(RuntimeFailure, match="supervisor"):
             await running.wait(30)
     assert (await bench.run(bench.profile(), "echo", "again")).stdout == b"again\n"

@@ -35,7 +35,7 @@ def test_a_keeper_greets_and_ends_with_its_daemon() -> None:
         control.send(wire.WANT.pack(wire.WANT_TAG, 2))
         for _ in range(2):
             message, descriptors, _, _ = socket.recv_fds(control, 100, 2)
-            tag, _keeper = wire.MADE.unpack(message)
+            tag, _supervisor = wire.MADE.unpack(message)
             assert tag == wire.MADE_TAG
             with socket.socket(fileno=descriptors[0]) as end, socket.socket(fileno=descriptors[1]):
                 hello = wire.HELLO.unpack(end.recv(100))
@@ -57,8 +57,8 @@ print('made', flush=True); time.sleep(60)
 """
     async with Launcher() as launcher, started(launcher, python(script)) as (child, output):
         await eventually(lambda: "made" in output.read_text())
-        keeper = int(Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-        children = Path(f"/proc/{keeper}/task/{keeper}/children")
+        supervisor = int(Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+        children = Path(f"/proc/{supervisor}/task/{supervisor}/children")
         await eventually(lambda: children.read_text().split() == [str(child.pid)])
 
 
