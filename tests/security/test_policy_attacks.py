@@ -242,13 +242,13 @@ def test_a_broken_bundle_leaves_the_old_one_in_force(tmp_path: Path, text: str) 
     file = tmp_path / "x.cedar"
     file.write_text('@id("stop") forbid(principal, action, resource);')
     holder = BundleHolder(CedarEngine(load_bundle(tmp_path, DIRECTORY)))
-    before = holder.decide(asked())
+    before = holder.current.decide(asked())
     assert before.policies == ("stop",)
     file.write_text(text)
     outcome = holder.try_reload(lambda: load_bundle(tmp_path, DIRECTORY))
     assert isinstance(outcome, Rejected)
     assert outcome.problems[0].file == "x.cedar"
-    assert holder.decide(asked()) == before
+    assert holder.current.decide(asked()) == before
     file.write_text(ANYTHING)
     assert isinstance(holder.try_reload(lambda: load_bundle(tmp_path, DIRECTORY)), Swapped)
     assert holder.last_rejection is None

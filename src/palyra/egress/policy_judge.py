@@ -6,7 +6,7 @@ so that a change of policy holds from the next one on.
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -64,17 +64,14 @@ class GrantsInUse:
         try:
             return self._calls[grant.grant_id]
         except KeyError:
-            raise HostNotAllowed(
-                "the call that was allowed this has ended", host=target.host, port=target.port
-            ) from None
+            raise HostNotAllowed("the call that was allowed this has ended", **target.where) from None
 
     def count_use(self, grant: EgressGrant, target: Target) -> None:
         """Bound the journal entries of one call: each use of a secret is one, allowed or not."""
         if self._uses[grant.grant_id] >= MAX_CREDENTIAL_USES_PER_CALL:
             raise CredentialNotAllowed(
                 f"this call has asked for credentials {MAX_CREDENTIAL_USES_PER_CALL} times already",
-                host=target.host,
-                port=target.port,
+                **target.where,
             )
         self._uses[grant.grant_id] += 1
 
@@ -99,8 +96,7 @@ class PolicedEgress(EgressProxyPolicyService):
             reasons = ", ".join(decision.reasons) or "nothing permits it"
             raise HostNotAllowed(
                 f"policy does not let {grant.principal} connect to {target.authority}: {reasons}",
-                host=target.host,
-                port=target.port,
+                **target.where,
                 policies=list(decision.policies),
             )
         return rule
@@ -148,14 +144,12 @@ class GrantedSecrets:
             call=grant.call,
             tool=call.tool,
             skill=call.skill,
-            host=target.host,
-            port=target.port,
+            **target.where,
             approved=call.approved and secret_ref in call.secrets,
         )
-        where: dict[str, Any] = {"host": target.host, "port": target.port}
         try:
             return await self._secrets.reveal(SecretRef.parse(secret_ref), use)
         except (Denied, NeedsApproval) as error:
-            raise CredentialNotAllowed(error.message, **where) from error
+            raise CredentialNotAllowed(error.message, **target.where) from error
         except PalyraError as error:
-            raise CredentialMissing(f"{secret_ref} is not available: {error.message}", **where) from error
+            raise CredentialMissing(f"{secret_ref} is not available: {error.message}", **target.where) from error

@@ -198,13 +198,6 @@ class BundleHolder:
     def current(self) -> CedarEngine:
         return self._current
 
-    @property
-    def bundle_digest(self) -> str:
-        return self._current.bundle_digest
-
-    def decide(self, request: PolicyRequest) -> Decision:
-        return self._current.decide(request)
-
     def try_reload(self, load: Callable[[], Bundle]) -> ReloadOutcome:
         """Load and check a bundle and put it in force at once, or change nothing and return why."""
         with self._reloading:
@@ -282,7 +275,7 @@ class LivePolicy:
 
     @property
     def bundle_digest(self) -> str:
-        return self._holder.bundle_digest
+        return self.engine.bundle_digest
 
     @property
     def folder(self) -> Path:
@@ -294,7 +287,7 @@ class LivePolicy:
         return self._holder.current
 
     def decide(self, request: PolicyRequest) -> Decision:
-        return self._holder.decide(request)
+        return self.engine.decide(request)
 
     def status(self) -> dict[str, Any]:
         rejected = self._holder.last_rejection

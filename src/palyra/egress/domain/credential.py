@@ -96,8 +96,7 @@ class CredentialBindingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         if _ODD_PATH.search(route):
             raise CredentialNotAllowed(
                 f"{render(route)!r} can be read as another path, and {self.secret_ref} is bound to {self.path_prefix}",
-                host=target.host,
-                port=target.port,
+                **target.where,
             )
         whole = self.path_prefix.removesuffix("/")
         return route == whole or route.startswith(whole + "/")

@@ -102,8 +102,7 @@ def _refuse_in_clear(binding: CredentialBindingPlan, target: Target) -> None:
     if rule is None or rule.port is None:
         raise CredentialNotAllowed(
             f"{binding.secret_ref} does not go to {target.authority} without TLS unless its binding names the port",
-            host=target.host,
-            port=target.port,
+            **target.where,
         )
 
 

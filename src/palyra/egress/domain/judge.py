@@ -62,7 +62,7 @@ class EgressProxyPolicyService:
         """
         rule = _find_rule(grant, target)
         if rule is None:
-            raise HostNotAllowed(_explain_no_rule(grant, target), host=target.host, port=target.port)
+            raise HostNotAllowed(_explain_no_rule(grant, target), **target.where)
         if target.is_address:
             self._judge_one(grant, target, target.host)
         return rule
@@ -70,7 +70,7 @@ class EgressProxyPolicyService:
     def judge_answers(self, grant: EgressGrant, target: Target, answers: Sequence[str]) -> Pin:
         """Return the addresses to dial. One forbidden address refuses all: no honest name has one among others."""
         if not answers:
-            raise NameUnresolved(f"{target.host} has no address", host=target.host, port=target.port)
+            raise NameUnresolved(f"{target.host} has no address", **target.where)
         for answer in answers:
             self._judge_one(grant, target, answer)
         if len(answers) == 1:
@@ -86,8 +86,7 @@ class EgressProxyPolicyService:
             pass
         raise PeerChanged(
             f"{pin.target.host} was to be reached at {', '.join(pin.addresses)} and ended at {render(peer_address)}",
-            host=pin.target.host,
-            port=pin.target.port,
+            **pin.target.where,
             address=render(peer_address),
         )
 
@@ -97,7 +96,7 @@ class EgressProxyPolicyService:
         refusals: list[EgressRefused] = []
         rule = _find_rule(grant, target)
         if rule is None:
-            refusals.append(HostNotAllowed(_explain_no_rule(grant, target), host=target.host, port=target.port))
+            refusals.append(HostNotAllowed(_explain_no_rule(grant, target), **target.where))
             steps.append(Step(name="rule", outcome="refused", detail=refusals[-1].message))
         else:
             steps.append(Step(name="rule", outcome="passed", detail=f"{rule} allows {target.authority}"))
@@ -111,7 +110,7 @@ class EgressProxyPolicyService:
         elif answers:
             steps.append(Step(name="resolution", outcome="passed", detail=f"{target.host} is {', '.join(answers)}"))
         else:
-            refusals.append(NameUnresolved(f"{target.host} has no address", host=target.host, port=target.port))
+            refusals.append(NameUnresolved(f"{target.host} has no address", **target.where))
             steps.append(Step(name="resolution", outcome="refused", detail=refusals[-1].message))
         for answer in answers or ():
             steps.append(self._explain_address(grant, target, answer, refusals))
@@ -142,7 +141,7 @@ class EgressProxyPolicyService:
                 )
             judge_address(address, allow_private=allow_private, own=self._own_addresses())
         except AddressForbidden as error:
-            error.details |= {"host": target.host, "port": target.port}
+            error.details |= target.where
             raise
 
 

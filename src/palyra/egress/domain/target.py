@@ -9,7 +9,7 @@ import ipaddress
 import re
 import unicodedata
 from functools import lru_cache
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -196,6 +196,11 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def is_address(self) -> bool:
         return is_address(self.host)
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """Return host and port as the details of a refusal."""
+        return {"host": self.host, "port": self.port}
 
     @property
     def authority(self) -> str:

@@ -54,38 +54,29 @@ _LOOKALIKES: Final = frozenset({"content_length", "transfer_encoding"})
 _WATCHED: Final = _FRAMING | _LOOKALIKES
 
 
-class RequestHead(msgspec.Struct, frozen=True, kw_only=True):
-    """A request up to its body. ``raw`` are its bytes; names keep their case, ``version`` is 1.0 or 1.1."""
+class _MessageHead(msgspec.Struct, frozen=True, kw_only=True):
+    """A message up to its body. ``raw`` are its bytes; names keep their case, ``version`` is 1.0 or 1.1."""
 
+    version: str
+    headers: Headers
+    raw: bytes
+    content_length: int | None = None
+    chunked: bool = False
+
+    def values(self, name: str) -> tuple[str, ...]:
+        """Return all values of a header, in order; ``name`` is lower case."""
+        return tuple(value for spelled, value in self.headers if spelled.lower() == name)
+
+
+class RequestHead(_MessageHead, frozen=True, kw_only=True):
     method: str
     target: str
-    version: str
-    headers: Headers
-    raw: bytes
     host: str | None = None
-    content_length: int | None = None
-    chunked: bool = False
-
-    def values(self, name: str) -> tuple[str, ...]:
-        return values_of(self.headers, name)
 
 
-class ResponseHead(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseHead(_MessageHead, frozen=True, kw_only=True):
     status: int
     reason: str
-    version: str
-    headers: Headers
-    raw: bytes
-    content_length: int | None = None
-    chunked: bool = False
-
-    def values(self, name: str) -> tuple[str, ...]:
-        return values_of(self.headers, name)
-
-
-def values_of(headers: Headers, name: str) -> tuple[str, ...]:
-    """Return all values of a header, in order; ``name`` is lower case."""
-    return tuple(value for spelled, value in headers if spelled.lower() == name)
 
 
 def parse_request_head(raw: bytes) -> RequestHead:

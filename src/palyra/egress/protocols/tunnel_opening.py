@@ -146,4 +146,4 @@ class TunnelOpening:
             )
 
     def _make_refusal(self, leaf: type[EgressRefused], message: str) -> EgressRefused:
-        return leaf(message, host=self._target.host, port=self._target.port)
+        return leaf(message, **self._target.where)

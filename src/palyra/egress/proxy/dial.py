@@ -135,9 +135,7 @@ async def _some(stream: SocketStream, target: Target) -> bytes:
 
 
 def _make_refusal(target: Target, why: str) -> Unreachable:
-    return Unreachable(
-        f"the upstream proxy did not connect to {target.authority}: {why}", host=target.host, port=target.port
-    )
+    return Unreachable(f"the upstream proxy did not connect to {target.authority}: {why}", **target.where)
 
 
 _NON_BLOCKING: Final = int(socket.SOCK_STREAM) | int(socket.SOCK_NONBLOCK)
@@ -273,4 +271,4 @@ class Dialler:
 
 
 def _unreachable(target: Target, why: str) -> Unreachable:
-    return Unreachable(f"{target.authority} cannot be reached: {why}", host=target.host, port=target.port)
+    return Unreachable(f"{target.authority} cannot be reached: {why}", **target.where)

@@ -57,7 +57,7 @@ def status_of(refused: EgressRefused) -> int:
 def require_same_host(named: Target, target: Target) -> None:
     if (named.host, named.port) != (target.host, target.port):
         raise HostHeaderMismatch(
-            f"a request for {named.authority} on a connection to {target.authority}", host=named.host, port=named.port
+            f"a request for {named.authority} on a connection to {target.authority}", **named.where
         )
 
 

@@ -157,8 +157,7 @@ class InjectedExchange:
                 # A fault of the server is not a violation of the client.
                 raise Unreachable(
                     f"the server's answer is not sound: {malformed.message}",
-                    host=self._target.host,
-                    port=self._target.port,
+                    **self._target.where,
                 ) from None
             if piece := b"".join(out):
                 await self._client.write(piece)

@@ -159,7 +159,7 @@ class Tunnel:
         return self._owner.grant
 
     def where(self) -> dict[str, Any]:
-        return {} if self.target is None else {"host": self.target.host, "port": self.target.port}
+        return {} if self.target is None else self.target.where
 
     def report(self, event: EgressEvent) -> None:
         self._owner.report(event)
