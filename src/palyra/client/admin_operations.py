@@ -17,6 +17,7 @@ from palyra.client.protocol import (
     post,
     read_answer,
     send_json,
+    take_secret,
 )
 from palyra.client.views import (
     AcceptedProfilesView,
@@ -37,7 +38,6 @@ from palyra.client.views import (
     SkillView,
     WorkerView,
 )
-from palyra.secret import Secret
 
 SessionChange = Literal["close", "takeover", "handback"]
 
@@ -157,11 +157,8 @@ def create_pairing_code(
     """Make a code for one new device. It is shown once; the daemon listens for devices from then on."""
     body = {"method": method, "kind": kind, "ttl_seconds": ttl_seconds}
     response = yield post(api_path("pairing", "codes"), body)
-    data = read_answer(response)
-    if not isinstance(data, dict) or not isinstance(data.get("code"), str):
-        raise BadAnswer("the server made a code and did not show it")
-    shown = {name: value for name, value in data.items() if name != "code"}
-    return NewPairingCode(view=convert_view(shown, PairingCodeView), code=Secret(data["code"]))
+    code, shown = take_secret(read_answer(response), "code")
+    return NewPairingCode(view=convert_view(shown, PairingCodeView), code=code)
 
 
 def pairing_codes() -> Operation[tuple[PairingCodeView, ...]]:

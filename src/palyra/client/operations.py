@@ -18,6 +18,7 @@ from palyra.client.protocol import (
     post,
     read_answer,
     send_json,
+    take_secret,
 )
 from palyra.client.views import (
     ApprovalView,
@@ -173,11 +174,8 @@ def create_token(
         "run_id": run_id,
     }
     response = yield post(api_path("tokens"), body)
-    data = read_answer(response)
-    if not isinstance(data, dict) or not isinstance(data.get("token"), str):
-        raise BadAnswer("the server made a token and did not show it")
-    shown = {name: value for name, value in data.items() if name != "token"}
-    return NewToken(view=convert_view(shown, TokenView), token=Secret(data["token"]))
+    token, shown = take_secret(read_answer(response), "token")
+    return NewToken(view=convert_view(shown, TokenView), token=token)
 
 
 def tokens() -> Operation[tuple[TokenView, ...]]:
@@ -213,10 +211,8 @@ def reveal_secret(ref: str, *, confirm: str, version: int | None = None) -> Oper
     """Return a secret's value, if policy lets this operator see it. ``confirm`` is the name as a person typed it."""
     body = {"ref": ref, "confirm": confirm, "version": version}
     response = yield post(api_path("vault", "reveal"), body)
-    data = read_answer(response)
-    if not isinstance(data, dict) or not isinstance(data.get("value"), str):
-        raise BadAnswer("the server revealed a secret and did not show it")
-    return Secret(data["value"])
+    value, _ = take_secret(read_answer(response), "value")
+    return value
 
 
 def status() -> Operation[StatusView]:

@@ -280,3 +280,10 @@ def fetch_view(request: Request, view: type[T]) -> Operation[T]:
 
 def fetch_views(request: Request, key: str, view: type[T]) -> Operation[tuple[T, ...]]:
     return convert_views(read_answer((yield request)), key, view)
+
+
+def take_secret(data: Any, name: str) -> tuple[Secret, dict[str, Any]]:
+    """Split an answer into the secret that it shows once, and the other members."""
+    if not isinstance(data, dict) or not isinstance(data.get(name), str):
+        raise BadAnswer(f"the server's answer does not show the {name}")
+    return Secret(data[name]), {key: value for key, value in data.items() if key != name}

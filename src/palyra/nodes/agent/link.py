@@ -1,7 +1,6 @@
 """One connection to the daemon over mutual TLS: registration, the stream, and the unary calls beside it."""
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -173,8 +172,7 @@ class GrpcLink:
 
     def _send(self, **event: Any) -> None:
         self._sequence += 1
-        with contextlib.suppress(asyncio.QueueFull):
-            self._waiting.put_nowait(wire.NodeEvent(device_id=self._device_id, sequence=self._sequence, **event))
+        self._waiting.put_nowait(wire.NodeEvent(device_id=self._device_id, sequence=self._sequence, **event))
 
 
 class _Outgoing:

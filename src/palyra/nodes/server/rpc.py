@@ -17,19 +17,10 @@ from palyra.devicelink.server.peer_checks import CapabilityCalls
 from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError
 from palyra.identity.device import DeviceId, DeviceKind, actor_of
 from palyra.identity.records import PeerIdentity
+from palyra.nodes.domain import requests
 from palyra.nodes.domain.rate_limits import CONNECTIONS, EXECUTIONS, DeviceRates, TooOften
 from palyra.nodes.domain.records import DeviceCapabilityView
-from palyra.nodes.domain.requests import (
-    DeviceGone,
-    Refused,
-    ResultDuplicate,
-    ResultFromOther,
-    ResultLate,
-    ResultTooLarge,
-    ResultUnknown,
-    Succeeded,
-    TooManyRequests,
-)
+from palyra.nodes.domain.requests import Refused, Succeeded
 from palyra.nodes.server.dispatcher import Dispatcher
 from palyra.nodes.server.paired_devices import PairedDevices, Registration
 from palyra.nodes.server.stream import DeviceStream, StreamEnd
@@ -44,12 +35,12 @@ _RENEW: Final = "RenewCertificate"
 _LEAVE: Final = "RevokeDevicePairing"
 _EXECUTE: Final = "ExecuteCapability"
 _STATUS_OF_RESULT_ERRORS: Final = {
-    ResultUnknown: grpc.StatusCode.NOT_FOUND,
-    ResultFromOther: grpc.StatusCode.PERMISSION_DENIED,
-    ResultDuplicate: grpc.StatusCode.ALREADY_EXISTS,
-    ResultLate: grpc.StatusCode.FAILED_PRECONDITION,
+    requests.ResultUnknown: grpc.StatusCode.NOT_FOUND,
+    requests.ResultFromOther: grpc.StatusCode.PERMISSION_DENIED,
+    requests.ResultDuplicate: grpc.StatusCode.ALREADY_EXISTS,
+    requests.ResultLate: grpc.StatusCode.FAILED_PRECONDITION,
     # Not RESOURCE_EXHAUSTED, which the transport uses and a device retries: this one is final.
-    ResultTooLarge: grpc.StatusCode.OUT_OF_RANGE,
+    requests.ResultTooLarge: grpc.StatusCode.OUT_OF_RANGE,
 }
 
 
@@ -240,7 +231,7 @@ class NodeService(NodeServiceServicer):
         running = self._executing.setdefault(peer.device_id, set())
         if len(running) >= limits.MAX_EXECUTIONS_PER_DEVICE:
             work.close()
-            raise TooManyRequests(f"{limits.MAX_EXECUTIONS_PER_DEVICE} calls for this device are running")
+            raise requests.TooManyRequests(f"{limits.MAX_EXECUTIONS_PER_DEVICE} calls for this device are running")
         task = asyncio.create_task(work, name="for a device")
         running.add(task)
         try:
@@ -249,7 +240,7 @@ class NodeService(NodeServiceServicer):
             caller = asyncio.current_task()
             if caller is not None and caller.cancelling():
                 raise
-            raise DeviceGone("the device may no longer connect", device=peer.device_id) from None
+            raise requests.DeviceGone("the device may no longer connect", device=peer.device_id) from None
         finally:
             running.discard(task)
             if not running:
@@ -257,7 +248,7 @@ class NodeService(NodeServiceServicer):
 
     async def _decline(self, context: Any, error: PalyraError, method: str, peer: PeerIdentity) -> NoReturn:
         """Send an error to the device. An exceeded rate or number is also counted as a refusal."""
-        if isinstance(error, TooOften | TooManyRequests):
+        if isinstance(error, TooOften | requests.TooManyRequests):
             await self.gate.note(error, method, peer.fingerprint)
         await abort_with(context, error)
 
