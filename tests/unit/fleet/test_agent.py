@@ -155,6 +155,27 @@ async def test_a_lease_that_a_hello_named_before_it_could_not_be_noted_is_told_o
         await eventually(lambda: not harness.agent._machine.open_ids)
 
 
+async def test_a_worker_that_stops_does_not_wait_for_a_lease_that_could_not_be_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = threading.Event()
+
+    def write(_folder: NoteFolder, _note: LeaseNote) -> None:
+        stopped.wait(PATIENCE)
+        raise NoRoom("the disk is full")
+
+    monkeypatch.setattr(NoteFolder, "write", write)
+    async with worker_agent_harness(tmp_path) as harness, harness.running() as life:
+        await harness.online()
+        await harness.fleet.lease(harness.worker_id, "echo", ECHO)
+        await harness.fleet.until(lambda: harness.agent._machine.running)
+        harness.agent.stop()
+        await eventually(lambda: "winding_down" in harness.watcher.states)
+        stopped.set()
+        assert (await asyncio.wait_for(life, limits.WIND_DOWN_SECONDS - 5)).code == ""
+        assert len(harness.fleet.declined) == 1
+
+
 async def test_a_cancelled_and_a_void_lease_are_stopped_and_cleaned_up(tmp_path: Path) -> None:
     async with worker_agent_harness(tmp_path) as harness, harness.running():
         await harness.online()

@@ -11,8 +11,8 @@ from fakes.egress_fleet import EgressFleet, egress_fleet
 from fakes.fleet_peers import WORKER
 from fakes.node_server_harness import ByHand
 from palyra.devicelink.agent.identity import Credentials
+from palyra.fleet.egress.connection import DaemonLink, LinkRefused
 from palyra.fleet.egress.leases import DaemonLinkLost, LeaseGrant, Orders
-from palyra.fleet.egress.link import DaemonLink, LinkRefused
 from palyra.fleet.egress.policy import WorkerEgressPolicy
 from palyra.fleet.egress.violations import Spooled, Violation
 from palyra.secret import Secret

@@ -77,6 +77,6 @@ async def test_a_flood_is_cut_and_a_new_lease_is_still_heard(
     assert len(spool) == 4
     reports.hold(grant("l2"), BAD)
     assert [each.violation.lease_id for each in spool.waiting()][-1] == "l2"
-    reports.forget_all_but(frozenset(("l2",)))
+    reports.filter.keep_only(frozenset(("l2",)))
     reports.hold(grant("l1"), BAD)
     assert len(spool) == 6

@@ -36,25 +36,25 @@ _PROGRAMS = "process.run"
 HostsOfCall = Callable[[ExecutionPlan], tuple[tuple[str, ...], int, int]]
 
 
+@dataclass(eq=False)
 class WorkerHosts:
-    def __init__(self, settings: SandboxSettings, egress: NetworkService) -> None:
-        self._settings = settings
-        self._egress = egress
+    settings: SandboxSettings
+    egress: NetworkService
 
     def __call__(self, plan: ExecutionPlan) -> tuple[tuple[str, ...], int, int]:
         """Return rules, bytes and tunnels. All bytes count as used: only the worker's proxy knows the true number."""
         if plan.tool != _PROGRAMS or plan.obligations.egress == "none":
             return (), 0, 0
-        wanted = parse_rules(choose_hosts(plan.arguments, self._settings.allowed_hosts))
+        wanted = parse_rules(choose_hosts(plan.arguments, self.settings.allowed_hosts))
         exact = [HostRule(rule.host, port) for rule in wanted if not rule.below for port in rule.ports]
         if not exact:
             return (), 0, 0
-        grant = self._egress.grant_for(plan, tuple(map(str, exact)))
-        self._egress.enter(plan, grant)
+        grant = self.egress.grant_for(plan, tuple(map(str, exact)))
+        self.egress.enter(plan, grant)
         try:
             allowed = tuple(str(rule) for rule in exact if self._is_allowed(grant, rule))
         finally:
-            self._egress.leave(grant)
+            self.egress.leave(grant)
         if not allowed:
             return (), 0, 0
         plan.usage.note(BudgetKind.EGRESS_BYTES, grant.max_bytes)
@@ -62,7 +62,7 @@ class WorkerHosts:
 
     def _is_allowed(self, grant: EgressGrant, rule: HostRule) -> bool:
         try:
-            self._egress.service.judge_target(grant, Target.of(rule.host, rule.port or 0, scheme="tcp"))
+            self.egress.service.judge_target(grant, Target.of(rule.host, rule.port or 0, scheme="tcp"))
         except PalyraError:
             return False
         return True

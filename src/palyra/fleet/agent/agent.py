@@ -270,6 +270,7 @@ class WorkerAgent:
         if self._machine.may_decline(note.lease_id):
             self._machine.drop(note.lease_id, error)
             self._decline(note.lease_id, note.fence, error)
+            self._note_change()
             return
         self._ended[note.lease_id] = await self._runner.end_unfinished(note, error)
         self._carry_out(self._machine.on_end(note.lease_id))

@@ -96,7 +96,7 @@ class WorkerEgress:
             await asyncio.sleep(limits.SWEEP_SECONDS)
             for access in self.registry.end_overdue(self._mono_ms()):
                 self._cut(access)
-            self.reports.forget_all_but(self.registry.ids())
+            self.reports.filter.keep_only(self.registry.ids())
 
     def _cut(self, access: LeaseAccess | None) -> None:
         """Let nothing through the listener. It stays open, so that a program which still uses it is seen."""

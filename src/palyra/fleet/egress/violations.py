@@ -220,13 +220,13 @@ class ViolationReports:
     def __init__(self, spool: ViolationSpool, clock: Clock) -> None:
         self._spool = spool
         self._clock = clock
-        self._filter = ViolationFilter()
+        self.filter = ViolationFilter()
         self._news = asyncio.Event()
         self._again: set[int] = set()
 
     def hold(self, grant: LeaseGrant, held: Held) -> None:
         lease_id = grant.lease_id
-        number = self._filter.count(lease_id, held)
+        number = self.filter.count(lease_id, held)
         if not number:
             return
         violation = Violation(
@@ -242,9 +242,6 @@ class ViolationReports:
             return
         log.warning("violation of lease %s: %s %s:%d", lease_id, held.code, held.host, held.port)
         self._news.set()
-
-    def forget_all_but(self, lease_ids: frozenset[str]) -> None:
-        self._filter.keep_only(lease_ids)
 
     async def unacknowledged(self) -> AsyncIterator[Spooled]:
         """Yield the unacknowledged reports and then each new one, for one connection."""

@@ -265,13 +265,8 @@ def _require(expected: bool, what: str, name: str) -> None:
         raise ChangedMeanwhile(f"the {what} {name} is not what it was", id=name)
 
 
-# Statements for heartbeats, by the number of workers.
-_SESSIONS: Final = {
-    size: listing("SELECT worker_id, live_session, held FROM fleet_workers WHERE worker_id IN", size) for size in SIZES
-}
-_SET_BEAT: Final = {
-    size: listing("UPDATE fleet_workers SET heard_ms = MAX(heard_ms, ?) WHERE worker_id IN", size) for size in SIZES
-}
+_SESSIONS: Final = "SELECT worker_id, live_session, held FROM fleet_workers WHERE worker_id IN"
+_SET_BEAT: Final = "UPDATE fleet_workers SET heard_ms = MAX(heard_ms, ?) WHERE worker_id IN"
 
 
 class SqliteFleet:
@@ -295,7 +290,7 @@ class SqliteFleet:
         def work(tx: Transaction) -> BeatAnswer:
             held: dict[str, tuple[int, int]] = {}
             for some in chunks([beat.worker_id for beat in beats]):
-                held |= {row[0]: row[1:] for row in tx.execute(_SESSIONS[len(some)], some)}
+                held |= {row[0]: row[1:] for row in tx.execute(listing(_SESSIONS, len(some)), some)}
             received: list[str] = []
             stale, suspect = [], []
             for beat in beats:
@@ -307,7 +302,7 @@ class SqliteFleet:
                 if beat.workspaces > expected:
                     suspect.append(beat)
             for some in chunks(received):
-                tx.execute(_SET_BEAT[len(some)], (tx.now_ms, *some))
+                tx.execute(listing(_SET_BEAT, len(some)), (tx.now_ms, *some))
             return BeatAnswer(stale=tuple(stale), suspect=tuple(suspect))
 
         return await self._store.transact(work, essential=True)
