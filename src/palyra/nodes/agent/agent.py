@@ -10,42 +10,10 @@ from palyra.devicelink.agent.device_folder import DeviceFileBad, DeviceRecord
 from palyra.devicelink.agent.identity import HeldIdentity
 from palyra.errors import PalyraError
 from palyra.nodes import limits
-from palyra.nodes.agent import offered
+from palyra.nodes.agent import messages, offered
 from palyra.nodes.agent.capabilities import Performer, Person
 from palyra.nodes.agent.link import GrpcLink, LinkLost
-from palyra.nodes.agent.messages import (
-    Acknowledged,
-    AskPerson,
-    AuthoritiesChanged,
-    Begin,
-    Cancelled,
-    CancelQuestion,
-    CloseLink,
-    Command,
-    Dismissed,
-    Dispatch,
-    Dispatched,
-    End,
-    ForgetNote,
-    Incoming,
-    LossKind,
-    Now,
-    Offer,
-    OpenLink,
-    Outcome,
-    Registration,
-    Report,
-    RequestRenewal,
-    RetireLink,
-    Say,
-    SendAccepted,
-    SendHeartbeat,
-    SendLeaving,
-    SendMediation,
-    ShowState,
-    Stop,
-    WriteNote,
-)
+from palyra.nodes.agent.messages import Command, Now
 from palyra.nodes.agent.note_folder import DeviceFolder
 from palyra.nodes.agent.request_state import HostMachine
 
@@ -61,7 +29,7 @@ class HostDriver:
         folder: DeviceFolder,
         record: DeviceRecord,
         *,
-        offers: Mapping[str, Offer],
+        offers: Mapping[str, messages.Offer],
         performer: Performer,
         person: Person,
         platform: str,
@@ -84,9 +52,9 @@ class HostDriver:
         self._links: dict[int, GrpcLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._max_result_bytes = limits.MAX_RESULT_BYTES
-        self._ended: End | None = None
+        self._ended: messages.End | None = None
 
-    async def run(self) -> End:
+    async def run(self) -> messages.End:
         """Run until the host is stopped, or cannot go on."""
         try:
             async with asyncio.TaskGroup() as group:
@@ -132,33 +100,33 @@ class HostDriver:
     async def _do(self, commands: list[Command]) -> None:
         for command in commands:
             match command:
-                case WriteNote(note):
+                case messages.WriteNote(note):
                     await asyncio.to_thread(self._folder.write_note, note)
-                case ForgetNote(request_id):
+                case messages.ForgetNote(request_id):
                     await asyncio.to_thread(self._folder.forget_note, request_id)
-                case OpenLink(link, open_ids):
+                case messages.OpenLink(link, open_ids):
                     self._spawn(f"link {link}", self._live(link, open_ids))
-                case CloseLink(link):
+                case messages.CloseLink(link):
                     self._cancel(f"link {link}")
-                case RetireLink(link):
+                case messages.RetireLink(link):
                     self._spawn(f"retire {link}", self._retire(link))
-                case RequestRenewal(link):
+                case messages.RequestRenewal(link):
                     self._spawn("renewal", self._renew(link))
-                case Begin(dispatch, timeout_ms):
+                case messages.Begin(dispatch, timeout_ms):
                     self._spawn(f"work {dispatch.request_id}", self._work(dispatch, timeout_ms))
-                case AskPerson(dispatch, _):
+                case messages.AskPerson(dispatch, _):
                     self._spawn(f"ask {dispatch.request_id}", self._ask(dispatch))
-                case Stop(request_id):
+                case messages.Stop(request_id):
                     self._cancel(f"work {request_id}")
-                case CancelQuestion(request_id):
+                case messages.CancelQuestion(request_id):
                     self._cancel(f"ask {request_id}")
-                case Report(request_id, outcome):
+                case messages.Report(request_id, outcome):
                     self._spawn(f"report {request_id}", self._report(request_id, outcome))
-                case ShowState(state):
+                case messages.ShowState(state):
                     await asyncio.to_thread(self._folder.write_status, self._status(state))
-                case Say(text):
+                case messages.Say(text):
                     self._person.tell(text)
-                case End():
+                case messages.End():
                     self._ended = command
                 case _:
                     self._send(command)
@@ -166,14 +134,14 @@ class HostDriver:
     def _send(self, command: Command) -> None:
         link = self._links.get(self._machine.link or 0)
         match command:
-            case SendHeartbeat(number, running) if number in self._links:
+            case messages.SendHeartbeat(number, running) if number in self._links:
                 self._links[number].heartbeat(running)
-            case SendLeaving(number, reason) if number in self._links:
+            case messages.SendLeaving(number, reason) if number in self._links:
                 self._links[number].leaving(reason)
                 self._links[number].say_no_more()
-            case SendAccepted(request_id) if link is not None:
+            case messages.SendAccepted(request_id) if link is not None:
                 link.accepted(request_id)
-            case SendMediation(request_id) if link is not None:
+            case messages.SendMediation(request_id) if link is not None:
                 link.mediation(request_id)
 
     def _spawn(self, name: str, work: "asyncio._CoroutineLike[None]") -> None:
@@ -188,7 +156,7 @@ class HostDriver:
     async def _live(self, number: int, open_ids: tuple[str, ...]) -> None:
         servers = self._identity.servers
         link = GrpcLink(servers[number % len(servers)], self._identity.credentials())
-        registration = Registration(
+        registration = messages.Registration(
             device_id=self._identity.device_id,
             display_name=self._identity.name,
             platform=self._platform,
@@ -214,9 +182,9 @@ class HostDriver:
             with contextlib.suppress(asyncio.CancelledError):
                 await link.close()
 
-    async def _on_message(self, number: int, incoming: Incoming) -> None:
+    async def _on_message(self, number: int, incoming: messages.Incoming) -> None:
         """Queue a message. If the queue is full, wait: a fast daemon must not fill this device's memory."""
-        if isinstance(incoming, AuthoritiesChanged):
+        if isinstance(incoming, messages.AuthoritiesChanged):
             await self._identity.trust(incoming.ca_bundle_pem)
         event = _to_event(number, incoming)
         await self._room.acquire()
@@ -240,7 +208,7 @@ class HostDriver:
         link = self._links.get(number)
         try:
             if link is None:
-                raise LinkLost(LossKind.UNREACHABLE, "the link is gone")
+                raise LinkLost(messages.LossKind.UNREACHABLE, "the link is gone")
             csr = await self._identity.request_renewal()
             await self._identity.take_renewal(await link.renew(csr, self._identity.generation))
         except LinkLost as lost:
@@ -253,20 +221,20 @@ class HostDriver:
             held = self._identity.held
             self._post(lambda machine, now: machine.renewed(held, now))
 
-    async def _work(self, dispatch: Dispatch, timeout_ms: int) -> None:
+    async def _work(self, dispatch: messages.Dispatch, timeout_ms: int) -> None:
         most = offered.compute_result_limit(dispatch, self._max_result_bytes)
         outcome = await self._performer.perform(dispatch, timeout_ms=timeout_ms, max_result_bytes=most)
         self._post(lambda machine, now: machine.worked(dispatch.request_id, outcome, now))
 
-    async def _ask(self, dispatch: Dispatch) -> None:
+    async def _ask(self, dispatch: messages.Dispatch) -> None:
         allowed = await self._person.allows(*offered.format_question(dispatch))
         self._post(lambda machine, now: machine.answered(dispatch.request_id, allowed, now))
 
-    async def _report(self, request_id: str, outcome: Outcome) -> None:
+    async def _report(self, request_id: str, outcome: messages.Outcome) -> None:
         link = self._links.get(self._machine.link or 0)
         try:
             if link is None:
-                raise LinkLost(LossKind.UNREACHABLE, "the link is gone")
+                raise LinkLost(messages.LossKind.UNREACHABLE, "the link is gone")
             await link.report(request_id, outcome)
         except LinkLost as lost:
             if lost.final:
@@ -281,17 +249,17 @@ class HostDriver:
         return {"state": state, "since_ms": self._clock.now_ms(), "device_id": self._identity.device_id}
 
 
-def _to_event(number: int, incoming: Incoming) -> HostEvent:
+def _to_event(number: int, incoming: messages.Incoming) -> HostEvent:
     match incoming:
-        case Acknowledged():
+        case messages.Acknowledged():
             return lambda machine, now: machine.acknowledged(number, now)
-        case Dispatched(dispatch):
+        case messages.Dispatched(dispatch):
             return lambda machine, now: machine.dispatched(number, dispatch, now)
-        case Cancelled(request_id):
+        case messages.Cancelled(request_id):
             return lambda machine, now: machine.cancelled(number, request_id, now)
-        case AuthoritiesChanged(_, renew_now):
+        case messages.AuthoritiesChanged(_, renew_now):
             return lambda machine, now: machine.authorities_changed(number, renew_now, now)
-        case Dismissed(code):
+        case messages.Dismissed(code):
             return lambda machine, now: machine.dismissed(code, now)
 
 
