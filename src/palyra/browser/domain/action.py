@@ -1,7 +1,4 @@
-"""Actions of a browser session and their outcomes.
-
-Wire messages, tool arguments and batches all become these values first, so that they are checked once.
-"""
+"""Actions of a browser session, and their outcomes. Every request becomes one of these values, to be checked once."""
 
 from enum import StrEnum
 from typing import Literal, TypeAlias

@@ -1,7 +1,4 @@
-"""The Chrome DevTools Protocol over the pipe: JSON messages, each ended by a NUL.
-
-A page can put hostile text into a message (titles, console text, values). Only Chromium itself frames messages.
-"""
+"""The Chrome DevTools Protocol over the pipe: JSON messages, each ended by a NUL. Pages put hostile text into them."""
 
 import json
 from typing import Any, Final

@@ -1,8 +1,4 @@
-"""The console and network logs of a session, bounded.
-
-Texts come from pages: they are redacted and cut before they are kept. Headers are never read, so no cookie and no
-credential of one can be here.
-"""
+"""The bounded console and network logs of a session. Headers are never read, so no credential of one is here."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable

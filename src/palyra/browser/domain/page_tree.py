@@ -16,10 +16,7 @@ _ALIKE: Final = 0.4
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """The element that a ref means, with the role and name that it had when it was shown.
-
-    ``number`` is the element's own in its document. No other element has it, and it is never given again.
-    """
+    """The element that a ref means, with its shown role and name. No other element ever has its ``number``."""
 
     frame_id: str
     loader_id: str

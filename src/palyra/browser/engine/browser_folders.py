@@ -52,10 +52,7 @@ class BrowserFiles:
         raise ValueError("the path is in none of the browser's folders")
 
     async def as_browser(self, work: Callable[[], T]) -> T:
-        """Run work in a thread that makes files as the browser's account.
-
-        The file system has no other owner, so root could not make files there.
-        """
+        """Run work in a thread with the browser's account: root could not make files in these file systems."""
         if not self._account.dropped:
             return await asyncio.to_thread(work)
         pool = ThreadPoolExecutor(1, "browser-files", initializer=_become, initargs=(self._account,))

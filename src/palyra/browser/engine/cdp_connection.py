@@ -1,7 +1,4 @@
-"""One connection to Chromium over its two pipes: commands with replies, and events for subscribers.
-
-It lives on one event loop. One reader delivers events and replies in the order in which Chromium sent them.
-"""
+"""One connection to Chromium over its two pipes, on one event loop: commands with replies, and events in order."""
 
 import asyncio
 import fcntl
@@ -109,10 +106,7 @@ class CdpPipe:
             self._waiting.pop(number).late.cancel()
 
     def post(self, method: str, params: dict[str, Any], session_id: str | None = None) -> None:
-        """Send a command without waiting for its answer; a refusal is ignored.
-
-        This is cheap, for answers to events that come by the thousand.
-        """
+        """Send a command without waiting for its answer. This is cheap, for events that come by the thousand."""
         self._send(method, params, session_id)
 
     def subscribe(self, session_id: str | None, handler: Handler) -> Callable[[], None]:

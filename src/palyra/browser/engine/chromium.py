@@ -93,11 +93,7 @@ class ChromiumProcess:
         return self.failure is None and self._closing is None and not self.cdp.closed.is_set()
 
     def take_guard(self) -> socket.socket:
-        """Return the socket to serve, once.
-
-        The taker closes it, also when the browser ended by itself: nobody else may close a socket that is
-        being served.
-        """
+        """Return the socket to serve, once. The taker closes it, also when the browser ended by itself."""
         guard, self._guard = self._guard, None
         if guard is None:
             raise GuardTaken("the guard of this browser is served already")
@@ -294,11 +290,7 @@ class ChromiumLauncher:
         self._settings = settings or ChromiumSettings()
 
     async def start(self, prepare: Prepare | None = None) -> ChromiumProcess:
-        """Start a browser and inspect its isolation. ``prepare`` fills the profile's folder first, in a thread.
-
-        If Chromium's own sandbox is unavailable and the settings allow it, start one without; the receipt
-        says so.
-        """
+        """Start a browser and inspect its isolation. ``prepare`` fills the profile's folder first, in a thread."""
         try:
             return await self._start(self._plan(own_sandbox=True), prepare)
         except (StartFailed, IsolationDown) as failure:

@@ -59,10 +59,7 @@ class IsolationReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of the tree as the host sees it.
-
-    ``kind`` is its type, or the service of a utility process. ``pid`` and ``started`` together name it for good.
-    """
+    """One process of the tree as the host sees it. ``kind`` is its type, or the service of a utility process."""
 
     pid: int
     started: int = 0

@@ -31,10 +31,7 @@ def start_time(pid: int) -> int | None:
 
 
 def is_ending(pid: int) -> bool:
-    """Whether a process has ended, or has already closed its descriptors and will end in a moment.
-
-    The other end of a pipe may notice that before the end of the process is reported.
-    """
+    """Whether a process has ended, or has closed its descriptors: others may notice that before its end."""
     fields = _stat(pid)
     return fields is None or bool(int(fields[_FLAGS]) & _EXITING)
 

@@ -68,10 +68,7 @@ class ProcessNotes:
             note.unlink(missing_ok=True)
 
     def collect(self) -> Leftovers:
-        """End every noted process that still runs, and remove the notes.
-
-        Only the sole user of the state directory may call this.
-        """
+        """End every noted process that still runs. Only the sole user of the state directory may call this."""
         notes, ended, unending = 0, [], []
         for path in sorted(self._folder.glob(f"*{_SUFFIX}"))[: limits.MAX_NOTES]:
             notes += 1
@@ -299,10 +296,7 @@ class ProcessTree:
 
 
 def spawn(argv: tuple[str, ...]) -> ProcessTree:
-    """Start it from this thread, which must live as long: bubblewrap ends when the thread does.
-
-    It never forks: in a large process that costs many times as much.
-    """
+    """Start it without a fork, which is slow in a large process. This thread must live as long as bubblewrap."""
     with ExitStack() as theirs, ExitStack() as ours:
         kept: dict[int, int] = {}
         actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [

@@ -78,10 +78,7 @@ class ElementInput:
     async def approach(
         self, located: Located, needs: Needs, deadline: float, guard: dict[str, Any], modifiers: int
     ) -> Point:
-        """Do the same with the mouse already there, and return the point.
-
-        The mouse moves while the element is watched. So an animation that the mouse starts is seen too.
-        """
+        """Return the point with the mouse already there, so that an animation that the mouse starts is seen too."""
         aim = await self._aim(located)
         if aim is None:
             at = await self.point(located, needs, deadline, guard)
@@ -112,10 +109,7 @@ class ElementInput:
         guard: dict[str, Any] | None = None,
         typing: dict[str, bool] | None = None,
     ) -> dict[str, Any]:
-        """Wait until the element can be acted on without the mouse.
-
-        ``typing`` gives it the focus in the same moment. The outcome says how the element takes text.
-        """
+        """Wait until the element can be acted on without the mouse. ``typing`` gives it the focus at once."""
         outcome = await self._ready(located, msgspec.structs.replace(needs, hit=False), deadline, guard, typing)
         if guard is not None:
             await self._arm_others(located)

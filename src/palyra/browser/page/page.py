@@ -46,11 +46,7 @@ class PageWait:
         self._page, self._frames, self._worlds, self._finder = tools.page, tools.frames, tools.worlds, tools.finder
 
     async def until(self, check: Callable[[], Awaitable[T | None]], deadline: float) -> T | None:
-        """Return the first result of ``check`` that is not None; None when the time is over.
-
-        The check runs again whenever the page, one of its frames, or the list of frames changed. Nothing is
-        polled.
-        """
+        """Return the first result of ``check`` that is not None, or None when the time is over. Nothing is polled."""
         changed = asyncio.Event()
 
         def on_event(event: CdpEvent) -> None:

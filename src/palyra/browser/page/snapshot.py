@@ -53,11 +53,7 @@ class PagePictures:
         return Made(content=base64.b64decode(taken["data"]), media_type=f"image/{action.format.value}")
 
     async def _capture(self, params: dict[str, Any], deadline: float, seconds: float) -> dict[str, Any]:
-        """Take the picture.
-
-        Chromium refuses a page of which nothing was drawn yet, and takes the same picture a moment later. So
-        the command is repeated with each frame.
-        """
+        """Repeat the command with each frame: Chromium refuses a page of which nothing was drawn yet."""
         while True:
             try:
                 return await self._page.cdp.send("Page.captureScreenshot", params, self._page.session_id, seconds)

@@ -164,10 +164,7 @@ def pack(directory: Path) -> bytes:
 
 
 def unpack(archive: bytes, directory: Path) -> None:
-    """Unpack into an existing empty directory that no running browser has yet.
-
-    The files belong to the account for which the calling thread makes files.
-    """
+    """Unpack into an empty directory. The files belong to the account for which the thread makes files."""
     entries = read_archive(archive)
     try:
         with open_folder(directory) as top:

@@ -200,10 +200,7 @@ class ProfileLedger:
     def commit(
         self, profiles: Iterable[BrowserProfileRecord], removing: Iterable[str] = (), *, resealed: bool = False
     ) -> None:
-        """Store the profiles. Files in ``removing`` go once that is on disk.
-
-        A change that only ``resealed`` states gets no mark: it may happen thousands of times.
-        """
+        """Store the profiles, then remove files. Only ``resealed`` states need no mark, and there may be many."""
         before = self.registry
         self._write(
             Registry(

@@ -165,10 +165,7 @@ class ProfileStore:
     def save(
         self, principal: str, profile_id: str, snapshot: PersistedSessionSnapshot, *, based_on: int
     ) -> BrowserProfileRecord:
-        """Save a state.
-
-        ``based_on`` is the revision that the session began with: of two sessions the first to end is kept.
-        """
+        """Save a state. Of two sessions with the same ``based_on`` revision, the first to end is kept."""
         plaintext = profile.encode_snapshot(snapshot)
         if len(snapshot.archive) > profile.MAX_SNAPSHOT_BYTES:
             raise profile.SnapshotTooLarge(

@@ -23,10 +23,7 @@ _ENDS_AN_AUTHORITY: Final = ("", "/", "?", "#")
 
 
 class SessionRequestJudge:
-    """The guard's own judge, consulted before Chromium opens anything. It judges scheme, host and port.
-
-    The guard judges the addresses: it looks names up itself, and dials what it judged.
-    """
+    """The guard's own judge of scheme, host and port. The guard looks names up and judges the addresses."""
 
     def __init__(self, service: EgressProxyPolicyService, grant: EgressGrant) -> None:
         self._service = service

@@ -35,11 +35,7 @@ class BrowserOff(Unavailable):
 
 
 class BrowserLink:
-    """``on_connect`` is awaited with each new connection, before a caller gets it.
-
-    ``trace`` is a file that exists if a browser daemon was ever started. Without it the link does not wait for
-    one.
-    """
+    """Connects on demand, and awaits ``on_connect``. It waits for a daemon only if the file ``trace`` exists."""
 
     def __init__(self, folder: Path, trace: Path, on_connect: "Callable[[BrowserClient], Awaitable[None]]") -> None:
         self._folder = folder

@@ -19,10 +19,7 @@ class ProfileService:
         self._ending = False
 
     async def follow(self, last_head: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
-        """Yield how the profiles relate to ``last_head``, then each change until ``end_following``.
-
-        Several changes at once are reported as the latest.
-        """
+        """Yield how the profiles relate to ``last_head``, then the latest change, until ``end_following``."""
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
         def changed() -> None:

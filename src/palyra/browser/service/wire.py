@@ -1,7 +1,4 @@
-"""Wire messages of the browser daemon as values, and back, and errors on their way through its socket.
-
-A value and its message have the same field names, so one walk serves all of them; a test compares the names.
-"""
+"""Wire messages of the browser daemon as values, and back. A value and its message have the same field names."""
 
 import types
 from collections.abc import Mapping

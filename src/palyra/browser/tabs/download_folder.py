@@ -66,10 +66,7 @@ class Announced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DownloadSandboxSession:
-    """One session's downloads. Its methods block on the disk: call them on a thread, one at a time.
-
-    ``on_finish`` gets the record of each download that ended, on the thread that ended it.
-    """
+    """One session's downloads. Methods block on the disk. ``on_finish`` gets the record of each that ended."""
 
     def __init__(
         self,

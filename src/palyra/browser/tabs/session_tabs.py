@@ -1,8 +1,4 @@
-"""All tabs of one session: actions in order, each with its outcome.
-
-It joins the page layer: targets make tabs, every request is intercepted and judged, logs and downloads are kept, and
-a person may watch and take over.
-"""
+"""All tabs of one session: actions in order, each with its outcome. It joins the page layer."""
 
 import asyncio
 import logging
@@ -63,11 +59,7 @@ ActorOf = Callable[[PageView], ElementActor]
 
 
 class ChromiumPages:
-    """The pages of one Chromium. ``close`` must follow ``open`` in every case.
-
-    Actions run one at a time, in the order of the requests. Each action and each observation is taken from the
-    session's budget.
-    """
+    """The pages of one Chromium. Actions run one at a time and are taken from the budget. ``close`` must follow."""
 
     def __init__(
         self,

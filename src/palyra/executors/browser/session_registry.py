@@ -1,8 +1,4 @@
-"""The browser sessions that calls of this daemon opened: owner, run and reach of each.
-
-A request for another principal's session, or for one of another run, gets the same answer as for one that never
-existed.
-"""
+"""The browser sessions that calls of this daemon opened: owner, run and reach of each."""
 
 import asyncio
 from collections.abc import Iterator

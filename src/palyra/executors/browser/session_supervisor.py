@@ -229,10 +229,7 @@ class SessionSupervisor:
                     raise
 
     async def _meet(self, client: "BrowserClient") -> None:
-        """Prepare a connected browser daemon for its first use.
-
-        The state of its profiles is known before the sessions of strangers are closed, which saves them.
-        """
+        """Know the state of the profiles before the sessions of strangers are closed, which saves them."""
         heads = await self.profiles.meet(client)
         self._tasks.start(self._follow_profiles(heads, client), "the profiles of the browser daemon")
         await self._end_strangers(client)
