@@ -40,7 +40,7 @@ from palyra.browser.engine.process_tree import ProcessNotes, StartFailed
 from palyra.browser.page.in_page_script import PageScript, PageView
 from palyra.browser.page.page import ElementActor
 from palyra.browser.profiles.archive import unpack
-from palyra.browser.profiles.opening import open_profiles
+from palyra.browser.profiles.store import open_profiles
 from palyra.browser.service.access import SOCKET_FOLDER, SocketPlace
 from palyra.browser.service.chromium_session_proxy import ChromiumSessionProxy
 from palyra.browser.service.grpc_server import BrowserService, serve

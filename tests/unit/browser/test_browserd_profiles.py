@@ -8,8 +8,7 @@ import pytest
 
 from fakes.profile_harness import ANNA, NEW, OLD, ProfileHarness
 from palyra.browser.profiles.encryption import VARIABLE, StateKey
-from palyra.browser.profiles.opening import open_profiles
-from palyra.browser.profiles.store import ProfileStore
+from palyra.browser.profiles.store import ProfileStore, open_profiles
 
 
 @pytest.fixture

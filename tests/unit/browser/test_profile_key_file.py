@@ -8,7 +8,7 @@ import pytest
 
 from palyra.browser.domain.profile import ProfileKeyBad
 from palyra.browser.profiles.encryption import VARIABLE
-from palyra.browser.profiles.opening import state_keys
+from palyra.browser.profiles.store import state_keys
 
 KEY = base64.b64encode(bytes([7]) * 32).decode()
 

@@ -7,7 +7,7 @@ session cannot get the storage of a site that it may not reach.
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -123,7 +123,16 @@ async def _at(session: BrowserSession, origin: str) -> AsyncIterator[str]:
     tab = await pages.new_tab()
     session_id = tab.session_id
     loaded = asyncio.Event()
-    stop = cdp.subscribe(session_id, _answer_with_empty_page(cdp, session_id, loaded))
+
+    def on_event(event: CdpEvent) -> None:
+        if event.method == "Page.loadEventFired":
+            loaded.set()
+        elif event.method == "Fetch.requestPaused":
+            headers = [{"name": "Content-Type", "value": "text/html"}]
+            answer = {"responseCode": 200, "responseHeaders": headers, "body": _EMPTY}
+            cdp.post("Fetch.fulfillRequest", {"requestId": event.params["requestId"], **answer}, session_id)
+
+    stop = cdp.subscribe(session_id, on_event)
     try:
         # A worker of the site would answer in our place.
         await cdp.send("Network.setBypassServiceWorker", {"bypass": True}, session_id)
@@ -140,15 +149,3 @@ async def _at(session: BrowserSession, origin: str) -> AsyncIterator[str]:
     finally:
         stop()
         await pages.end_tab(tab)
-
-
-def _answer_with_empty_page(cdp: CdpPipe, session_id: str, loaded: asyncio.Event) -> Callable[[CdpEvent], None]:
-    def on_event(event: CdpEvent) -> None:
-        if event.method == "Page.loadEventFired":
-            loaded.set()
-        elif event.method == "Fetch.requestPaused":
-            headers = [{"name": "Content-Type", "value": "text/html"}]
-            answer = {"responseCode": 200, "responseHeaders": headers, "body": _EMPTY}
-            cdp.post("Fetch.fulfillRequest", {"requestId": event.params["requestId"], **answer}, session_id)
-
-    return on_event
