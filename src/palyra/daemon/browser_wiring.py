@@ -20,9 +20,9 @@ from palyra.store.sqlite.store import SqliteStore
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from palyra.egress.policy_judge import RevealsSecrets
     from palyra.executors.browser.executor import BrowserTools
     from palyra.executors.browser.operator_service import BrowserOperatorService
-    from palyra.executors.browser.secrets_and_files import RevealsSecrets
     from palyra.executors.browser.session_supervisor import SessionSupervisor
 
 

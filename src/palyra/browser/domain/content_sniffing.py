@@ -99,7 +99,6 @@ _SCRIPT_BODY: Final = re.compile(
 
 
 def sniff(data: bytes) -> Sniffed:
-    """Find the type of a whole file, or of the part that arrived. The limits on files keep it small."""
     found = _binary(data) or _text(data) or Sniffed(frozenset((Content.OTHER,)), _named(data))
     if data[:4] != _ZIP_MARK and _ZIP_END in data[-ZIP_TAIL_BYTES:]:
         return Sniffed(found.kinds, "a ZIP archive stands at the end", polyglot=True)

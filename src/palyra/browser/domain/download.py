@@ -212,7 +212,6 @@ def _of_types(arrived: Arrived, allowed: DownloadRules) -> set[Reason]:
 
 
 def essence(declared: str | None) -> str | None:
-    """Strip the parameters from a declared type. None when nothing was declared."""
     if declared is None:
         return None
     return declared.partition(";")[0].strip().lower()[:MAX_TYPE_CHARS] or None

@@ -83,7 +83,6 @@ def render_address(url: str) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Return scheme, host and port of a web address, and an empty text for any other."""
     found = re.match(r"(https?://[^/?#@]+)(?:[/?#]|$)", url, re.IGNORECASE)
     return found.group(1).lower() if found else ""
 

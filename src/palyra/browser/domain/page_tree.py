@@ -190,7 +190,6 @@ def grow(rows: Sequence[Sequence[Any]], frame_id: str, loader_id: str, clean: Ca
 
 
 def graft(roots: list[PageNode], frames: dict[tuple[str, int], list[PageNode]]) -> None:
-    """Attach the trees of frames to their frame elements, by the frame that holds the element and its number."""
     for root in roots:
         for node in root.walk():
             if node.role == FRAME and not node.children:
@@ -201,7 +200,6 @@ def graft(roots: list[PageNode], frames: dict[tuple[str, int], list[PageNode]]) 
 
 
 def tidy(nodes: list[PageNode]) -> list[PageNode]:
-    """Remove repeated texts and empty elements."""
     kept = []
     for node in nodes:
         node.children = tidy(node.children)
@@ -250,7 +248,6 @@ def _holds(node: PageNode, looked_for: str) -> bool:
 
 
 def cut_depth(nodes: list[PageNode], depth: int) -> list[PageNode]:
-    """Cut the trees at a depth. 1 keeps the outermost elements alone."""
     if depth <= 0:
         return []
     kept = []

@@ -45,7 +45,6 @@ class BrowserFiles:
         self.profile, self.downloads, self.uploads = self._paths.values()
 
     def inside(self, path: Path) -> str:
-        """Translate a path beneath one of the folders to the browser's name of it."""
         for inside, outside in self._paths.items():
             if path.is_relative_to(outside):
                 return f"{inside}/{path.relative_to(outside)}"
@@ -83,7 +82,6 @@ _DESCRIPTOR: Final = re.compile(r"/proc/([1-9][0-9]*)/fd/(?:0|[1-9][0-9]*)")
 
 @contextmanager
 def open_folder(path: Path | bytes, beneath: int | None = None) -> Iterator[int]:
-    """Open a folder and close it at the end. A link in its place is refused."""
     descriptor = os.open(_named(path), _DIRECTORY, dir_fd=beneath)
     try:
         yield descriptor
@@ -107,7 +105,6 @@ class UploadFolder:
         self._given = 0
 
     async def put(self, uploads: Sequence[Upload]) -> list[str]:
-        """Write the files and return the paths as the browser knows them."""
         if len(uploads) > MAX_UPLOADS:
             raise UploadRefused(f"at most {MAX_UPLOADS} files at once")
         names = [_name(each.name) for each in uploads]

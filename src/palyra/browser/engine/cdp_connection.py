@@ -101,7 +101,6 @@ class CdpPipe:
             waiting.reply.set_exception(CommandTimeout(text, method=waiting.method))
 
     def _drop_cancelled(self) -> None:
-        """Drop commands whose caller is gone. They would otherwise stay until their answer or their deadline."""
         for number in [number for number, each in self._waiting.items() if each.reply.done()]:
             self._waiting.pop(number).late.cancel()
 

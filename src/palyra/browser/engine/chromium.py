@@ -81,7 +81,6 @@ class ChromiumProcess:
 
     @property
     def pid(self) -> int:
-        """The first process inside, as the host numbers it."""
         return self._tree.first
 
     @property
@@ -134,7 +133,6 @@ class ChromiumProcess:
         return clean
 
     def watch(self, seen: IsolationSeen) -> None:
-        """Fail with a code when the network service, or the whole tree, ends."""
         loop = asyncio.get_running_loop()
         pid = seen.of(BROWSER)[0].pid
         browser = os.pidfd_open(pid)

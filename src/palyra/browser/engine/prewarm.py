@@ -62,7 +62,6 @@ class ProcessPool:
             self._attention.set()
 
     async def close(self) -> None:
-        """End the spares. Their takers end the others."""
         self._closed = True
         refill_task, self._refill_task = self._refill_task, None
         if refill_task is not None:

@@ -48,7 +48,6 @@ def _stat(pid: int) -> list[bytes] | None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return a process and all below it, whichever of their threads started them."""
     found, at = [pid], 0
     while at < len(found) < _MAX_PROCESSES:
         for children in Path(f"/proc/{found[at]}/task").glob("*/children"):
@@ -106,7 +105,6 @@ def look_at_network(pid: int) -> NetworkSeen:
 
 
 def inspect_folders(root: str, sizes: FolderSizes) -> tuple[tuple[str, int, bool], ...]:
-    """``root`` is the root of the process's own file system, as the host reaches it."""
     beneath = os.stat(root).st_dev
     seen = []
     for path, _, _ in writable_folders(sizes):

@@ -53,7 +53,6 @@ class ProcessNotes:
         self._boot = _boot()
 
     def write(self, pid: int) -> Path | None:
-        """Note a process before Chromium begins. None if the process is already gone."""
         started = start_time(pid)
         if started is None:
             return None

@@ -118,7 +118,6 @@ class PageScript:
 
     @property
     def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]:
-        """Commands for a page, and for each frame with a session of its own, before it runs."""
         early = {"source": self.early, "worldName": WORLD_NAME, "runImmediately": True}
         return (
             ("Runtime.addBinding", {"name": self.binding, "executionContextName": WORLD_NAME}),
@@ -153,7 +152,6 @@ class PageWorlds:
         return str(answer.get("objectId", ""))
 
     async def number_of_owner(self, parent: FrameView, child: FrameView) -> int:
-        """Return the number of the element that holds a frame, in its parent's document."""
         try:
             owner = await self._page.cdp.send("DOM.getFrameOwner", {"frameId": child.frame_id}, parent.session_id)
             context = await self._page.world(parent)

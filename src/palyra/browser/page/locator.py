@@ -63,7 +63,6 @@ class PageFrames:
         return parent, number
 
     async def owners(self) -> dict[str, tuple[FrameView, int]]:
-        """Return the owner of every frame but the main one. A frame that goes away meanwhile has none."""
         frames = self.all()[1:]
         found = await asyncio.gather(*(self.owner(each) for each in frames), return_exceptions=True)
         held: dict[str, tuple[FrameView, int]] = {}
@@ -92,7 +91,6 @@ class PageFrames:
         raise DocumentGone("frames are nested too deeply")
 
     async def place(self, frame: FrameView, point: Point) -> Point:
-        """Return a frame's point in the tab's window, whether it is visible there or not."""
         x, y, at = point.x, point.y, frame
         for _ in range(MAX_FRAMES):
             owner = await self.owner(at)
@@ -194,7 +192,6 @@ class ElementFinder:
         return Located(ref=self._refs.bind(bound), bound=bound, frame=frame)
 
     async def stale(self, located: Located, changed: dict[str, Any]) -> NoReturn:
-        """Raise with the change of an element, and with the candidates for it."""
         was, what = self._named(located.ref, located.bound), str(changed["change"])
         if what in ("role", "name") and changed.get("number"):
             described = await self._worlds.try_call(located.frame, "tell", int(changed["number"]))

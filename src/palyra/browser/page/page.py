@@ -169,7 +169,6 @@ class PageWait:
 
 
 def _url_matches(url: str, wanted: str) -> bool:
-    """Match the whole address, a part of it, or a pattern with stars."""
     return fnmatch.fnmatchcase(url, wanted) if "*" in wanted else wanted in url
 
 

@@ -131,7 +131,6 @@ class ProfileFiles:
             raise self._unusable("remove", name, error) from error
 
     def set_aside(self, name: str) -> None:
-        """Move a file away, under a name with the time and its old name."""
         try:
             os.rename(name, f"{Ulid.new()}-{name}"[:200], src_dir_fd=self._folder, dst_dir_fd=self._aside)
             for old in sorted(os.listdir(self._aside))[:-MAX_ASIDE]:
@@ -212,7 +211,6 @@ class ProfileLedger:
         )
 
     def follows(self, last_head: ProfilesHead) -> bool:
-        """Whether the given change is one of those that led here."""
         return not last_head.mark or last_head.mark in self.registry.lineage
 
     def supersede(self, last_head: ProfilesHead) -> None:
@@ -259,7 +257,6 @@ class ProfileLedger:
     def write_state(
         self, record: BrowserProfileRecord, plaintext: bytes, now_ms: int, *, resealed: bool = False
     ) -> BrowserProfileRecord:
-        """Write the next revision of the profile's state, with the registry."""
         revision = record.revision + 1
         raw = seal(self._keys.active, place_of(record, revision), plaintext, self._random)
         name = state_name(record.profile_id, revision)
@@ -301,7 +298,6 @@ class ProfileLedger:
         raise ProfileDamaged(f"the state of the profile {record.name!r} is not what was saved", reason="changed")
 
     def _genuine(self, record: BrowserProfileRecord, raw: bytes) -> int | None:
-        """Return the revision of this profile that the file is, or None."""
         try:
             revision = read_header(raw).revision
             unseal(self._keys, place_of(record, revision), raw)

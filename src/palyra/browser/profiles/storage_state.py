@@ -115,7 +115,6 @@ def write_storage_state(state: StorageState) -> bytes:
 
 
 def to_cdp(cookie: StateCookie) -> dict[str, Any]:
-    """Convert to the form of `Storage.setCookies`."""
     fields: dict[str, Any] = {
         "name": cookie.name,
         "value": cookie.value.reveal(),

@@ -81,7 +81,6 @@ class ProfileStore:
         return ProfilesHead(generation=registry.generation, mark=registry.mark, rolled_back=self._missed is not None)
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call ``listener`` with every change, on the thread that makes it, until the returned function is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

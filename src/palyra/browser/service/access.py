@@ -68,7 +68,6 @@ RIGHTS: Final[Mapping[str, Right]] = {
 
 
 def admit(method: str, caller: Caller) -> Caller:
-    """Return the caller if it may make this request and its names are valid."""
     right = RIGHTS[method]
     if right is Right.ANYONE:
         return caller
@@ -138,7 +137,6 @@ class SocketPlace:
 
     @classmethod
     def make(cls, folder: Path) -> "SocketPlace":
-        """Make the daemon's folder, and remove the files of an earlier daemon."""
         folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         place = cls(folder)
         place.clear()

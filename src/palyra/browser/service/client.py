@@ -68,7 +68,6 @@ class BrowserClient:
 
     @classmethod
     def at(cls, folder: Path) -> Self:
-        """Connect to the daemon whose socket is in this folder. Raise ``BrowserAway`` if none runs."""
         place = SocketPlace(folder)
         try:
             return cls(place)
@@ -210,7 +209,6 @@ class BrowserClient:
         return read(await self._ask("ImportStorageState", request, limits.ACTION_SECONDS), ImportReport)
 
     async def watch(self, caller: Caller, session_id: str, ask: WatchAsk) -> AsyncIterator[LiveFrame | SessionEvent]:
-        """Yield pictures and events until the session ends or the watcher closes this."""
         request = write(ask, _for(wire.WatchSessionRequest, caller, session_id=session_id))
         async for seen in self._follow("WatchSession", request):
             if seen.WhichOneof("seen") == "frame":
@@ -226,7 +224,6 @@ class BrowserClient:
         return read((await self._ask("HandBack", _of_session(caller, session_id))).session, SessionView)
 
     async def operate(self, caller: Caller, session_id: str, inputs: Sequence[OperatorInput]) -> None:
-        """Send the inputs of the operator who took the session over, in order."""
         request = _for(wire.OperateRequest, caller, session_id=session_id)
         for given in inputs:
             write(given, request.inputs.add())

@@ -44,7 +44,6 @@ class ProfileService:
             stop()
 
     def end_following(self) -> None:
-        """Report the last change to every follower, and end them."""
         self._ending = True
         for news in self._followers:
             news.set()

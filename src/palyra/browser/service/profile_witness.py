@@ -33,7 +33,6 @@ class ProfileWitness:
 
     @property
     def rolled_back(self) -> bool:
-        """Whether the last browser daemon lets nobody use its profiles."""
         return self._older is not None
 
     async def meet(self, client: "BrowserClient") -> Heads:
@@ -44,13 +43,11 @@ class ProfileWitness:
         return heads
 
     async def follow(self, heads: Heads) -> None:
-        """Store each change until the browser daemon ends, or is gone."""
         async with aclosing(heads):
             async for head in heads:
                 await self._on_head(head)
 
     async def catch_up(self, client: "BrowserClient") -> None:
-        """Store every change until now."""
         await (await self.meet(client)).aclose()
 
     async def accept(self, client: "BrowserClient", actor: str) -> dict[str, Any]:

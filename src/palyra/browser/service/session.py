@@ -278,7 +278,6 @@ class BrowserSession:
             raise BudgetSpent(f"the session moved its {moved} bytes", field="max_network_bytes")
 
     async def _picture(self) -> ActionOutcome | None:
-        """Take a picture of the page as it is after a failure. The picture's own failure is ignored."""
         try:
             return await self.pages.perform(Screenshot())
         except PalyraError:

@@ -90,7 +90,6 @@ class SessionManager:
         return [each for each in every if each.principal == caller.principal]
 
     def find(self, caller: Caller, session_id: str) -> BrowserSession:
-        """Return a session that the caller may use. Another's session looks like none."""
         session = self._sessions.get(session_id)
         if session is None or not (caller.operator or session.principal == caller.principal):
             self._refuse_ended(caller, session_id)
@@ -129,7 +128,6 @@ class SessionManager:
             raise Stopping("no session is opened any more")
 
     async def close(self, session: BrowserSession, *, discard: bool = False, reason: str = ON_REQUEST) -> CloseReport:
-        """End the session. A later request gets the same report."""
         return await asyncio.shield(self._begin_end(session, reason, discard=discard))
 
     async def close_all(self) -> None:
@@ -226,7 +224,6 @@ class SessionManager:
             self._ended.popitem(last=False)
 
     def _refuse_ended(self, caller: Caller, session_id: str) -> None:
-        """Raise the reason of the end, for the former owner."""
         principal, why = self._ended.get(session_id, ("", None))
         if why is not None and (caller.operator or principal == caller.principal):
             raise type(why)(why.message, hint=why.hint, **why.details)

@@ -117,7 +117,6 @@ def _storage(origin: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _at(session: BrowserSession, origin: str) -> AsyncIterator[str]:
-    """Open a tab that shows an empty document of this origin, and yield its CDP session."""
     await session.judge.judge_document(f"{origin}/")
     cdp, pages = session.process.cdp, session.pages
     tab = await pages.new_tab()

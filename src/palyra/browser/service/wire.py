@@ -34,7 +34,6 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_error(error: PalyraError) -> bytes:
-    """Encode an error. Details that are too large to travel are left out."""
     shown = error.as_dict()
     status = error.remote_http_status if isinstance(error, RemoteError) else error.http_status
     document = _Document(

@@ -188,7 +188,6 @@ class DownloadSandboxSession:
         return self._content(record)
 
     def release(self, id_: str, by: str) -> DownloadRecord:
-        """Release a file from quarantine, by an operator. Its record keeps the reasons and the operator."""
         record = self._known(id_)
         if record.folder is not Folder.QUARANTINE or not record.complete:
             raise NotReleasable(f"{record.name} is {'not whole' if record.folder is Folder.QUARANTINE else 'allowed'}")
@@ -219,7 +218,6 @@ class DownloadSandboxSession:
         return record
 
     def _taken(self, guid: str, most: int) -> tuple[bytes | None, int]:
-        """Read at most the limit of the file that Chromium left, and its whole size. None for anything but a file."""
         try:
             with open_folder(self._incoming) as incoming:
                 descriptor = _open_either(incoming, guid, guid + _PARTIAL)
@@ -362,7 +360,6 @@ class SessionFolders:
         self._remove(self.of(session_id))
 
     def collect(self) -> int:
-        """Remove the folders of a killed daemon, and return their number: sessions end with their daemon."""
         left = sorted(self._root.iterdir())
         for path in left:
             self._remove(path)

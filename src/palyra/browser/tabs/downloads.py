@@ -76,7 +76,6 @@ class PageDownloads:
         return bool(self._running or self._expected)
 
     async def wait_until_settled(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Wait until running and expected downloads have ended, at most for the timeout."""
         try:
             async with asyncio.timeout(timeout), self._ended:
                 await self._ended.wait_for(lambda: not self._running and not self._expected)

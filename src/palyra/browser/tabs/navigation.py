@@ -160,7 +160,6 @@ _WHERE: Final = "[Math.round(scrollX), Math.round(scrollY)]"
 
 
 async def saved_tabs(tabs: Iterable[TabPage]) -> tuple[TabState, ...]:
-    """Return the tabs that show pages of the web. A blank tab is not kept."""
     wanted = [tab for tab in tabs if kind_of(tab.url) is AddressKind.WEB and len(tab.url) <= MAX_TEXT_CHARS]
     return tuple(await asyncio.gather(*(_state(tab) for tab in wanted[:MAX_TABS])))
 

@@ -36,7 +36,6 @@ class Interception:
         self.held = 0
 
     async def start(self) -> None:
-        """Hold requests. This comes before any page may run."""
         await self._cdp.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
 
     async def close(self) -> None:

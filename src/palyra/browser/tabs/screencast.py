@@ -13,6 +13,7 @@ from typing import Any, Final
 from palyra.browser.domain.action import BadAction, MouseButton
 from palyra.browser.domain.cdp_messages import CdpEvent
 from palyra.browser.domain.keys import chord
+from palyra.browser.domain.limits import MAX_WATCHERS
 from palyra.browser.domain.page_address import Redact, render_address
 from palyra.browser.domain.page_errors import DialogOpen, NotTakenOver, TakenOver
 from palyra.browser.domain.session_api import LiveFrame, OperatorDoes, OperatorInput
@@ -20,7 +21,6 @@ from palyra.browser.engine.cdp_connection import CdpPipe
 from palyra.browser.tabs.tab import TabPage
 from palyra.errors import LimitExceeded, PalyraError
 
-MAX_WATCHERS: Final = 8
 # A larger picture is dropped. 1280 by 800 in this quality has about a tenth.
 MAX_FRAME_BYTES: Final = 2 * 1024 * 1024
 MAX_TYPED_CHARS: Final = 4_096
@@ -65,7 +65,6 @@ class ScreencastView:
 
     @property
     def taken_by(self) -> str:
-        """The person who has the session, or an empty text for the agent."""
         return self._taken_by
 
     async def agents_turn(self, timeout: float) -> None:  # noqa: ASYNC109
@@ -108,7 +107,6 @@ class ScreencastView:
                 return
 
     async def frames(self) -> AsyncIterator[LiveFrame]:
-        """Yield the newest picture of the active tab. A slow watcher misses some."""
         if len(self._watchers) >= MAX_WATCHERS:
             raise TooManyWatchers(f"{len(self._watchers)} people watch already")
         news = asyncio.Event()

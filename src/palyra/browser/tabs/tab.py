@@ -355,7 +355,6 @@ class TabRegistry:
         return tuple(tab for tab in self._tabs.values() if int(tab.tab[1:]) > given)
 
     def find(self, tab: str) -> TabPage:
-        """Find a tab by its name. An empty name is the active tab."""
         found = self._tabs.get(tab or self.active)
         if found is None:
             raise UnknownTab(f"there is no tab {tab[:32]!r}", tabs=list(self._tabs))

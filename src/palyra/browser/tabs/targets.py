@@ -48,8 +48,7 @@ class TargetWatcher(Protocol):
 
     def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]: ...
 
-    def on_event(self, tab: TabPage | None, event: CdpEvent) -> None:
-        """Handle an event of any target, after its tab has handled it."""
+    def on_event(self, tab: TabPage | None, event: CdpEvent) -> None: ...
 
 
 class Targets:

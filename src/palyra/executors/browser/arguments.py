@@ -176,7 +176,6 @@ def require_save(arguments: Mapping[str, Any]) -> None:
 
 
 def target_of(url: str) -> Target:
-    """Parse an address. Raise for one that no browser of ours goes to, such as a file."""
     return Target.from_url(url)
 
 
@@ -200,7 +199,6 @@ def add_hosts(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def reach_of(arguments: Mapping[str, Any], ceiling: Reach) -> Reach:
-    """Return what a session with these arguments may reach. Raise ``HostBeyondSettings`` beyond the settings."""
     asked = parse_rules(tuple(arguments["hosts"]))
     most, private = parse_rules(ceiling.hosts), parse_rules(ceiling.private_targets)
     for rule in asked:

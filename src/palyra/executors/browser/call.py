@@ -48,7 +48,6 @@ class BrowserWork:
 
     @property
     def most_picture_bytes(self) -> int:
-        """The most bytes whose base64 form fits the result."""
         return max(0, self.plan.max_output_bytes - limits.RESULT_ROOM_BYTES) * 3 // 4
 
     def common(self) -> dict[str, Any]:
@@ -65,7 +64,6 @@ class BrowserWork:
         self.actions += count
 
     async def act(self, actions: Sequence[Action], *, picture_on_failure: bool = False) -> ActReport:
-        """Run the actions up to the first that fails. Tried actions are charged."""
         self.spend(len(actions))
         report: ActReport = await self.client.act(
             self.caller, self.session.session_id, actions, picture_on_failure=picture_on_failure
@@ -96,7 +94,6 @@ class BrowserWork:
         return refused
 
     async def observe(self, ask: ObserveAsk) -> dict[str, Any]:
-        """Observe a page. One that navigates meanwhile is observed again once it has loaded."""
         self.spend(1)
         for _ in range(limits.MOVING_PAGE_LOOKS):
             try:

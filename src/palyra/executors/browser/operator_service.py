@@ -53,7 +53,6 @@ class BrowserOperatorService:
         return [_download(record) for record in records]
 
     async def release(self, session_id: str, download_id: str, actor: str) -> dict[str, Any]:
-        """Release a download from quarantine, for the session's owner. Its digest is on record."""
         async with self._supervisor.connected() as client:
             record = await client.release_download(Caller(operator=actor), session_id, download_id)
             await self._catch_up(session_id, client)
@@ -120,7 +119,6 @@ class BrowserOperatorService:
         return _profile(empty)
 
     async def accept_profiles(self, actor: str) -> dict[str, Any]:
-        """Use the older copy of the folder of profiles from now on."""
         async with self._supervisor.connected() as client:
             return await self._supervisor.profiles.accept(client, actor)
 
@@ -136,7 +134,6 @@ class BrowserOperatorService:
         )
 
     async def _catch_up(self, session_id: str, client: Any) -> None:
-        """Record the request before its answer."""
         owned = self._supervisor.registry.find(session_id)
         if owned is not None:
             await self._supervisor.catch_up(owned, client)

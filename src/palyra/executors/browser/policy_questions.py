@@ -46,7 +46,6 @@ def ceiling_of(browser: BrowserSettings, egress: EgressSettings) -> Reach:
 
 
 def bound_targets(browser: BrowserSettings, secret_ref: str, reach: Reach) -> tuple[tuple[str, Target], ...]:
-    """Return the session's origins where the secret may be typed. Raise ``SecretNotBound`` without one."""
     bound = browser.origins_of(secret_ref)
     if not bound:
         raise SecretNotBound(f"{secret_ref} is bound to no origin, so it is typed nowhere", ref=secret_ref)
@@ -89,7 +88,6 @@ class BrowserQuestions:
         return BrowserOfCall(questions=host_questions(asker, session, reach))
 
     def of_session(self, asker: Asker, arguments: Mapping[str, Any]) -> BrowserOfCall:
-        """Answer for the tools that need nothing but their session."""
         return BrowserOfCall(session=self._registry.of(asker.principal, asker.run, arguments["session"]).entity)
 
     def of_navigate(self, asker: Asker, arguments: Mapping[str, Any]) -> BrowserOfCall:
@@ -157,7 +155,6 @@ def host_questions(asker: Asker, session: Entity, reach: Reach, *, approved: boo
 
 
 def navigations(asker: Asker, session: Entity, reach: Reach, urls: Iterable[str]) -> tuple[PolicyRequest, ...]:
-    """Ask for each address. Raise for one that the session does not reach anyway."""
     targets = tuple(map(tool_arguments.target_of, urls))
     for target in targets:
         reach.require(target)

@@ -7,12 +7,13 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from palyra.browser.domain.action import Action, Upload
 from palyra.browser.domain.budget import TooLarge
 from palyra.browser.domain.download import DownloadChanged, DownloadRecord, NoSuchDownload
 from palyra.browser.settings import BrowserSettings
+from palyra.egress.policy_judge import RevealsSecrets
 from palyra.executors.browser import arguments as limits
 from palyra.executors.browser.arguments import Step, fill_step
 from palyra.executors.browser.policy_questions import bound_targets
@@ -28,12 +29,6 @@ from palyra.workspace.root import Workspace, open_regular, open_workspace, read_
 
 if TYPE_CHECKING:
     from palyra.browser.service.client import BrowserClient
-
-
-class RevealsSecrets(Protocol):
-    """The vault behind the decision ``vault.use``."""
-
-    async def reveal(self, ref: SecretRef, use: SecretUse) -> Secret: ...
 
 
 class BrowserSupply:
@@ -65,7 +60,6 @@ class BrowserSupply:
     async def save(
         self, plan: ExecutionPlan, session: OwnedSession, client: "BrowserClient", records: Sequence[DownloadRecord]
     ) -> tuple[dict[str, Any], DownloadRecord]:
-        """Save a download as a file of the workspace, if it is still the one that was checked."""
         wanted = plan.arguments["save"]
         record = next((each for each in records if each.id == wanted), None)
         if record is None:

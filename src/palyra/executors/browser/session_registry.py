@@ -39,7 +39,6 @@ class OwnedSession:
         return Caller(principal=str(self.principal), run_id=self.run, call_id=call_id)
 
     def to_view(self) -> dict[str, Any]:
-        """Return the fields of an operator's list that the browser daemon does not know."""
         return {"run_id": self.run, "channel": self.channel, "approved": self.approved, "hosts": self.reach.words()}
 
 

@@ -145,7 +145,6 @@ class SessionSupervisor:
         await self.store.transact(lambda tx: tx.append(event), essential=essential)
 
     def policy_changed(self) -> int:
-        """End the sessions with a host that a new policy no longer allows, and return their number."""
         cut = 0
         for session in self.registry:
             if denied := self._denied(session):

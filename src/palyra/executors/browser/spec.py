@@ -109,7 +109,6 @@ def _reserves(name: str) -> Callable[[Mapping[str, Any]], Mapping[BudgetKind, in
 
 
 def actions_of(name: str, arguments: Mapping[str, Any]) -> int:
-    """Return the most actions of the run's budget that a call can take."""
     if name in _FREE:
         return 0
     after = 1 if arguments.get("snapshot") else 0
