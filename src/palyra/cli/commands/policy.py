@@ -229,6 +229,7 @@ def _tool_request(
     from palyra.daemon.pipeline_wiring import directory_of
     from palyra.executors.tool_set import builtin_catalog
     from palyra.ids import Principal
+    from palyra.pipeline.domain.call import build_tool_entity
     from palyra.pipeline.domain.spec import AccessedResources
     from palyra.pipeline.intake import accept_arguments
     from palyra.policy.request import tool_request
@@ -241,12 +242,7 @@ def _tool_request(
     touches = AccessedResources() if accepted is None else spec.touches(accepted.value)
     return tool_request(
         who,
-        directory.tool(
-            str(spec.name),
-            frozenset(capability.value for capability in spec.metadata.capabilities),
-            spec.metadata.sensitive,
-            spec.tier.value,
-        ),
+        build_tool_entity(directory, spec),
         directory.channel(channel),
         approved=approved,
         workspace=str(invocation.locations.workspace_root(invocation.settings.workspace.root)),
