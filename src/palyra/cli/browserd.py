@@ -50,9 +50,6 @@ def browserd(invocation: Invocation, config: Path | None, state_dir: Path | None
         runner.run(serve())
 
 
-# ``palyra-browserd``: Chromium sessions for agents, beside the palyrad of the same state directory.
-
-
 def main() -> None:
     from palyra.cli.main import run_as_program
 

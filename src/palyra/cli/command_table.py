@@ -77,8 +77,6 @@ def load(name: str, entry: LazyCommand) -> click.Command:
     return command
 
 
-# ``palyra browser``: sessions of the browser, used and looked after. Each verb is imported when it is called.
-
 BROWSER_VERBS: Final = {
     "open": LazyCommand("palyra.cli.commands.browser:open_session", "Open a session with the hosts it may reach."),
     "list": LazyCommand("palyra.cli.commands.browser_admin:list_sessions", "List the sessions there are."),
@@ -107,8 +105,6 @@ def browser() -> None:
     """
 
 
-# ``palyra node``: devices that do things for agents. Each verb is imported when it is called.
-
 NODE_VERBS: Final = {
     "list": LazyCommand("palyra.cli.commands.node:list_nodes", "List the paired devices."),
     "show": LazyCommand("palyra.cli.commands.node:show", "Show a device, what it offers and its newest requests."),
@@ -129,8 +125,6 @@ def node() -> None:
     `palyra pair` lets a device join. run, status and leave are for the device itself.
     """
 
-
-# ``palyra skill``: signed WebAssembly tools, from a file to the catalog. Each verb is imported when it is called.
 
 SKILL_VERBS: Final = {
     "new": LazyCommand("palyra.cli.commands.skills.author:new", "Begin a skill from a template."),

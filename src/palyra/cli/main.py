@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from click.shell_completion import ShellComplete
 
-# ``palyra completion``: the script a shell sources to complete commands and options.
-
 INSTALL: Final = {
     "bash": "palyra completion bash > ~/.local/share/bash-completion/completions/palyra",
     "zsh": "palyra completion zsh > a file named _palyra in a folder of your $fpath",

@@ -1,4 +1,7 @@
-"""An action in a few words of a command line: ``click e12``, ``type css=#name anna``, ``wait Welcome``."""
+"""``palyra browser open|navigate|snapshot|act|screenshot``: what an agent does, done by a person at a terminal.
+
+An action takes a few words: ``click e12``, ``type css=#name anna``, ``wait Welcome``.
+"""
 
 import base64
 import json
@@ -93,8 +96,6 @@ def _action(verb: str, rest: list[str], secret: str | None) -> dict[str, Any]:
     given = {name: spoken_element(word) if name in _ELEMENTS else word for name, word in zip(names, rest, strict=True)}
     return {"action": verb, **given}
 
-
-# ``palyra browser open|navigate|snapshot|act|screenshot``: what an agent does, done by a person at a terminal.
 
 _approve_option = click.option(
     "--approve", is_flag=True, help="Approve the call yourself, where it needs a person; it is recorded as yours."

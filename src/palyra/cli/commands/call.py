@@ -1,4 +1,4 @@
-"""``palyra call``: one tool call, through the daemon or without one."""
+"""``palyra call`` and ``palyra tools``: make one tool call, and list the tools."""
 
 import json
 from collections.abc import Callable
@@ -145,9 +145,6 @@ def _save_attestation(call: "CallView", path: Path) -> None:
 
 def milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else max(1, round(seconds * _MS_PER_SECOND)) if seconds else 0
-
-
-# ``palyra tools``: what there is to call.
 
 
 @click.group()

@@ -1,4 +1,8 @@
-"""``palyra token``: API tokens for agents, each bound to a principal."""
+"""``palyra token`` and ``palyra vault``: API tokens, and secrets that agents can use and never see.
+
+A secret comes from a prompt, standard input, a file or a descriptor, and never from the command line, where every
+process of the machine could read it.
+"""
 
 import os
 import sys
@@ -71,11 +75,6 @@ def revoke(invocation: Invocation, token_id: str) -> None:
         ended = client.revoke_token(token_id)
     invocation.output.data(ended.document, lambda _: f"revoked token {escape(ended.token_id)}")
 
-
-# ``palyra vault``: secrets that agents can use and never see.
-#
-# A value comes from a prompt, standard input, a file or a descriptor, and never from the command line, where every
-# process of the machine could read it.
 
 SOURCES = ("file", "keyring", "passphrase", "environment")
 

@@ -1,4 +1,4 @@
-"""``palyra mcp``: Palyra as the MCP server of an agent."""
+"""``palyra mcp``: the stdio connection of an agent, its configuration, and the servers behind Palyra."""
 
 import json
 import select
@@ -22,8 +22,6 @@ from palyra.secret import Secret
 
 if TYPE_CHECKING:
     from palyra.client.views import McpServerView
-
-# ``palyra mcp servers``, ``show``, ``look`` and ``approve``: other people's servers behind Palyra.
 
 
 @click.command("servers")
@@ -237,8 +235,6 @@ _WRITERS: Final[Mapping[McpClient, Callable[[Launch | Remote], Snippet]]] = {
     McpClient.JSON: _servers(McpClient.JSON, "the client's own file", "most clients read this form"),
 }
 
-
-# The stdio side of ``palyra mcp``: finds the daemon or starts one, then carries messages.
 
 DEFAULT_PRINCIPAL: Final = "agent:mcp"
 LOG_FILE: Final = "mcp-daemon.log"

@@ -1,4 +1,4 @@
-"""``palyra node list|show|invoke|withhold|allow|revoke``: what an operator does with paired devices."""
+"""``palyra node``: an operator's commands for paired devices, and a device's own: run, status, leave."""
 
 import asyncio
 import os
@@ -169,9 +169,6 @@ def _render_node(invocation: Invocation, node: "NodeView") -> None:
             for one in node.requests
         ]
         output.table(("asked", "capability", "state", "error", "for"), asked)
-
-
-# ``palyra node run``, ``status`` and ``leave``: what is done on a device itself.
 
 
 @click.command("run")

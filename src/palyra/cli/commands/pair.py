@@ -1,4 +1,4 @@
-"""``palyra pair``: let a new device join, with a code and a person's approval."""
+"""``palyra pair`` and ``palyra identity``: let devices join, and see and replace their certificates."""
 
 import os
 from pathlib import Path
@@ -12,8 +12,6 @@ from palyra.errors import InvalidInput
 
 if TYPE_CHECKING:
     from palyra.client.views import NewPairingCode, PairingView
-
-# ``palyra identity``: by which certificates devices and the daemon know each other.
 
 _SHORT_CHARS = 16
 

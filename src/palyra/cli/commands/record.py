@@ -1,4 +1,7 @@
-"""``palyra attest``: check the signed statement of a call, offline, with only the public key."""
+"""``palyra attest`` and ``palyra journal``: verify signed statements offline; read, verify and export the record.
+
+The journal is read in the state directory itself, whether or not a daemon runs on it.
+"""
 
 import os
 import re
@@ -145,10 +148,6 @@ def _in_sizes(layer: str, value: Any) -> str:
     )
     return f" ({', '.join(map(format_size, counts))})" if counts else ""
 
-
-# ``palyra journal``: read the record, check that nobody changed it, and hand it to others.
-#
-# Works on the state directory itself, whether or not a daemon runs on it.
 
 PUBLIC_KEY_NAME: Final = "signing.pub"
 DEFAULT_TAIL: Final = 20

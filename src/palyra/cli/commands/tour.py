@@ -1,4 +1,7 @@
-"""``palyra tour``: what Palyra does, shown with real calls in a place of its own that is removed afterwards."""
+"""``palyra tour``: real calls in every tier, in a place of its own that is removed afterwards.
+
+The place is a temporary folder with a daemon, a worker and a browser, and a small web server to reach.
+"""
 
 import http.server
 import json
@@ -28,8 +31,6 @@ from palyra.pipeline.domain.receipt_text import format_sizes
 from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.signing.tool_attestation import verify_attestation
 from palyra.store.sqlite.store import SqliteReader
-
-# Where the tour takes place: a daemon with a worker and a browser in a temporary folder, and a web server to reach.
 
 AGENT: Final = "agent:tour"
 # A name that no resolver knows: the tour's settings give it this machine's own address.
@@ -223,9 +224,6 @@ def tour(invocation: Invocation) -> None:
         invocation.output.data({"steps": steps.taken}, lambda _: f"{len(steps.taken)} steps, each as expected.")
 
 
-# The tour through one call's life: decided, attested, approved, confined, budgeted, denied.
-
-
 def plain_call(place: TourPlace) -> None:
     steps = place.steps
     made = place.call("echo", {"text": "hello"})
@@ -291,9 +289,6 @@ def denial(place: TourPlace) -> None:
     place.steps.note("a call through a channel that policy does not know", "refused", code)
 
 
-# The end of the tour: the record of all of it is verified, and an edit of it is found.
-
-
 def journal(steps: Steps, state: Path) -> None:
     verifiers = (Ed25519Verifier.from_pem_file(state / "signing.pub"),)
     database = state / "palyra.db"
@@ -314,9 +309,6 @@ def journal(steps: Steps, state: Path) -> None:
         )
     else:
         raise TourSurprised("an edited journal was accepted")
-
-
-# The tour through the places where calls run: WASM, limited and isolated processes, a worker, a browser.
 
 
 def skill(place: TourPlace) -> None:

@@ -216,12 +216,9 @@ def _quotas(table: ManifestTable) -> Quotas:
     return found
 
 
-# What a guest means through a handle for more than one thing.
-#
 # A handle whose grant has a star names no single host or channel, so the guest names it itself: a request's path
-# begins with ``//HOST/`` (or ``//HOST:PORT/``), a message with a line that is the channel's name. What it names has
-# to fit the grant of that very handle. Through any other handle, path and text are what they are.
-
+# begins with ``//HOST/`` (or ``//HOST:PORT/``), a message with a line that is the channel's name. The name has to fit
+# the grant of that very handle.
 _AUTHORITY = "//"
 
 

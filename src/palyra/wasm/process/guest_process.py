@@ -230,10 +230,8 @@ def _is_text(output: bytes) -> bool:
     return True
 
 
-# Compiles one module, in a process that was made for it and ends with it.
-
-
 def compile_one(channel: WorkerChannel, guests: Guests) -> None:
+    """Compile one module, in a process that was made for it and ends with it."""
     frame = channel.receive()
     if isinstance(frame, Compile):
         channel.send(_compile(channel, guests, frame))

@@ -1,4 +1,4 @@
-"""Commands that change a skill: install, approve, disable, enable, quarantine, rollback, remove, purge, configure."""
+"""Commands that change a skill, from install to purge, and the keys that are trusted to sign skills."""
 
 import sys
 from pathlib import Path
@@ -168,8 +168,6 @@ def configure(invocation: Invocation, skill_id: str, configuration: str, version
 def _state_line(version: "SkillVersionView") -> str:
     return f"{escape(version.skill_id)} {escape(version.version)} is {escape(version.state)} ({escape(version.digest)})"
 
-
-# ``palyra skill trust``: whose keys may sign skills here.
 
 MAX_STATEMENT_BYTES = 16 * KIB
 _NAME_A_STATEMENT = "name the file with what `palyra skill trust hand-over` printed"
