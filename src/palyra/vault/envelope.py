@@ -44,7 +44,7 @@ class AesGcm:
 LAYER_FORMAT: Final = 1
 VALUE_PURPOSE: Final = "palyra.vault.value/1"
 WRAP_PURPOSE: Final = "palyra.vault.wrap/1"
-INDEX_PURPOSE: Final = "palyra.vault.envelope/1"
+INDEX_PURPOSE: Final = "palyra.vault.index/1"
 
 RandomBytes = Callable[[int], bytes]
 
