@@ -194,20 +194,15 @@ class ProcessTree:
 
     def go(self) -> None:
         """Let it become Chromium, which ends with its pipe: the watching shell is not needed any more."""
-        gate = self.take(GO_FD)
-        try:
-            os.write(gate, b"\n")
-        except OSError as problem:
-            raise self.failed("it ended before Chromium could begin") from problem
-        finally:
-            os.close(gate)
-        life = self.take(LIFE_FD)
-        try:
-            os.write(life, b"\n")
-        except OSError as problem:
-            raise self.failed("the shell that watched over its start is gone") from problem
-        finally:
-            os.close(life)
+        gone = ((GO_FD, "it ended before Chromium could begin"), (LIFE_FD, "the shell that watched its start is gone"))
+        for number, why in gone:
+            descriptor = self.take(number)
+            try:
+                os.write(descriptor, b"\n")
+            except OSError as problem:
+                raise self.failed(why) from problem
+            finally:
+                os.close(descriptor)
 
     def failed(self, why: str) -> StartFailed:
         self._listen()
@@ -281,14 +276,14 @@ class ProcessTree:
             ended = os.waitid(os.P_PIDFD, self._outer, os.WEXITED)
             self.status = None if ended is None else ended.si_status
         self._outer_gone.set()
-        self._tell()
+        self._notify()
 
     def _inner_ended(self) -> None:
         self._loop.remove_reader(self._inner)
         self._inner_gone.set()
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         call, self._on_end = self._on_end, None
         if call is not None:
             call()

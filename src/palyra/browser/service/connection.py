@@ -91,11 +91,9 @@ class BrowserLink:
         from palyra.browser.service.access import BrowserAway, NotAdmitted
         from palyra.browser.service.client import BrowserClient
 
+        client: BrowserClient | None = None
         try:
             client = BrowserClient.at(self._folder)
-        except BrowserAway as away:
-            raise BrowserUnavailable(f"no browser daemon runs: {away.message}") from away
-        try:
             health = await client.health()
             if health.protocol_version != PROTOCOL_VERSION:
                 raise BrowserUnavailable(
@@ -103,15 +101,13 @@ class BrowserLink:
                     hint="stop it and start the one of this version",
                 )
             await self._on_connect(client)
-        except NotAdmitted as other:
-            await client.close()
-            raise BrowserUnavailable(
-                "a browser daemon runs, and the token beside its socket is not its own", hint=other.hint
-            ) from other
-        except BrowserAway as away:
-            await client.close()
-            raise BrowserUnavailable(f"no browser daemon runs: {away.message}") from away
-        except BaseException:
-            await client.close()
+        except BaseException as failure:
+            if client is not None:
+                await client.close()
+            if isinstance(failure, NotAdmitted):
+                text = "a browser daemon runs, and the token beside its socket is not its own"
+                raise BrowserUnavailable(text, hint=failure.hint) from failure
+            if isinstance(failure, BrowserAway):
+                raise BrowserUnavailable(f"no browser daemon runs: {failure.message}") from failure
             raise
         return client

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -109,18 +109,19 @@ class SessionManager:
             raise BadRequest(f"a label is one line of at most {limits.MAX_LABEL_CHARS} characters")
         profile = self._maker.store.get(caller.principal, ask.profile_id) if ask.profile_id else None
         session_id = str(SessionId.new())
-        with self._place(session_id, caller.principal, ask.profile_id) as keep:
+        self._reserve(session_id, caller.principal, ask.profile_id)
+        try:
             session = await self._maker.open(session_id, caller, ask, profile)
-            self._sessions[session_id] = session
-            keep()
+        except BaseException:
+            self._give_back(session_id)
+            raise
+        self._sessions[session_id] = session
         self._watching[session_id] = asyncio.create_task(self._watch(session), name="a browser session is watched")
         self._maker.metrics.opened()
-        try:
-            # The stop may have begun while the session was opened.
-            self._refuse_stopping()
-        except Stopping:
+        # The stop may have begun while the session was opened.
+        if self._stopping:
             await self.close(session, reason=STOPPED)
-            raise
+        self._refuse_stopping()
         return session
 
     def _refuse_stopping(self) -> None:
@@ -185,9 +186,7 @@ class SessionManager:
             self._ends.pop(session_id, None)
             self._maker.metrics.closed(reason)
 
-    @contextlib.contextmanager
-    def _place(self, session_id: str, principal: str, profile_id: str) -> Iterator[Callable[[], None]]:
-        """Reserve a place. It is returned at the end unless the yielded function was called."""
+    def _reserve(self, session_id: str, principal: str, profile_id: str) -> None:
         own = sum(each == principal for each in self._places.values())
         if len(self._places) >= self._max_sessions or own >= self._max_per_principal:
             raise TooManySessions(
@@ -199,17 +198,6 @@ class SessionManager:
         self._places[session_id] = principal
         if profile_id:
             self._profiles[profile_id] = session_id
-        kept = False
-
-        def keep() -> None:
-            nonlocal kept
-            kept = True
-
-        try:
-            yield keep
-        finally:
-            if not kept:
-                self._give_back(session_id)
 
     def _give_back(self, session_id: str) -> None:
         self._places.pop(session_id, None)
