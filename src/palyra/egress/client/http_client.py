@@ -244,9 +244,8 @@ class Fetch:
             client.observer.observe(self._grant, Closed(target=target, up=meter.up, down=meter.down, reason=reason))
 
     async def _read_head(self, stream: Connection) -> tuple[ResponseHead, bytes]:
-        early, rest = 0, b""
-        while True:
-            buffer = response_buffer()
+        buffer, rest = response_buffer(), b""
+        for _ in range(MAX_INTERIM_RESPONSES + 1):
             head = buffer.receive(rest) if rest else None
             while head is None:
                 data = await stream.read(FETCH_CHUNK_BYTES)
@@ -260,9 +259,7 @@ class Fetch:
                 raise MalformedTraffic("an answer in another protocol that nobody asked for")
             if head.status >= _FIRST_FINAL_STATUS:
                 return head, rest
-            early += 1
-            if early > MAX_INTERIM_RESPONSES:
-                raise MalformedTraffic(f"more than {MAX_INTERIM_RESPONSES} informational answers")
+        raise MalformedTraffic(f"more than {MAX_INTERIM_RESPONSES} informational answers")
 
     async def _read_body(self, stream: Connection, head: ResponseHead, rest: bytes) -> None:
         request = self._request

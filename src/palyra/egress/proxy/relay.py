@@ -34,12 +34,11 @@ class RelayEngine:
 class Relay:
     """One tunnel's traffic. ``run`` ends normally when both sides ended or the gate handed over."""
 
-    __slots__ = ("_done", "_down", "_up", "engine", "gated_out", "meter")
+    __slots__ = ("_done", "_down", "_up", "engine", "meter")
 
     def __init__(self, engine: RelayEngine, client: SocketStream, server: SocketStream, meter: Meter) -> None:
         self.engine = engine
         self.meter = meter
-        self.gated_out = False
         self._done: asyncio.Future[None] = engine.loop.create_future()
         self._up = _Flow(self, client, server, meter.count_up)
         self._down = _Flow(self, server, client, meter.count_down)
@@ -57,17 +56,10 @@ class Relay:
         """Return whether this flow was the second to end: both sockets are then about to be closed."""
         if not (self._up.ended and self._down.ended):
             return False
-        self._finish(None)
+        self.finish()
         return True
 
-    def hand_over(self) -> None:
-        self.gated_out = True
-        self._finish(None)
-
-    def fail(self, error: Exception) -> None:
-        self._finish(error)
-
-    def _finish(self, error: Exception | None) -> None:
+    def finish(self, error: Exception | None = None) -> None:
         self._up.stop()
         self._down.stop()
         if self._done.done():
@@ -114,7 +106,7 @@ class _Flow:
             if kept:
                 self._admit(kept, counted=self._source.meter is not None)
         except Exception as error:
-            self._relay.fail(error)
+            self._relay.finish(error)
             return
         if not self._source.watch() or self._unsent is not None:
             self._pump()
@@ -145,7 +137,7 @@ class _Flow:
         except (BlockingIOError, InterruptedError):
             return
         except Exception as error:
-            self._relay.fail(error)
+            self._relay.finish(error)
 
     def _flush(self, unsent: memoryview) -> bool:
         """Send bytes that were read but not yet sent; False while the target takes no more."""
@@ -183,7 +175,7 @@ class _Flow:
         if self._gate is not None:
             admitted = self._gate(data)
             if admitted is None:
-                self._relay.hand_over()
+                self._relay.finish()
                 return
             if admitted:
                 self._gate = None
