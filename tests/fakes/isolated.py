@@ -6,6 +6,7 @@ import fcntl
 import os
 import platform
 import resource
+import select
 import signal
 import struct
 import subprocess
@@ -51,6 +52,16 @@ def planned(
     workspace, _ = gather_workspace(profile)
     facts = Facts(host=gather_host(), workspace=workspace, seccomp=seccomp)
     return plan_isolated(profile, tuple(map(os.fsencode, argv)), facts, cwd=cwd)
+
+
+def wait_for_description(gate: Gate, seconds: float = 10.0) -> dict[str, Any]:
+    """Return bubblewrap's description of the sandbox, without an event loop."""
+    text, info = b"", None
+    while info is None:
+        if not select.select([gate.info], [], [], seconds)[0]:
+            raise NotBuilt("bubblewrap is silent")
+        text, info = gate.read_more(text)
+    return info
 
 
 def start(plan: BubblewrapPlan, gate: Gate, *, pass_through: Sequence[int] = ()) -> subprocess.Popen[bytes]:
@@ -134,7 +145,7 @@ def run_plan(plan: BubblewrapPlan, meanwhile: Callable[[int], None] | None = Non
     with Gate() as gate:
         process = start(plan, gate)
         try:
-            info = gate.wait()
+            info = wait_for_description(gate)
             sandbox = int(info["child-pid"])
             with GatedReadback(info) as waiting:
                 if meanwhile is not None:

@@ -14,7 +14,7 @@ import pytest
 from fakes.egress_proxy import FakeHandle, FakeNetworkProxy
 from fakes.eventually import eventually, eventually_sync
 from fakes.foreign_sockets import foreign_sockets
-from fakes.isolated import planned, profile_of, start
+from fakes.isolated import planned, profile_of, start, wait_for_description
 from fakes.processes import descendants, own_descriptors
 from palyra.errors import PalyraError
 from palyra.sandbox import limits
@@ -336,7 +336,7 @@ def built_sandbox(base: Path, **changes: object) -> Iterator[GatedReadback]:
         process = start(plan, gate)
         pid = 0
         try:
-            info = gate.wait()
+            info = wait_for_description(gate)
             pid = int(info["child-pid"])
             with GatedReadback(info) as waiting:
                 yield waiting

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fakes.isolated import planned, profile_of, run, start
+from fakes.isolated import planned, profile_of, run, start, wait_for_description
 from palyra.sandbox.domain.facts import HostHold
 from palyra.sandbox.domain.plan import plan_isolated
 from palyra.sandbox.domain.profile import Layer
@@ -42,7 +42,7 @@ def test_a_crash_of_ours_does_not_start_the_program(tmp_path: Path) -> None:
     plan = planned(profile_of(tmp_path), ["/usr/bin/touch", str(tmp_path / "ran")])
     gate = Gate()
     process = start(plan, gate)
-    info = gate.wait()
+    info = wait_for_description(gate)
     with GatedReadback(info) as waiting:
         waiting.settle()
         gate.close()
@@ -63,19 +63,19 @@ def test_a_sandbox_that_cannot_be_built_is_told(tmp_path: Path) -> None:
     plan = plan_isolated(profile, (b"/usr/bin/true",), unheld)
     with Gate() as gate:
         process = start(plan, gate)
-        with pytest.raises(NotBuilt), GatedReadback(gate.wait()) as waiting:
+        with pytest.raises(NotBuilt), GatedReadback(wait_for_description(gate)) as waiting:
             release_checked(plan, gate, waiting)
         _, err = process.communicate(timeout=20)
     assert b"bwrap" in err
 
 
-def test_silence_ends_at_the_deadline() -> None:
+async def test_silence_ends_at_the_deadline() -> None:
     with Gate() as gate, pytest.raises(NotBuilt):
-        gate.wait(0.01)
+        await gate.describe(0.01)
     with Gate() as gate:
         gate.hand_over()
         with pytest.raises(NotBuilt):
-            gate.wait(1)
+            await gate.describe(1)
 
 
 def test_a_process_outside_the_named_namespaces_is_not_believed() -> None:
@@ -94,7 +94,7 @@ def test_the_way_to_its_network_is_that_networks_owner(tmp_path: Path) -> None:
     plan = planned(profile_of(tmp_path), ["/usr/bin/true"])
     with Gate() as gate:
         process = start(plan, gate)
-        with GatedReadback(gate.wait()) as waiting:
+        with GatedReadback(wait_for_description(gate)) as waiting:
             waiting.settle()
             with waiting.network() as (network, owner):
                 seen = waiting.evidence(plan)

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -174,12 +174,15 @@ class ProcessTools:
                     future.exception()
 
     async def _until_stopped(self, each: _Background, running: Running, seconds: float) -> Exit:
-        async with _cancel_on_exit(each.stop.wait()) as stopped:
-            ending = asyncio.ensure_future(running.wait(seconds))
+        stopped: asyncio.Future[Any] = asyncio.ensure_future(each.stop.wait())
+        ending: asyncio.Future[Exit] = asyncio.ensure_future(running.wait(seconds))
+        try:
             await asyncio.wait({stopped, ending}, return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
                 await running.kill("process.stop")
             return await ending
+        finally:
+            stopped.cancel()
 
     def _logs(self, plan: ExecutionPlan) -> dict[str, Any]:
         each = self._find_own(plan)
@@ -221,15 +224,6 @@ class ProcessTools:
         if each is None or each.run_id != plan.run_id:
             raise UnknownHandle("there is no such process in this run")
         return each
-
-
-@contextlib.asynccontextmanager
-async def _cancel_on_exit(work: Any) -> AsyncIterator[asyncio.Future[Any]]:
-    task = asyncio.ensure_future(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
 
 
 def _read_state(each: _Background) -> str:

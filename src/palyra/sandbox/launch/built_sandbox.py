@@ -33,12 +33,12 @@ from palyra.sandbox.launch.supervisor.native_code import (
     image,
     write_image,
 )
-from palyra.sandbox.launch.supervisor_pool import PACKET_BYTES, failure_of
+from palyra.sandbox.launch.supervisor_pool import PACKET_BYTES, failure_of, is_silent
 from palyra.sandbox.layers.bubblewrap import to_launch_spec
 from palyra.sandbox.layers.cgroup import Group
 from palyra.sandbox.network.call_network import NamespaceSockets, OpenedSockets, look_at_network
 from palyra.sandbox.verify.evidence import environment_line, filter_line, receipt_lines
-from palyra.sandbox.verify.readback import NotBuilt, Readback
+from palyra.sandbox.verify.readback import NotBuilt, Readback, read_all
 from palyra.workspace.root import hold
 
 _MACHINE: Final = platform.machine()
@@ -103,14 +103,14 @@ class _InsideReadback(Readback):
         """
         try:
             os.lseek(self._mounts, 0, os.SEEK_SET)
-            return _read_all(self._mounts) == self._table
-        except OSError:
+            return read_all(self._mounts) == self._table
+        except (OSError, ValueError):
             return False
 
     def _mount_table(self) -> bytes:
         """Keep the table open: a hidden process lets nobody open it again."""
         self._mounts = os.open("mountinfo", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
-        self._table = _read_all(self._mounts)
+        self._table = read_all(self._mounts)
         return self._table
 
     def _builder(self, status: dict[str, str]) -> int:
@@ -125,13 +125,6 @@ class _InsideReadback(Readback):
         """Read the environment of the sandbox's first process: the launcher's own would show there."""
         with hold(os.open(f"/proc/{int(status['PPid'])}/environ", os.O_RDONLY | os.O_CLOEXEC)) as file:
             return os.read(file, _READ_BYTES)
-
-
-def _read_all(table: int) -> bytes:
-    parts: list[bytes] = []
-    while part := os.read(table, _READ_BYTES):
-        parts.append(part)
-    return b"".join(parts)
 
 
 class PrewarmedSandbox:
@@ -151,15 +144,7 @@ class PrewarmedSandbox:
     @property
     def waits(self) -> bool:
         """Whether it is alive and silent, as expected."""
-        if self.child.ended:
-            return False
-        try:
-            self._orders.recv(PACKET_BYTES, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return not self.child.ended and is_silent(self._orders)
 
     @property
     def inside_pid(self) -> int | None:

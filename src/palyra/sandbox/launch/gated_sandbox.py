@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import re
-import select
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -38,7 +37,7 @@ class Gate:
     def __init__(self) -> None:
         # True once the program may have run.
         self.released = False
-        self._info, self._info_child = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.info, self._info_child = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(self._info_child, True)
         reading, self._block = os.pipe2(os.O_CLOEXEC)
         with hold(reading):
@@ -52,40 +51,28 @@ class Gate:
         self._info_child = _closed(self._info_child)
         self._block_child = _closed(self._block_child)
 
-    def wait(self, seconds: float = limits.READBACK_SECONDS) -> dict[str, Any]:
-        """Return bubblewrap's description of the sandbox. It blocks, for threads and tests."""
-        deadline = time.monotonic() + seconds
-        text = b""
-        while True:
-            ready, _, _ = select.select([self._info], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                raise NotBuilt(f"bubblewrap built no sandbox within {seconds:.0f} s")
-            text, info = self._read_more(text)
-            if info is not None:
-                return info
-
     async def describe(self, seconds: float = limits.READBACK_SECONDS) -> dict[str, Any]:
-        """Return bubblewrap's description of the sandbox, on an event loop."""
+        """Return bubblewrap's description of the sandbox."""
         loop = asyncio.get_running_loop()
         text = b""
         readable = asyncio.Event()
-        loop.add_reader(self._info, readable.set)
+        loop.add_reader(self.info, readable.set)
         try:
             async with asyncio.timeout(seconds):
                 while True:
                     await readable.wait()
                     readable.clear()
-                    text, info = self._read_more(text)
+                    text, info = self.read_more(text)
                     if info is not None:
                         return info
         except TimeoutError as error:
             raise NotBuilt(f"bubblewrap built no sandbox within {seconds:.0f} s") from error
         finally:
-            loop.remove_reader(self._info)
+            loop.remove_reader(self.info)
 
-    def _read_more(self, text: bytes) -> tuple[bytes, dict[str, Any] | None]:
+    def read_more(self, text: bytes) -> tuple[bytes, dict[str, Any] | None]:
         try:
-            part = os.read(self._info, limits.MAX_INFO_BYTES)
+            part = os.read(self.info, limits.MAX_INFO_BYTES)
         except BlockingIOError:
             return text, None
         text += part
@@ -103,7 +90,7 @@ class Gate:
 
     def close(self) -> None:
         self.hand_over()
-        self._info = _closed(self._info)
+        self.info = _closed(self.info)
         self._block = _closed(self._block)
 
     def __enter__(self) -> Self:

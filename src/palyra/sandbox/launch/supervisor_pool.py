@@ -75,13 +75,7 @@ class SupervisorLink:
 
     def waits(self) -> bool:
         """Return whether an unused supervisor is alive: it sends nothing until its program has ended."""
-        try:
-            self.control.recv(PACKET_BYTES, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return is_silent(self.control)
 
     def send(self, message: bytes) -> None:
         """Send a message. A supervisor that has ended needs none."""
@@ -133,6 +127,17 @@ class SupervisorLink:
         except OSError:
             return True
         return True
+
+
+def is_silent(connection: socket.socket) -> bool:
+    """Return whether the other end is open and has sent nothing."""
+    try:
+        connection.recv(PACKET_BYTES, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def receive(connection: socket.socket) -> bytes:

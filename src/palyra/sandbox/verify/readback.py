@@ -202,12 +202,16 @@ class Readback:
 
 def _read(proc: int, name: str) -> bytes:
     with hold(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as file:
-        parts: list[bytes] = []
-        while part := os.read(file, 65_536):
-            parts.append(part)
-            if len(parts) * 65_536 > _MAX_FILE_BYTES:
-                raise ValueError(f"{name} of a process is too long")
-        return b"".join(parts)
+        return read_all(file)
+
+
+def read_all(file: int) -> bytes:
+    parts: list[bytes] = []
+    while part := os.read(file, 65_536):
+        parts.append(part)
+        if len(parts) * 65_536 > _MAX_FILE_BYTES:
+            raise ValueError("a file of a process is too long")
+    return b"".join(parts)
 
 
 @lru_cache(maxsize=1)
