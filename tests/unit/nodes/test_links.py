@@ -46,7 +46,7 @@ def connected() -> LinkMachine:
         Playbook(machine)
         >> (lambda machine: tick(machine, 0))
         << OpenLink(1)
-        >> (lambda machine: machine.opened(1, WELCOME, at(0)))
+        >> (lambda machine: machine.on_opened(1, WELCOME, at(0)))
         << ShowState("online")
         << Say("connected")
         >> silence
@@ -63,13 +63,13 @@ def at_renewal() -> LinkMachine:
 
 def switching() -> LinkMachine:
     machine = at_renewal()
-    assert machine.renewed(SECOND, ("R1",)) == [OpenLink(2, ("R1",))]
+    assert machine.on_renewed(SECOND, ("R1",)) == [OpenLink(2, ("R1",))]
     return machine
 
 
 def test_a_lost_connection_is_tried_again_later_and_later_until_it_stands() -> None:
     machine = connected()
-    assert machine.lost(1, LossKind.UNREACHABLE, "cut", at(0))[0] == ShowState("offline")
+    assert machine.on_lost(1, LossKind.UNREACHABLE, "cut", at(0))[0] == ShowState("offline")
     assert not machine.online
     now, waits = 0, []
     for number in range(2, 12):
@@ -78,14 +78,14 @@ def test_a_lost_connection_is_tried_again_later_and_later_until_it_stands() -> N
         assert tick(machine, wake) == [OpenLink(number)]
         waits.append(wake - now)
         now = wake
-        machine.lost(number, LossKind.UNREACHABLE, "refused", at(now))
+        machine.on_lost(number, LossKind.UNREACHABLE, "refused", at(now))
     assert waits == sorted(waits) and waits[-1] == LONGEST_DELAY_MS
     wake = machine.next_wake_ms(at(now))
     assert wake is not None
     tick(machine, wake)
-    machine.opened(12, WELCOME, at(wake))
+    machine.on_opened(12, WELCOME, at(wake))
     assert machine.current == 12
-    machine.lost(12, LossKind.UNREACHABLE, "cut", at(wake))
+    machine.on_lost(12, LossKind.UNREACHABLE, "cut", at(wake))
     assert machine.next_wake_ms(at(wake)) == wake + FIRST_DELAY_MS, "it begins anew"
 
 
@@ -103,24 +103,24 @@ def test_heartbeats_go_out_and_silence_is_a_lost_connection() -> None:
 def test_an_interval_of_nothing_does_not_wear_the_device_out() -> None:
     machine = LinkMachine(FIRST, lambda: 1.0)
     tick(machine, 0)
-    machine.opened(1, Welcome(heartbeat_interval_ms=0, max_result_bytes=1), at(0))
+    machine.on_opened(1, Welcome(heartbeat_interval_ms=0, max_result_bytes=1), at(0))
     assert machine.next_wake_ms(at(0)) == limits.SHORTEST_HEARTBEAT_MS
 
 
 def test_a_renewal_makes_the_new_link_before_it_lets_go_of_the_old() -> None:
     machine = switching()
     assert machine.current == 1, "everything still goes over the old link"
-    assert machine.opened(2, WELCOME, at(FIRST.renew_at_ms)) == [RetireLink(1), Say("the new certificate is in use")]
+    assert machine.on_opened(2, WELCOME, at(FIRST.renew_at_ms)) == [RetireLink(1), Say("the new certificate is in use")]
     assert machine.current == 2 and machine.online
     # The old link's end is no loss.
-    assert machine.lost(1, LossKind.UNREACHABLE, "retired", at(FIRST.renew_at_ms)) == []
+    assert machine.on_lost(1, LossKind.UNREACHABLE, "retired", at(FIRST.renew_at_ms)) == []
     assert machine.state is LinkState.ONLINE
 
 
 def test_a_new_link_that_fails_leaves_the_old_one_and_is_tried_again() -> None:
     machine = switching()
     now = FIRST.renew_at_ms
-    (said,) = machine.lost(2, LossKind.UNREACHABLE, "no", at(now))
+    (said,) = machine.on_lost(2, LossKind.UNREACHABLE, "no", at(now))
     assert isinstance(said, Say) and machine.current == 1
     assert tick(machine, now + FIRST_DELAY_MS - 1) == []
     assert tick(machine, now + FIRST_DELAY_MS) == [OpenLink(3)], "not another renewal"
@@ -129,14 +129,14 @@ def test_a_new_link_that_fails_leaves_the_old_one_and_is_tried_again() -> None:
 def test_the_old_link_lost_while_the_new_one_opens_is_one_short_gap() -> None:
     machine = switching()
     now = at(FIRST.renew_at_ms)
-    assert machine.lost(1, LossKind.UNREACHABLE, "cut", now) == [ShowState("offline")]
-    assert machine.opened(2, WELCOME, now)[0] == ShowState("online")
+    assert machine.on_lost(1, LossKind.UNREACHABLE, "cut", now) == [ShowState("offline")]
+    assert machine.on_opened(2, WELCOME, now)[0] == ShowState("online")
 
 
 def test_a_failed_renewal_is_tried_again_and_the_link_stays() -> None:
     machine = at_renewal()
     now = FIRST.renew_at_ms
-    machine.renewal_failed("later", at(now))
+    machine.on_renewal_failed("later", at(now))
     assert machine.current == 1
     assert tick(machine, now + FIRST_DELAY_MS) == [RequestRenewal(1)]
 
@@ -144,11 +144,11 @@ def test_a_failed_renewal_is_tried_again_and_the_link_stays() -> None:
 def test_a_renewal_whose_link_broke_is_asked_for_again_on_the_next() -> None:
     machine = at_renewal()
     now = FIRST.renew_at_ms
-    machine.lost(1, LossKind.UNREACHABLE, "cut", at(now))
-    machine.renewal_failed("cut", at(now))
+    machine.on_lost(1, LossKind.UNREACHABLE, "cut", at(now))
+    machine.on_renewal_failed("cut", at(now))
     wake = machine.next_wake_ms(at(now))
     assert wake is not None and tick(machine, wake) == [OpenLink(2)]
-    machine.opened(2, WELCOME, at(wake))
+    machine.on_opened(2, WELCOME, at(wake))
     due = machine.next_wake_ms(at(wake))
     assert due is not None and RequestRenewal(2) in tick(machine, due)
 
@@ -156,17 +156,17 @@ def test_a_renewal_whose_link_broke_is_asked_for_again_on_the_next() -> None:
 def test_a_renewal_that_outran_the_loss_of_its_link_is_used_by_the_next() -> None:
     machine = at_renewal()
     now = FIRST.renew_at_ms
-    machine.lost(1, LossKind.UNREACHABLE, "cut", at(now))
-    assert machine.renewed(SECOND, ()) == []
+    machine.on_lost(1, LossKind.UNREACHABLE, "cut", at(now))
+    assert machine.on_renewed(SECOND, ()) == []
     tick(machine, now + FIRST_DELAY_MS)
-    machine.opened(2, WELCOME, at(now + FIRST_DELAY_MS))
+    machine.on_opened(2, WELCOME, at(now + FIRST_DELAY_MS))
     assert machine.state is LinkState.ONLINE
     assert not [each for each in tick(machine, now + BEAT) if not isinstance(each, SendHeartbeat)]
 
 
 def test_the_same_certificate_again_is_no_renewal() -> None:
     machine = at_renewal()
-    assert machine.renewed(FIRST, ()) == [] and machine.state is LinkState.ONLINE
+    assert machine.on_renewed(FIRST, ()) == [] and machine.state is LinkState.ONLINE
 
 
 def test_news_of_authorities_renew_at_once() -> None:
@@ -187,7 +187,7 @@ def test_a_clock_that_is_set_back_does_not_put_the_renewal_off() -> None:
 
 def test_an_ended_certificate_ends_the_host() -> None:
     machine = connected()
-    machine.lost(1, LossKind.UNREACHABLE, "cut", at(0))
+    machine.on_lost(1, LossKind.UNREACHABLE, "cut", at(0))
     said = tick(machine, FIRST.not_after_ms)
     assert isinstance(said[-1], End) and said[-1].code == "nodes.certificate_expired"
     assert machine.next_wake_ms(at(0)) is None
@@ -200,15 +200,15 @@ def test_a_daemon_that_says_no_again_and_again_is_believed() -> None:
     for number in range(1, limits.MAX_REFUSALS + 1):
         assert machine.state is LinkState.OFFLINE
         tick(machine, machine.next_wake_ms(at(0)) or 0)
-        said = machine.lost(number, LossKind.REFUSED, "unauthenticated", at(0))
+        said = machine.on_lost(number, LossKind.REFUSED, "unauthenticated", at(0))
     assert isinstance(said[-1], End) and said[-1].code == "nodes.host_refused"
-    assert machine.stop() == [] and machine.renewed(SECOND, ()) == [] and machine.renewal_failed("", at(0)) == []
+    assert machine.stop() == [] and machine.on_renewed(SECOND, ()) == [] and machine.on_renewal_failed("", at(0)) == []
 
 
 def test_a_link_that_stands_too_late_is_closed() -> None:
     machine = connected()
-    assert machine.opened(1, WELCOME, at(1)) == [CloseLink(1)]
-    assert machine.opened(7, WELCOME, at(1)) == [CloseLink(7)]
+    assert machine.on_opened(1, WELCOME, at(1)) == [CloseLink(1)]
+    assert machine.on_opened(7, WELCOME, at(1)) == [CloseLink(7)]
 
 
 @pytest.mark.parametrize(("before", "closed"), [("connecting", {1}), ("online", {1}), ("switching", {1, 2})])

@@ -171,12 +171,12 @@ class HostDriver:
                 self._max_result_bytes = welcome.max_result_bytes
             self._links[number] = link
             await link.stream(
-                lambda: self._post(lambda machine, now: machine.opened(number, welcome, now)),
+                lambda: self._post(lambda machine, now: machine.on_opened(number, welcome, now)),
                 lambda incoming: self._on_message(number, incoming),
             )
         except LinkLost as lost:
             kind, why = lost.kind, lost.why
-            self._post(lambda machine, now: machine.lost(number, kind, why, now))
+            self._post(lambda machine, now: machine.on_lost(number, kind, why, now))
         finally:
             self._links.pop(number, None)
             with contextlib.suppress(asyncio.CancelledError):
@@ -213,22 +213,22 @@ class HostDriver:
             await self._identity.take_renewal(await link.renew(csr, self._identity.generation))
         except LinkLost as lost:
             why = lost.why
-            self._post(lambda machine, now: machine.renewal_failed(why, now))
+            self._post(lambda machine, now: machine.on_renewal_failed(why, now))
         except DeviceFileBad as error:
             why = error.message
-            self._post(lambda machine, now: machine.renewal_failed(why, now))
+            self._post(lambda machine, now: machine.on_renewal_failed(why, now))
         else:
             held = self._identity.held
-            self._post(lambda machine, now: machine.renewed(held, now))
+            self._post(lambda machine, now: machine.on_renewed(held, now))
 
     async def _work(self, dispatch: messages.Dispatch, timeout_ms: int) -> None:
         most = offered.compute_result_limit(dispatch, self._max_result_bytes)
         outcome = await self._performer.perform(dispatch, timeout_ms=timeout_ms, max_result_bytes=most)
-        self._post(lambda machine, now: machine.worked(dispatch.request_id, outcome, now))
+        self._post(lambda machine, now: machine.on_worked(dispatch.request_id, outcome, now))
 
     async def _ask(self, dispatch: messages.Dispatch) -> None:
         allowed = await self._person.allows(*offered.format_question(dispatch))
-        self._post(lambda machine, now: machine.answered(dispatch.request_id, allowed, now))
+        self._post(lambda machine, now: machine.on_answered(dispatch.request_id, allowed, now))
 
     async def _report(self, request_id: str, outcome: messages.Outcome) -> None:
         link = self._links.get(self._machine.link or 0)
@@ -239,11 +239,11 @@ class HostDriver:
         except LinkLost as lost:
             if lost.final:
                 why = lost.why
-                self._post(lambda machine, now: machine.report_refused(request_id, why, now))
+                self._post(lambda machine, now: machine.on_report_refused(request_id, why, now))
             else:
-                self._post(lambda machine, now: machine.report_unsent(request_id, now))
+                self._post(lambda machine, now: machine.on_report_unsent(request_id, now))
         else:
-            self._post(lambda machine, now: machine.reported(request_id, now))
+            self._post(lambda machine, now: machine.on_reported(request_id, now))
 
     def _status(self, state: str) -> dict[str, object]:
         return {"state": state, "since_ms": self._clock.now_ms(), "device_id": self._identity.device_id}
@@ -252,15 +252,15 @@ class HostDriver:
 def _to_event(number: int, incoming: messages.Incoming) -> HostEvent:
     match incoming:
         case messages.Acknowledged():
-            return lambda machine, now: machine.acknowledged(number, now)
+            return lambda machine, now: machine.on_acknowledged(number, now)
         case messages.Dispatched(dispatch):
-            return lambda machine, now: machine.dispatched(number, dispatch, now)
+            return lambda machine, now: machine.on_dispatched(number, dispatch, now)
         case messages.Cancelled(request_id):
-            return lambda machine, now: machine.cancelled(number, request_id, now)
+            return lambda machine, now: machine.on_cancelled(number, request_id, now)
         case messages.AuthoritiesChanged(_, renew_now):
-            return lambda machine, now: machine.authorities_changed(number, renew_now, now)
+            return lambda machine, now: machine.on_authorities_changed(number, renew_now, now)
         case messages.Dismissed(code):
-            return lambda machine, now: machine.dismissed(code, now)
+            return lambda machine, now: machine.on_dismissed(code, now)
 
 
 def _unwrap(failed: "ExceptionGroup[PalyraError]") -> PalyraError:

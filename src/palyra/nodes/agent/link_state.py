@@ -147,21 +147,21 @@ class LinkMachine:
             return []
         if now.mono_ms >= self._silent_at_ms:
             link = self.current
-            return [CloseLink(link), *self.lost(link, LossKind.UNREACHABLE, "no heartbeat was answered", now)]
-        said: list[Command] = []
+            return [CloseLink(link), *self.on_lost(link, LossKind.UNREACHABLE, "no heartbeat was answered", now)]
+        commands: list[Command] = []
         if now.mono_ms >= self._beat_at_ms:
             self._beat_at_ms = now.mono_ms + self._interval_ms
-            said.append(SendHeartbeat(self.current, running))
+            commands.append(SendHeartbeat(self.current, running))
         if self.state is LinkState.ONLINE and now.mono_ms >= self._renewal_at_ms(now):
             if self._unused:
                 self._step(_E.SWITCH_DUE)
-                said += self._open_spare(open_ids)
+                commands += self._open_spare(open_ids)
             else:
                 self._step(_E.RENEWAL_DUE)
-                said.append(RequestRenewal(self.current))
-        return said
+                commands.append(RequestRenewal(self.current))
+        return commands
 
-    def opened(self, link: int, welcome: Welcome, now: Now) -> list[Command]:
+    def on_opened(self, link: int, welcome: Welcome, now: Now) -> list[Command]:
         if link != self._newest or self.state not in (LinkState.CONNECTING, LinkState.SWITCHING):
             return [CloseLink(link)]
         before, self.current, self._spare = self.current, link, None
@@ -181,7 +181,7 @@ class LinkMachine:
         if link == self.current:
             self._received_at_ms = now.mono_ms
 
-    def lost(self, link: int, kind: LossKind, why: str, now: Now) -> list[Command]:
+    def on_lost(self, link: int, kind: LossKind, why: str, now: Now) -> list[Command]:
         if link == self.current:
             self.current = None
             # If a new link is opening, it becomes the only one.
@@ -200,7 +200,7 @@ class LinkMachine:
         self._step(_E.LOST)
         return [Say(f"no connection: {why}"), *self._retry(kind, why, now)]
 
-    def renewed(self, certificate: HeldCertificate, open_ids: tuple[str, ...]) -> list[Command]:
+    def on_renewed(self, certificate: HeldCertificate, open_ids: tuple[str, ...]) -> list[Command]:
         """Use the new certificate, which is on disk."""
         if self.state is LinkState.ENDED:
             return []
@@ -215,7 +215,7 @@ class LinkMachine:
         self._step(_E.RENEWED)
         return self._open_spare(open_ids) if switching else []
 
-    def renewal_failed(self, why: str, now: Now) -> list[Command]:
+    def on_renewal_failed(self, why: str, now: Now) -> list[Command]:
         if self.state is LinkState.ENDED:
             return []
         self._delay_renewal(now)
@@ -245,9 +245,9 @@ class LinkMachine:
         return self._open(open_ids)
 
     def _open_spare(self, open_ids: tuple[str, ...]) -> list[Command]:
-        said = self._open(open_ids)
+        commands = self._open(open_ids)
         self._spare = self._newest
-        return said
+        return commands
 
     def _open(self, open_ids: tuple[str, ...]) -> list[Command]:
         self._newest += 1

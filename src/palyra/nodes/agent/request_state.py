@@ -114,7 +114,7 @@ class RequestMachine:
 
     def begin(self, now_ms: int) -> list[Command]:
         """Restore the requests of an earlier process. An unfinished one has failed, which the next link reports."""
-        said: list[Command] = []
+        commands: list[Command] = []
         for note in self._left:
             if note.state is NoteState.SETTLED:
                 self._remember(note.request_id)
@@ -123,12 +123,12 @@ class RequestMachine:
             offer = self._offered.get(note.capability)
             if outcome is None and offer is not None and offer.idempotent:
                 # The daemon may send it again, and then the device does it again.
-                said.append(ForgetNote(note.request_id))
+                commands.append(ForgetNote(note.request_id))
                 continue
             if outcome is None:
                 error = HostInterrupted("the device stopped while it worked on this")
                 outcome = Outcome.failed(error.code, error.message)
-                said.append(WriteNote(_finished(note.request_id, note.capability, outcome)))
+                commands.append(WriteNote(_finished(note.request_id, note.capability, outcome)))
             self._requests[note.request_id] = _Request(
                 request_id=note.request_id,
                 capability=note.capability,
@@ -137,7 +137,7 @@ class RequestMachine:
                 outcome=outcome,
             )
         self._left = ()
-        return said
+        return commands
 
     @property
     def running(self) -> int:
@@ -153,7 +153,7 @@ class RequestMachine:
     def next_wake_ms(self) -> int | None:
         return min((request.deadline_ms for request in self._requests.values()), default=None)
 
-    def dispatched(self, dispatch: Dispatch, now_ms: int) -> list[Command]:
+    def on_dispatched(self, dispatch: Dispatch, now_ms: int) -> list[Command]:
         known = self._requests.get(dispatch.request_id)
         if known is not None:
             return [SendAccepted(dispatch.request_id)]
@@ -177,12 +177,12 @@ class RequestMachine:
         )
         self._requests[dispatch.request_id] = request
         note = Note(request_id=dispatch.request_id, capability=dispatch.capability, state=NoteState.BEGUN)
-        said: list[Command] = [WriteNote(note), SendAccepted(dispatch.request_id)]
+        commands: list[Command] = [WriteNote(note), SendAccepted(dispatch.request_id)]
         if asks:
-            return [*said, SendMediation(dispatch.request_id), AskPerson(dispatch, timeout_ms)]
-        return [*said, Begin(dispatch, timeout_ms)]
+            return [*commands, SendMediation(dispatch.request_id), AskPerson(dispatch, timeout_ms)]
+        return [*commands, Begin(dispatch, timeout_ms)]
 
-    def answered(self, request_id: str, allowed: bool, now_ms: int) -> list[Command]:
+    def on_answered(self, request_id: str, allowed: bool, now_ms: int) -> list[Command]:
         if (request := self._requests.get(request_id)) is None:
             return []
         if request.dispatch is None or not self._step(request, _E.ALLOWED if allowed else _E.DECLINED):
@@ -192,13 +192,13 @@ class RequestMachine:
         declined = NotAllowedHere("the person at the device did not allow it")
         return self._finish(request, Outcome.rejected(declined.code, declined.message), now_ms)
 
-    def ended(self, request_id: str, outcome: Outcome, now_ms: int) -> list[Command]:
+    def on_ended(self, request_id: str, outcome: Outcome, now_ms: int) -> list[Command]:
         request = self._requests.get(request_id)
         if request is None or not self._step(request, _E.ENDED):
             return []
         return self._finish(request, outcome, now_ms)
 
-    def cancelled(self, request_id: str) -> list[Command]:
+    def on_cancelled(self, request_id: str) -> list[Command]:
         """Stop a request that the daemon cancelled, and report nothing."""
         if (request := self._requests.get(request_id)) is None:
             return []
@@ -206,11 +206,11 @@ class RequestMachine:
         self._step(request, _E.CANCELLED)
         return [*_stopping(before, request_id), *self._settle(request)]
 
-    def abandoned(self, request_ids: Iterable[str]) -> list[Command]:
-        return [command for each in request_ids for command in self.cancelled(each)]
+    def on_abandoned(self, request_ids: Iterable[str]) -> list[Command]:
+        return [command for each in request_ids for command in self.on_cancelled(each)]
 
     def tick(self, now_ms: int) -> list[Command]:
-        said: list[Command] = []
+        commands: list[Command] = []
         for request in [each for each in self._requests.values() if each.deadline_ms <= now_ms]:
             before = request.state
             if before is WorkState.SETTLING:
@@ -219,28 +219,28 @@ class RequestMachine:
                 continue
             self._step(request, _E.EXPIRED)
             if request.state is WorkState.SETTLED:
-                said.append(Say(f"the result of {request.request_id} could not be handed in in time"))
-                said += self._settle(request)
+                commands.append(Say(f"the result of {request.request_id} could not be handed in in time"))
+                commands += self._settle(request)
                 continue
             late = DeviceTimedOut("its time was over before it was done")
-            said += _stopping(before, request.request_id)
-            said += self._finish(request, Outcome.failed(late.code, late.message), now_ms)
-        return said
+            commands += _stopping(before, request.request_id)
+            commands += self._finish(request, Outcome.failed(late.code, late.message), now_ms)
+        return commands
 
     def reports(self) -> list[Command]:
         """Report all finished requests. Call this whenever a link is open."""
-        said: list[Command] = []
+        commands: list[Command] = []
         for request in self._requests.values():
             if request.state is WorkState.FINISHED and request.outcome is not None:
                 self._step(request, _E.REPORTED)
-                said.append(Report(request.request_id, request.outcome))
-        return said
+                commands.append(Report(request.request_id, request.outcome))
+        return commands
 
-    def unsent(self, request_id: str) -> None:
+    def on_unsent(self, request_id: str) -> None:
         if (request := self._requests.get(request_id)) is not None:
             self._step(request, _E.UNSENT)
 
-    def settled(self, request_id: str) -> list[Command]:
+    def on_settled(self, request_id: str) -> list[Command]:
         """Settle a request whose result the daemon took, or refused for good."""
         request = self._requests.get(request_id)
         if request is None or not self._step(request, _E.SETTLED):
@@ -333,68 +333,68 @@ class HostMachine:
     def tick(self, now: Now) -> list[Command]:
         if self.ended:
             return []
-        said = self._work.tick(now.mono_ms)
-        said += self._links.tick(now, self._work.running, self._work.open_ids)
-        return self._sendable(said)
+        commands = self._work.tick(now.mono_ms)
+        commands += self._links.tick(now, self._work.running, self._work.open_ids)
+        return self._sendable(commands)
 
-    def opened(self, link: int, welcome: Welcome, now: Now) -> list[Command]:
-        said = self._links.opened(link, welcome, now)
+    def on_opened(self, link: int, welcome: Welcome, now: Now) -> list[Command]:
+        commands = self._links.on_opened(link, welcome, now)
         if self._links.current == link:
-            said += self._work.abandoned(welcome.abandoned)
+            commands += self._work.on_abandoned(welcome.abandoned)
             if welcome.withheld:
-                said.append(Say(f"withheld by an operator: {', '.join(welcome.withheld)}"))
-        return self._sendable(said)
+                commands.append(Say(f"withheld by an operator: {', '.join(welcome.withheld)}"))
+        return self._sendable(commands)
 
-    def lost(self, link: int, kind: LossKind, why: str, now: Now) -> list[Command]:
-        return self._links.lost(link, kind, why, now)
+    def on_lost(self, link: int, kind: LossKind, why: str, now: Now) -> list[Command]:
+        return self._links.on_lost(link, kind, why, now)
 
-    def acknowledged(self, link: int, now: Now) -> list[Command]:
+    def on_acknowledged(self, link: int, now: Now) -> list[Command]:
         self._links.note_message(link, now)
         return []
 
-    def dispatched(self, link: int, dispatch: Dispatch, now: Now) -> list[Command]:
+    def on_dispatched(self, link: int, dispatch: Dispatch, now: Now) -> list[Command]:
         """Take a request from any link: an old link may still deliver some."""
         if self.ended:
             return []
         self._links.note_message(link, now)
-        return self._sendable(self._work.dispatched(dispatch, now.mono_ms))
+        return self._sendable(self._work.on_dispatched(dispatch, now.mono_ms))
 
-    def cancelled(self, link: int, request_id: str, now: Now) -> list[Command]:
+    def on_cancelled(self, link: int, request_id: str, now: Now) -> list[Command]:
         self._links.note_message(link, now)
-        return self._work.cancelled(request_id)
+        return self._work.on_cancelled(request_id)
 
-    def authorities_changed(self, link: int, renew_now: bool, now: Now) -> list[Command]:
+    def on_authorities_changed(self, link: int, renew_now: bool, now: Now) -> list[Command]:
         self._links.note_message(link, now)
         if renew_now:
             self._links.renew_now()
         return self.tick(now)
 
-    def dismissed(self, code: str, now: Now) -> list[Command]:
+    def on_dismissed(self, code: str, now: Now) -> list[Command]:
         """Log the daemon's goodbye. The stream ends by itself, and the next connection shows whether it is final."""
         return [Say(f"the daemon says goodbye: {code}")]
 
-    def answered(self, request_id: str, allowed: bool, now: Now) -> list[Command]:
-        return self._sendable(self._work.answered(request_id, allowed, now.mono_ms))
+    def on_answered(self, request_id: str, allowed: bool, now: Now) -> list[Command]:
+        return self._sendable(self._work.on_answered(request_id, allowed, now.mono_ms))
 
-    def worked(self, request_id: str, outcome: Outcome, now: Now) -> list[Command]:
-        return self._sendable(self._work.ended(request_id, outcome, now.mono_ms))
+    def on_worked(self, request_id: str, outcome: Outcome, now: Now) -> list[Command]:
+        return self._sendable(self._work.on_ended(request_id, outcome, now.mono_ms))
 
-    def reported(self, request_id: str, now: Now) -> list[Command]:
-        return self._work.settled(request_id)
+    def on_reported(self, request_id: str, now: Now) -> list[Command]:
+        return self._work.on_settled(request_id)
 
-    def report_refused(self, request_id: str, code: str, now: Now) -> list[Command]:
-        return [Say(f"the daemon did not take the result of {request_id}: {code}"), *self._work.settled(request_id)]
+    def on_report_refused(self, request_id: str, code: str, now: Now) -> list[Command]:
+        return [Say(f"the daemon did not take the result of {request_id}: {code}"), *self._work.on_settled(request_id)]
 
-    def report_unsent(self, request_id: str, now: Now) -> list[Command]:
+    def on_report_unsent(self, request_id: str, now: Now) -> list[Command]:
         """Keep the result: the next link, or the next heartbeat of this one, reports it again."""
-        self._work.unsent(request_id)
+        self._work.on_unsent(request_id)
         return []
 
-    def renewed(self, certificate: HeldCertificate, now: Now) -> list[Command]:
-        return self._links.renewed(certificate, self._work.open_ids)
+    def on_renewed(self, certificate: HeldCertificate, now: Now) -> list[Command]:
+        return self._links.on_renewed(certificate, self._work.open_ids)
 
-    def renewal_failed(self, why: str, now: Now) -> list[Command]:
-        return self._links.renewal_failed(why, now)
+    def on_renewal_failed(self, why: str, now: Now) -> list[Command]:
+        return self._links.on_renewal_failed(why, now)
 
     def stop(self, reason: str) -> list[Command]:
         """Stop the host. Requests that run are stopped, and fail when the host starts again."""
@@ -406,8 +406,8 @@ class HostMachine:
         leaving: list[Command] = [] if link is None else [SendLeaving(link, reason)]
         return [*leaving, *closing, ShowState("stopped"), End("", reason)]
 
-    def _sendable(self, said: list[Command]) -> list[Command]:
+    def _sendable(self, commands: list[Command]) -> list[Command]:
         """Drop the messages if no link is open. The next registration names the open requests, and results are kept."""
         if not self._links.online:
-            return [each for each in said if not isinstance(each, SendAccepted | SendMediation | Report)]
-        return [*said, *self._work.reports()]
+            return [each for each in commands if not isinstance(each, SendAccepted | SendMediation | Report)]
+        return [*commands, *self._work.reports()]
