@@ -1,4 +1,4 @@
-"""What a failed call says of refusals before. ``test_skill_services_and_skill_calls.py`` has it in whole calls."""
+"""What a failed call says of refusals before. ``test_skill_host_services.py`` has it in whole calls."""
 
 import pytest
 
