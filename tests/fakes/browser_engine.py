@@ -61,7 +61,7 @@ class Guarded:
     async def close(self) -> None:
         self.proxy.close()
         # The tunnels end in the loop's next turns.
-        await eventually(lambda: not self.proxy.stats().tunnels, every=0)
+        await eventually(lambda: not self.proxy.tunnels, every=0)
 
 
 async def attach(process: ChromiumProcess) -> str:

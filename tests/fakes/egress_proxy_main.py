@@ -98,7 +98,7 @@ async def _serve(options: argparse.Namespace) -> None:
     )
     listening = _listen(options.listen)
     host, port = listening.getsockname()[:2]
-    proxy.open_listener(grant, [ListeningSocket(kind="proxy", socket=listening)])
+    listener = proxy.open_listener(grant, [ListeningSocket(kind="proxy", socket=listening)])
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -109,7 +109,7 @@ async def _serve(options: argparse.Namespace) -> None:
     # Imported and built objects stay: the garbage collector need not visit them again.
     gc.freeze()
     await stopped.wait()
-    _say(msgspec.to_builtins(proxy.stats()))
+    _say(msgspec.to_builtins(listener.usage()))
     proxy.close()
     resolver.close()
 

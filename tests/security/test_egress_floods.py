@@ -160,7 +160,7 @@ async def test_clients_that_connect_and_say_nothing_do_not_keep_others_out() -> 
             for number in range(10):
                 words = b"\x00%d" % number
                 assert await through(stage.port, f"{SITE}:{port}", words) == words
-            await eventually(lambda: stage.proxy.stats().tunnels == 0)
+            await eventually(lambda: stage.proxy.tunnels == 0)
             assert set(stage.recorder.codes()) <= {"egress.handshake_timeout"}
             for sock in silent:
                 sock.close()
@@ -188,6 +188,6 @@ async def test_a_server_that_takes_nobody_in_holds_only_those_who_knock_there() 
                 assert (await client.head()).startswith(b"HTTP/1.1 502 ")
                 await client.close()
             assert stage.recorder.codes() == ["egress.unreachable"] * 40
-            await eventually(lambda: stage.proxy.stats().tunnels == 0)
+            await eventually(lambda: stage.proxy.tunnels == 0)
         for sock in knocking:
             sock.close()

@@ -167,7 +167,7 @@ async def test_everything_goes_through_the_operators_proxy(host: ServedHost, kin
                 assert await reached_from(stage, refused) == ""
             assert stage.recorder.codes() == ["egress.host_not_allowed"] * 4
             assert stage.resolver.asked.count(SITE) == (0 if kind == "socks5h" else 4)
-            await eventually(lambda: stage.proxy.stats().tunnels == 0)
+            await eventually(lambda: stage.proxy.tunnels == 0)
     assert (counted[0]["connections"], counted[0]["refused"]) == (4, 0)
 
 

@@ -173,7 +173,7 @@ class Gateway(GatewayServices):
         return len(released)
 
     def _tunnels(self) -> int:
-        return self.egress.proxy.stats().tunnels if self.has("egress") else 0
+        return self.egress.proxy.tunnels if self.has("egress") else 0
 
     def close(self) -> None:
         if self.has("files"):

@@ -40,10 +40,10 @@ async def test_each_session_has_its_own_listener() -> None:
         assert await ask(ports[0], "shop.test", port) == 0
         assert await ask(ports[1], "shop.test", port) == 2
         assert listeners[0].moved() > 50 and listeners[1].moved() == 0
-        assert guard.stats().listeners == 2
+        assert len(guard._proxy.listeners) == 2
         for listener in listeners:
             await listener.close()
     assert any(isinstance(event, Connected) for event in received["a"])
     assert [type(event) for event in received["b"]] == [Refused]
-    assert guard.stats().listeners == 0
+    assert len(guard._proxy.listeners) == 0
     guard.close()

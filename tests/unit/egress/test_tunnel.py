@@ -31,7 +31,7 @@ async def test_an_ordinary_life() -> None:
         await eventually(stage.recorder.closed)
         closed = stage.recorder.closed()[0]
         assert (closed.target.host, closed.up, closed.down, closed.reason) == (SITE, 100, 100, "done")
-        assert stage.proxy.stats().tunnels == 0
+        assert stage.proxy.tunnels == 0
 
 
 @pytest.mark.parametrize("begun", [b"\x05", b"GET http://site.test/ HT", b"\x05\x01\x00\x05\x01"])
@@ -163,4 +163,4 @@ async def test_a_fault_of_ours_ends_one_tunnel_and_is_logged(caplog: pytest.LogC
             assert await client.is_reset()
             await client.close()
         assert "fault" in caplog.text
-        assert stage.proxy.stats().tunnels == 0
+        assert stage.proxy.tunnels == 0

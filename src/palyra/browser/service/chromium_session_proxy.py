@@ -13,7 +13,7 @@ from palyra.egress.domain.target import Target
 from palyra.egress.limits import ProxyLimits
 from palyra.egress.proxy.dial import Upstream
 from palyra.egress.proxy.resolver import OwnAddresses, SystemResolver
-from palyra.egress.proxy.server import CallListener, EgressProxy, ListeningSocket, ProxyStats
+from palyra.egress.proxy.server import CallListener, EgressProxy, ListeningSocket
 from palyra.egress.settings import EgressSettings
 
 # A WebSocket begins as a request, at the same host and port.
@@ -84,9 +84,6 @@ class ChromiumSessionProxy:
 
     def forget(self, grant: EgressGrant) -> None:
         self._reporters.pop(grant.grant_id, None)
-
-    def stats(self) -> ProxyStats:
-        return self._proxy.stats()
 
     def close(self) -> None:
         self._proxy.close()

@@ -251,18 +251,6 @@ def _prepare(listener: ListeningSocket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, _CONGESTION, LOOPBACK_CONGESTION)
 
 
-class ProxyStats(msgspec.Struct, frozen=True, kw_only=True):
-    """State of the proxy. Counts and bytes are since its start."""
-
-    listeners: int = msgspec.field(name="doors")
-    tunnels: int
-    connections: int
-    refused: int
-    violations: int
-    bytes_up: int
-    bytes_down: int
-
-
 class EgressProxy:
     """A listener for each grant, and the bounds over all of them. Use it from its event loop's thread only."""
 
@@ -283,9 +271,8 @@ class EgressProxy:
         self.dialler = Dialler(service, resolver, connect_seconds=self.limits.connect_seconds, upstream=upstream)
         self._engine: RelayEngine | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._listeners: set[CallListener] = set()
-        self._tunnels = 0
-        self._past: list[int] = [0, 0, 0, 0, 0]
+        self.listeners: set[CallListener] = set()
+        self.tunnels = 0
 
     def open_listener(
         self,
@@ -298,7 +285,7 @@ class EgressProxy:
         if self._engine is None:
             self._engine = RelayEngine(loop)
         listener = CallListener(self, self._engine, grant, names)
-        self._listeners.add(listener)
+        self.listeners.add(listener)
         try:
             listener.listen(sockets)
         except BaseException:
@@ -313,24 +300,10 @@ class EgressProxy:
 
         Return how many tunnels were cut; they are reset in the loop's next turn.
         """
-        return sum(listener.regrant(change(listener.grant)) for listener in tuple(self._listeners))
-
-    def stats(self) -> ProxyStats:
-        connections, refused, violations, up, down = map(
-            sum, zip(self._past, *map(_counts, (listener.usage() for listener in self._listeners)), strict=True)
-        )
-        return ProxyStats(
-            listeners=len(self._listeners),
-            tunnels=self._tunnels,
-            connections=connections,
-            refused=refused,
-            violations=violations,
-            bytes_up=up,
-            bytes_down=down,
-        )
+        return sum(listener.regrant(change(listener.grant)) for listener in tuple(self.listeners))
 
     def close(self) -> None:
-        for listener in tuple(self._listeners):
+        for listener in tuple(self.listeners):
             listener.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -340,14 +313,14 @@ class EgressProxy:
 
     def reserve_tunnel(self) -> bool:
         """Take a place among all tunnels, if need be that of the one that was silent longest."""
-        if self._tunnels >= self.limits.max_tunnels and not self.make_room():
+        if self.tunnels >= self.limits.max_tunnels and not self.make_room():
             return False
-        self._tunnels += 1
+        self.tunnels += 1
         return True
 
     def make_room(self) -> bool:
         """Cut the tunnel that was silent longest, unless all are busy."""
-        everyone = (tunnel for listener in self._listeners for tunnel in listener.tunnels if not tunnel.is_cut)
+        everyone = (tunnel for listener in self.listeners for tunnel in listener.tunnels if not tunnel.is_cut)
         quietest = min(everyone, key=lambda tunnel: tunnel.quiet_since, default=None)
         if quietest is None:
             return False
@@ -357,20 +330,15 @@ class EgressProxy:
         return True
 
     def release_tunnel(self) -> None:
-        self._tunnels -= 1
+        self.tunnels -= 1
 
     def remove_listener(self, listener: CallListener) -> None:
-        self._listeners.discard(listener)
-        self._past = [sum(pair) for pair in zip(self._past, _counts(listener.usage()), strict=True)]
+        self.listeners.discard(listener)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for listener in tuple(self._listeners):
+        for listener in tuple(self.listeners):
             for tunnel in tuple(listener.tunnels):
                 tunnel.sweep(now)
-        self._sweeper = loop.call_later(self.limits.sweep_seconds, self._sweep) if self._listeners else None
-
-
-def _counts(usage: EgressUsage) -> tuple[int, ...]:
-    return usage.connections, usage.refused, usage.violations, usage.bytes_up, usage.bytes_down
+        self._sweeper = loop.call_later(self.limits.sweep_seconds, self._sweep) if self.listeners else None
