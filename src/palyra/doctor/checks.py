@@ -6,13 +6,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from palyra.doctor.report import Finding, ok, warn
+from palyra.doctor.report import Finding, Probe, missing, ok, warn
 from palyra.errors import PalyraError
 
 if TYPE_CHECKING:
     from palyra.browser.engine.isolation_layers import IsolationReceipt
     from palyra.browser.settings import BrowserSettings
-    from palyra.doctor.report import Probe
     from palyra.policy.request import EntityDirectory
 
 DIGEST_CHARS_SHOWN: Final = 16
@@ -22,10 +21,9 @@ _SMALLEST_GUEST: Final = bytes.fromhex("0061736d010000000105016000017f0302010007
 
 def machine_probes(
     state: Path, policy_dir: Path, directory: "EntityDirectory", browser: "BrowserSettings"
-) -> "tuple[Probe, ...]":
+) -> tuple[Probe, ...]:
     """List the questions. Only what every call needs is required; tiers report their own needs when they start."""
     from palyra.doctor import host, kernel
-    from palyra.doctor.report import Probe
     from palyra.doctor.sandbox_layers import OTHER_NAMESPACES, build_layers
     from palyra.sandbox.domain.profile import Layer
 
@@ -51,9 +49,8 @@ def machine_probes(
     return tuple(Probe(name=name, purpose=purpose, required=req, look=look) for name, purpose, req, look in rows)
 
 
-def webassembly() -> "Finding":
+def webassembly() -> Finding:
     """Compile and run the smallest guest, in a worker process as skills do."""
-    from palyra.doctor.report import missing, ok
     from palyra.secret import Secret
     from palyra.wasm.domain.limits import PoolSettings
     from palyra.wasm.runtime import WasmRuntime
@@ -76,10 +73,8 @@ def webassembly() -> "Finding":
         return missing(str(error), getattr(error, "hint", "") or "install Palyra again, with its dependencies")
 
 
-def browser_fences(browser: "BrowserSettings") -> "Finding":
+def browser_fences(browser: "BrowserSettings") -> Finding:
     """Start a browser as sessions have it, and read every isolation layer back from the running processes."""
-    from palyra.doctor.report import missing, ok, warn
-
     if not browser.enabled:
         return ok("switched off by browser.enabled")
 
@@ -109,9 +104,8 @@ def browser_fences(browser: "BrowserSettings") -> "Finding":
     return ok(f"{product}; up: {held}")
 
 
-def policy_bundle(folder: Path, directory: "EntityDirectory") -> "Finding":
+def policy_bundle(folder: Path, directory: "EntityDirectory") -> Finding:
     """Load the bundle that a daemon started now would load."""
-    from palyra.doctor.report import missing, ok
     from palyra.policy.cedar import CedarEngine
     from palyra.policy.live_policy import load_bundle
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 import click
 
 from palyra.cli.invocation import Invocation, pass_invocation
+from palyra.doctor import checks
+from palyra.doctor.report import Finding, Probe, Report, Status, examine, warn
 from palyra.errors import PalyraError
 
 if TYPE_CHECKING:
     from palyra.doctor.attacks.attempt import Attempt
     from palyra.doctor.attacks.verdict import AttackReport, Verdict
-    from palyra.doctor.report import Finding, Probe, Report
 
 
 @click.command()
@@ -31,8 +32,6 @@ def doctor(invocation: Invocation, attack: bool, tier: str | None) -> None:
     if attack:
         _attack(invocation, tier)
         return
-    from palyra.doctor.report import examine
-
     with invocation.output.working("Looking at this machine"):
         report = examine(probes(invocation))
     if report.unmet:
@@ -41,26 +40,22 @@ def doctor(invocation: Invocation, attack: bool, tier: str | None) -> None:
     invocation.output.data(report, lambda _: _show(invocation, report))
 
 
-def probes(invocation: Invocation) -> "tuple[Probe, ...]":
+def probes(invocation: Invocation) -> tuple[Probe, ...]:
     """List the checks of every machine, and whether a daemon answers."""
     from palyra.daemon.pipeline_wiring import directory_of
-    from palyra.doctor.checks import machine_probes
-    from palyra.doctor.report import Probe
 
     settings = invocation.settings
     daemon = Probe(name="daemon", purpose="answers calls", required=False, look=lambda: running_daemon(invocation))
     policies = invocation.locations.policy_dir(settings.policy.dir)
     return (
-        *machine_probes(invocation.state_path, policies, directory_of(settings), settings.browser),
+        *checks.machine_probes(invocation.state_path, policies, directory_of(settings), settings.browser),
         daemon,
     )
 
 
-def running_daemon(invocation: Invocation) -> "Finding":
+def running_daemon(invocation: Invocation) -> Finding:
     """Check the daemon of this state directory at its own address."""
     from palyra.client.address import ServerAddress, find_daemon, started_before
-    from palyra.doctor import checks
-    from palyra.doctor.report import Status, warn
 
     try:
         address = ServerAddress.parse(find_daemon(invocation.state_path).url)
@@ -75,7 +70,7 @@ def running_daemon(invocation: Invocation) -> "Finding":
     return found
 
 
-def _show(invocation: Invocation, report: "Report") -> None:
+def _show(invocation: Invocation, report: Report) -> None:
     output = invocation.output
     rows = [
         (check.name, f"{check.status} (required)" if check in report.unmet else check.status, check.evidence)
