@@ -121,17 +121,17 @@ def find_daemon(state_dir: Path) -> LocalDaemon:
     """
     raw = _read(state_dir / DAEMON_FILE)
     try:
-        said = msgspec.json.decode(raw, type=DaemonFile)
+        daemon = msgspec.json.decode(raw, type=DaemonFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NoDaemon(f"{state_dir / DAEMON_FILE} is malformed") from error
-    if not _lives(said.pid):
+    if not _lives(daemon.pid):
         raise NoDaemon(f"the daemon that wrote {state_dir / DAEMON_FILE} is gone")
-    address = ServerAddress.parse(said.url)
+    address = ServerAddress.parse(daemon.url)
     owners = listener_uids(address.port) if address.is_loopback else set()
     if owners - {os.geteuid()}:
         raise ForeignListener(f"port {address.port} is held by another user")
     token = Secret(_read(state_dir / TOKEN_FILE).decode("utf-8", "replace").strip())
-    return LocalDaemon(url=said.url, pid=said.pid, token=token)
+    return LocalDaemon(url=daemon.url, pid=daemon.pid, token=token)
 
 
 def started_before(state_dir: Path, file: Path) -> bool:

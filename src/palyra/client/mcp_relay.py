@@ -90,18 +90,18 @@ class StdioRelay:
 
     def _drain(self, connection: socket.socket) -> None:
         refused: h11.Response | None = None
-        said = bytearray()
+        refusal = bytearray()
         while True:
             event = self._next_event(connection)
             match event:
                 case h11.Response() if event.status_code != 200:
                     refused = event
                 case h11.Data() if refused is not None:
-                    said += event.data[: MAX_REFUSAL_BYTES - len(said)]
+                    refusal += event.data[: MAX_REFUSAL_BYTES - len(refusal)]
                 case h11.Data():
                     _write_all(self._target, bytes(event.data))
                 case h11.EndOfMessage() if refused is not None:
-                    raise _refusal(refused.status_code, bytes(said))
+                    raise _refusal(refused.status_code, bytes(refusal))
                 case h11.EndOfMessage():
                     return
                 case h11.ConnectionClosed():

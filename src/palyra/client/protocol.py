@@ -251,9 +251,9 @@ _EXIT_CODE_BY_STATUS = {
 
 
 def _exit_code(response: Response) -> ExitCode:
-    said = response.header(EXIT_CODE_HEADER)
+    sent = response.header(EXIT_CODE_HEADER)
     known = {str(int(code)): code for code in ExitCode if code is not ExitCode.DONE}
-    return known.get(said or "", _EXIT_CODE_BY_STATUS.get(response.status, ExitCode.FAILED))
+    return known.get(sent or "", _EXIT_CODE_BY_STATUS.get(response.status, ExitCode.FAILED))
 
 
 def convert_view(data: Any, view: type[T]) -> T:

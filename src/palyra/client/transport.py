@@ -203,6 +203,6 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 def _reason(error: BaseException) -> str:
     """Return the system's own message; asyncio puts the address in its place."""
     *_, cause = causes(error)
-    said = str(getattr(cause, "strerror", None) or cause)
+    reason = str(getattr(cause, "strerror", None) or cause)
     number = getattr(cause, "errno", None)
-    return os.strerror(number) if number and said.startswith(_DIALLING) else said
+    return os.strerror(number) if number and reason.startswith(_DIALLING) else reason

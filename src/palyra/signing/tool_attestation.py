@@ -115,28 +115,11 @@ def execution_sha256(attestation: ToolAttestation) -> str:
     return _execution_digest(attestation, [canonical_json(line) for line in attestation.receipt])
 
 
-def _execution_digest(said: ToolAttestation, lines: Sequence[bytes]) -> str:
+def _execution_digest(attestation: ToolAttestation, lines: Sequence[bytes]) -> str:
     """Compute the digest. ``lines`` are the receipt's canonical bytes; fields come in their declared order."""
-    values = {
-        "call_id": _text(said.call_id),
-        "run_id": _text(said.run_id),
-        "principal": _text(said.principal),
-        "tool": _text(said.tool),
-        "argument_digest": _text(said.argument_digest),
-        "decision": _text(said.decision),
-        "policies": _list(map(_text, said.policies)),
-        "bundle_digest": _text(said.bundle_digest),
-        "approval_id": b"none" if said.approval_id is None else _text(said.approval_id),
-        "executor": _text(said.executor),
-        "receipt": _list(b"json" + line for line in lines),
-        "outcome": _text(said.outcome),
-        "output_digest": _text(said.output_digest),
-        "started_ms": b"integer%d" % said.started_ms,
-        "ended_ms": b"integer%d" % said.ended_ms,
-    }
     parts = [EXECUTION_DOMAIN]
-    for name in ToolAttestation.__struct_fields__:
-        parts += (name.encode(), values[name])
+    for name, value in msgspec.structs.asdict(attestation).items():
+        parts += (name.encode(), _encode_field(lines if name == "receipt" else value))
     return hashlib.sha256(b"".join(map(_with_length, parts))).hexdigest()
 
 
@@ -144,12 +127,19 @@ def _with_length(part: bytes) -> bytes:
     return struct.pack(">Q", len(part)) + part
 
 
-def _text(value: str) -> bytes:
-    return b"text" + value.encode()
-
-
-def _list(items: Iterable[bytes]) -> bytes:
-    return b"list" + b"".join(map(_with_length, items))
+def _encode_field(value: Any) -> bytes:
+    """Encode a field's value after its type. Bytes are the canonical JSON of a line of the receipt."""
+    match value:
+        case None:
+            return b"none"
+        case str():
+            return b"text" + value.encode()
+        case int():
+            return b"integer%d" % value
+        case bytes():
+            return b"json" + value
+        case _:
+            return b"list" + b"".join(_with_length(_encode_field(item)) for item in value)
 
 
 def attest(attestation: ToolAttestation, signers: Sequence[Signer]) -> Envelope:
