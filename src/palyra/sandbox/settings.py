@@ -1,4 +1,4 @@
-"""The tree of settings: sections, keys, defaults, bounds, and one line on each.
+"""The settings of the sandbox: keys, defaults, bounds, and one line on each.
 
 The types are the single source: validation, ``palyra config show`` and the reference page are all read from them.
 """

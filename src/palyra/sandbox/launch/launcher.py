@@ -170,7 +170,7 @@ class Launcher:
 
     def __init__(self, *, python: str = sys.executable, cgroups: CgroupPool | None = None) -> None:
         self._pool = SupervisorPool(
-            python=python, on_swept=self._on_swept, on_gone=self._on_zygote_gone, cgroups=cgroups
+            python=python, on_swept=self._fail_lost, on_gone=self._on_zygote_gone, cgroups=cgroups
         )
         self._running: dict[int, tuple[SupervisorLink, asyncio.Future[Exit]]] = {}
         self._lost: dict[int, asyncio.Future[Exit]] = {}
@@ -300,14 +300,11 @@ class Launcher:
         supervisor.control.close()
         return end
 
-    def _on_swept(self, pid: int) -> None:
-        self._fail_lost(pid, swept=True)
-
     def _on_zygote_gone(self) -> None:
         for pid in list(self._lost):
             self._fail_lost(pid, swept=False)
 
-    def _fail_lost(self, pid: int, *, swept: bool) -> None:
+    def _fail_lost(self, pid: int, *, swept: bool = True) -> None:
         end = self._lost.pop(pid, None)
         if end is None and pid in self._running:
             # The zygote's report came before the end of the supervisor's own socket.
