@@ -1,4 +1,4 @@
-"""``tool_schemas``, ``tool_terms`` and ``tool_limits``: what models and code agree on."""
+"""The schemas, texts and limits of the browser tools: models and code agree on them."""
 
 from typing import Any, get_args
 

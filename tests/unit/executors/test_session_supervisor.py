@@ -1,4 +1,4 @@
-"""``browser_parts``, ``browser_link``, ``browser_results``, ``browser_specs``, ``browser_sessions``: by themselves."""
+"""The supervisor, the link, results, specs and sessions of browser calls, each by itself."""
 
 from pathlib import Path
 from typing import Any
