@@ -83,7 +83,6 @@ class FrameTable:
         )
 
     def navigate(self, frame: dict[str, Any], session_id: str) -> FrameView | None:
-        """Put another document into the frame. All frames of the old document go."""
         frame_id = str(frame["id"])
         known = self._frames.get(frame_id)
         if known is None and len(self._frames) >= MAX_FRAMES:
@@ -167,7 +166,6 @@ class PageLoad:
         return bool(self.pending) or self.requested
 
     def begin(self, loader: str) -> None:
-        """Start with the blank document that is already loaded."""
         self.loader = loader
         self._reached = set(_ORDER)
 
@@ -185,7 +183,6 @@ class PageLoad:
         self.pending = loader
 
     def record_answer(self, loader: str, status: int) -> None:
-        """Record the document's HTTP status, which arrives before the document commits."""
         if loader == self.loader:
             self.status = status
         else:

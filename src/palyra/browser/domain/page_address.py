@@ -76,7 +76,6 @@ def require_tab_address(url: str) -> AddressKind:
 
 
 def render_address(url: str) -> str:
-    """Remove the user's name and password, and shorten to one line."""
     text = _USERINFO.sub(r"\1", url)
     text = "".join(char if char.isprintable() else "�" for char in text)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"

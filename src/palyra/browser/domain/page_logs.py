@@ -90,7 +90,6 @@ class PageLogs:
         self._network(kind, text, str(response.get("url", "")), int(response.get("status", 0)), method, tab, now_ms)
 
     def add_failure(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
-        """Keep `Network.loadingFailed`, unless the request was answered already."""
         known = self._open.pop(str(params["requestId"]), None)
         if known is not None:
             method, url, kind = known
@@ -132,7 +131,6 @@ def exception_text(details: dict[str, Any]) -> str:
 
 
 def _plain(argument: dict[str, Any]) -> str:
-    """Render a logged value as text. An object is rendered by its description in Chromium."""
     if "value" in argument:
         return str(argument["value"])
     return str(argument.get("unserializableValue") or argument.get("description") or argument.get("type", ""))

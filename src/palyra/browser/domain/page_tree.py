@@ -226,7 +226,6 @@ def only_interactive(nodes: list[PageNode]) -> list[PageNode]:
 
 
 def found(nodes: list[PageNode], wanted: str) -> tuple[list[PageNode], int]:
-    """Keep what contains the text, each with its ancestors and its content. Return the number of matches too."""
     looked_for = " ".join(wanted.casefold().split())
     kept: list[PageNode] = []
     count = 0

@@ -184,7 +184,6 @@ def encode_snapshot(snapshot: PersistedSessionSnapshot) -> bytes:
 
 
 def decode_snapshot(raw: bytes) -> PersistedSessionSnapshot:
-    """Decode authenticated bytes. Raise ``msgspec.MsgspecError`` for any other form."""
     return msgspec.msgpack.decode(raw, type=PersistedSessionSnapshot)
 
 

@@ -74,7 +74,6 @@ class CdpPipe:
         session_id: str | None = None,
         timeout: float = limits.COMMAND_SECONDS,  # noqa: ASYNC109  one deadline for sending and answering
     ) -> dict[str, Any]:
-        """Return the result of a command. ``session_id`` None addresses the browser itself."""
         return await self.ask(method, params, session_id, timeout)
 
     def ask(
@@ -109,7 +108,6 @@ class CdpPipe:
         self._send(method, params, session_id)
 
     def subscribe(self, session_id: str | None, handler: Handler) -> Callable[[], None]:
-        """Deliver every event of a session (None: the browser itself) until the returned function is called."""
         key = session_id or ""
         self._handlers.setdefault(key, []).append(handler)
 

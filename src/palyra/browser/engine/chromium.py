@@ -207,7 +207,6 @@ class BadAccount(InvalidInput):
 
 
 def find_layout(binary: str | None = None) -> HostLayout:
-    """Find the programs of the host. ``binary`` is the operator's own choice of Chromium."""
     chromium = _program("Chromium", CHROMIUM_PLACES if binary is None else (binary,))
     links = tuple((path, os.readlink(path)) for path in _ROOTS if os.path.islink(path))
     return HostLayout(

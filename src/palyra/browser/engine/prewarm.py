@@ -48,7 +48,6 @@ class ProcessPool:
             self._refill_task = asyncio.create_task(self._refill(), name="browsers are kept ready")
 
     async def take(self) -> ChromiumProcess:
-        """Return the oldest spare, or start a browser. The taker closes it."""
         if self._closed:
             raise PoolClosed("no browser is given out any more")
         try:

@@ -105,7 +105,6 @@ def _end(note: Note) -> bool | None:
 
 
 def _read(path: Path) -> Note | None:
-    """Return None for anything but a note of ours: a torn write, a foreign file."""
     try:
         with path.open("rb") as file:
             return msgspec.json.decode(file.read(limits.MAX_NOTE_BYTES), type=Note)
@@ -160,13 +159,11 @@ class ProcessTree:
         return self._said.decode("utf-8", "replace").strip()
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Call once, when bubblewrap or the first process inside has ended."""
         self._on_end = call
         if self._outer_gone.is_set() or self._inner_gone.is_set():
             call()
 
     def take(self, number: int) -> int:
-        """Return our end of one of its descriptors. The caller closes it."""
         return self._descriptors.pop(number)
 
     async def wait_until_built(self) -> int:

@@ -171,7 +171,6 @@ class ElementInput:
     # The guard.
 
     async def _arm_others(self, located: Located) -> None:
-        """Arm every other document of the tab, except the one whose frame the element is."""
         meant = {located.frame.frame_id}
         if located.bound.role == FRAME:
             owners = await self._frames.owners()

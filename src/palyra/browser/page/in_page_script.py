@@ -30,9 +30,7 @@ class PageView(Protocol):
     def tab(self) -> str: ...
 
     @property
-    def session_id(self) -> str:
-        """The CDP session of the tab's main frame: input and pictures go there."""
-        ...
+    def session_id(self) -> str: ...
 
     def frames(self) -> tuple[FrameView, ...]:
         """Return the main frame first, then parents before their children."""
@@ -46,9 +44,7 @@ class PageView(Protocol):
         """Return the open dialog. Until it is answered the page runs nothing, and no wait in it ends."""
         ...
 
-    def dialog_opened(self) -> Awaitable[Any]:
-        """Return when a dialog opens: an input event does not return before that."""
-        ...
+    def dialog_opened(self) -> Awaitable[Any]: ...
 
     async def settle(self, timeout: float, *, answered: bool = False) -> None:  # noqa: ASYNC109  one deadline for all
         """Wait for a navigation that an input event began, until it committed and its content is loaded.
@@ -147,7 +143,6 @@ class PageWorlds:
             return None
 
     async def handle(self, frame: FrameView, name: str, *given: Any) -> str:
-        """Return the object that a function returned, as Chromium names it; empty for none."""
         answer = await self._call(frame, name, given, by_value=False, seconds=0.0)
         return str(answer.get("objectId", ""))
 

@@ -49,7 +49,6 @@ class PageFrames:
         return self.by_id(frame.parent_id) if frame.parent_id else None
 
     async def owner(self, frame: FrameView) -> tuple[FrameView, int] | None:
-        """Return the parent frame and the number of its element that holds this frame. None for the main frame."""
         parent = self.parent(frame)
         if parent is None:
             return None

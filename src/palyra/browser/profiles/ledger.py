@@ -214,7 +214,6 @@ class ProfileLedger:
         return not last_head.mark or last_head.mark in self.registry.lineage
 
     def supersede(self, last_head: ProfilesHead) -> None:
-        """Let the present profiles follow a change that they did not come from."""
         before = self.registry
         generation = max(before.generation, last_head.generation) + 1
         lineage = self._grown(*before.lineage, last_head.mark)
@@ -327,7 +326,6 @@ class ProfileLedger:
         return Registry(generation=0)
 
     def _sort_states(self) -> None:
-        """Complete an interrupted save, remove superseded states, and set strange files aside."""
         after = {record.profile_id: record for record in self.registry.profiles}
         removing: list[str] = []
         for name in self._files.names():

@@ -105,7 +105,6 @@ class ProfileStore:
         return [record for record in self._ledger.registry.profiles if record.principal == principal]
 
     def every_profile(self) -> list[BrowserProfileRecord]:
-        """List all profiles for operators, also those of an older copy before they accept it."""
         return list(self._ledger.registry.profiles)
 
     def get(self, principal: str, profile_id: str) -> BrowserProfileRecord:
@@ -159,7 +158,6 @@ class ProfileStore:
         return after
 
     def load(self, principal: str, profile_id: str) -> PersistedSessionSnapshot | None:
-        """Return the state of the last session. None if there was none, or if the profile keeps nothing."""
         with self._guard:
             record = self.get(principal, profile_id)
             self._refuse_damaged(record)

@@ -153,7 +153,6 @@ class BrowserClient:
         return _all((await self._ask("ListDownloads", _of_session(caller, session_id))).downloads, DownloadRecord)
 
     async def read_download(self, caller: Caller, session_id: str, download_id: str) -> AsyncIterator[bytes]:
-        """Yield its bytes in order. A quarantined download is refused before the first."""
         request = _for(wire.DownloadRequest, caller, session_id=session_id, download_id=download_id)
         async for chunk in self._follow("ReadDownload", request):
             yield chunk.data
@@ -189,7 +188,6 @@ class BrowserClient:
         return read((await self._ask("ResetProfile", request)).profile, ProfileView)
 
     async def follow_profiles(self, caller: Caller, last_head: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
-        """Yield how the profiles relate to ``last_head``, then each change, until the daemon ends."""
         request = _for(wire.FollowProfilesRequest, caller)
         write(last_head, request.heard)
         async with contextlib.aclosing(self._follow("FollowProfiles", request)) as heads:
@@ -200,7 +198,6 @@ class BrowserClient:
         return read(await self._ask("AcceptProfiles", _for(wire.AcceptProfilesRequest, caller)), ProfilesHead)
 
     async def export_storage_state(self, caller: Caller, session_id: str) -> bytes:
-        """Return logins in the clear, in Playwright's format."""
         answer = await self._ask("ExportStorageState", _of_session(caller, session_id), limits.ACTION_SECONDS)
         return bytes(answer.document)
 

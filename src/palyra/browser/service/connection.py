@@ -61,7 +61,6 @@ class BrowserLink:
             return self._client
 
     async def lost(self, client: "BrowserClient") -> None:
-        """Give a connection up. The next caller connects again."""
         if self._client is client:
             before, self._given_up, self._client = self._given_up, client, None
             if before is not None:

@@ -46,7 +46,6 @@ async def put_cookies(cdp: CdpPipe, cookies: Iterable[StateCookie]) -> int:
 
 
 async def read_session_cookies(cdp: CdpPipe) -> bytes:
-    """Return a storage state of the cookies that end with the browser, or nothing."""
     found = [cookie for cookie in await all_cookies(cdp) if cookie.expires == SESSION_EXPIRES]
     readable = tuple(filter(_can_be_read, found))
     return write_storage_state(StorageState(cookies=readable)) if readable else b""
@@ -75,7 +74,6 @@ class OriginUnreachable(Unavailable):
 
 
 async def export_state(session: BrowserSession) -> bytes:
-    """Return the cookies of every site, and the local storage of the sites that this session opened."""
     cdp = session.process.cdp
     origins = []
     for origin in _origins_seen(session.pages):

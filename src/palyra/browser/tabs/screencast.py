@@ -78,7 +78,6 @@ class ScreencastView:
             raise TakenOver(f"{self._taken_by} has taken this session over", by=self._taken_by) from late
 
     async def take_over(self, who: str) -> None:
-        """Give the session to a person, when the running action has ended."""
         if not who or self._taken_by not in ("", who):
             raise TakenOver(f"{self._taken_by or 'nobody'} has this session", by=self._taken_by)
         self._taken_by = who

@@ -269,7 +269,6 @@ class TabPage:
             self._worlds[(session_id, frame_id)] = int(context["id"])
 
     def _title_changed(self, params: dict[str, Any], session_id: str) -> None:
-        """Take the title that the page's process reports for the shown document."""
         teller = params.get("executionContextId")
         # The world of a popup's first document stays when another document comes, and is not reported again.
         shown = self._worlds.get((self.session_id, self.target_id), teller)

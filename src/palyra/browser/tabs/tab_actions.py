@@ -106,7 +106,6 @@ class SessionActions:
         return self._meter.timeout_ms(action.timeout_ms, field, now) / MS_PER_SECOND
 
     async def do(self, tab: TabPage, action: Action, timeout: float) -> tuple[Made, TabPage]:  # noqa: ASYNC109
-        """Return the action's product, and the tab that its outcome describes."""
         if isinstance(action, ElementAction):
             return await self._actor(tab).perform(action, timeout), tab
         match action:

@@ -144,7 +144,6 @@ class BrowserQuestions:
 
 
 def host_questions(asker: Asker, session: Entity, reach: Reach, *, approved: bool = False) -> tuple[PolicyRequest, ...]:
-    """Ask for each host and port that the session may reach, with a star where a rule has one."""
     asked = []
     for rule in parse_rules(reach.hosts):
         name = f"*.{rule.host}" if rule.below else rule.host

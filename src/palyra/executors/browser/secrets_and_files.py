@@ -43,7 +43,6 @@ class BrowserSupply:
         self._tool = tool
 
     async def fill(self, plan: ExecutionPlan, session: OwnedSession, steps: Sequence[Step]) -> tuple[Action, ...]:
-        """Fill secrets and files into the actions. Each secret is decided and on record, for its origins."""
         contents = await self._contents(plan, steps)
         actions = []
         for step in steps:

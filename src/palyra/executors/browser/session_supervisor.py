@@ -92,7 +92,6 @@ class SessionSupervisor:
             raise BrowserUnavailable(f"the browser daemon is gone: {away.message}") from away
 
     async def register(self, session: OwnedSession, **payload: Any) -> None:
-        """Register a session and watch it until it ends. One that cannot be recorded is closed."""
         self.registry.enter(session)
         try:
             await self.record(session, session_api.OPENED, **payload)
