@@ -33,13 +33,9 @@ Redact = Callable[[str], str]
 class RequestJudge(Protocol):
     """Decides whether a session may go somewhere. The guard judges each connection again, with the addresses."""
 
-    async def judge_document(self, url: str) -> None:
-        """Judge a navigation, redirect, popup or frame. Raise the refusal."""
-        ...
+    async def judge_document(self, url: str) -> None: ...
 
-    def judge_request(self, url: str) -> None:
-        """Judge anything that a page loads."""
-        ...
+    def judge_request(self, url: str) -> None: ...
 
 
 class AddressKind(StrEnum):

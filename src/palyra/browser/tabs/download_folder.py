@@ -133,7 +133,6 @@ class DownloadSandboxSession:
             await asyncio.sleep(GROWTH_POLL_SECONDS)
 
     def finish(self, guid: str, *, complete: bool) -> DownloadRecord:
-        """Copy the arrived file into its folder. ``complete`` is the browser's own statement."""
         begun = self._begun.pop(guid, None)
         if begun is None:
             raise NoSuchDownload("no such download has begun in this session")

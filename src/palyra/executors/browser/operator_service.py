@@ -24,8 +24,6 @@ _HIDDEN_FIELDS = ("fences_json", "fences_waived")
 
 
 class BrowserOperatorService:
-    """``actor`` is the operator in person, whom this and the browser daemon record."""
-
     def __init__(self, supervisor: SessionSupervisor) -> None:
         self._supervisor = supervisor
 
