@@ -578,3 +578,13 @@ async def test_an_attestation_is_asked_for_again_before_it_lapses(
     challenge = await worker.receive("challenge") if (await worker.beat()) else None
     assert challenge is not None
     assert (await worker.attest(challenge.nonce)).code == ""
+
+
+async def test_an_event_that_the_daemon_does_not_know_is_counted_as_refused(
+    harness: FleetServerHarness, worker: HandWorker
+) -> None:
+    await worker.online()
+    session = harness.parts.sessions.session(worker.worker_id)
+    assert session is not None and session.refused == 0
+    await worker.say()
+    await eventually(lambda: session.refused == 1)

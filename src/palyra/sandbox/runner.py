@@ -67,7 +67,7 @@ from palyra.workspace.root import hold
 MAX_KEPT_HOSTS: Final = 64
 _MACHINE: Final = platform.machine()
 # The layers of an isolated process that are known before the start; the others are read back from it.
-_KNOWN_BEFORE: Final = frozenset({Layer.CGROUP_MEMORY, Layer.CGROUP_PIDS, Layer.LANDLOCK})
+_KNOWN_BEFORE: Final = frozenset({Layer.CGROUP_MEMORY, Layer.CGROUP_PIDS})
 
 
 class TooManyWaiting(LimitExceeded):

@@ -73,6 +73,9 @@ class WorkerEvents:
                     deciding.append(self._settle(session, event.settlement))
                 case "leaving":
                     return LEFT
+                case _:
+                    # Empty, or of a newer version of the protocol.
+                    session.refused += 1
         if beat is not None and not (deciding and self.leases.busy):
             self._acknowledge(session, sequence, beat.slots)
         await asyncio.gather(*deciding)

@@ -179,6 +179,10 @@ TIER_C_LAYERS: Final = frozenset(
     }
 )
 TIER_B_LAYERS: Final = frozenset({Layer.RLIMITS, Layer.NO_NEW_PRIVS, Layer.SECCOMP, Layer.ENVIRONMENT})
+# Layers of which the sandbox itself has no line: the runner adds those of the control group and of the call's end.
+LAYERS_OF_RUNNER: Final = frozenset(
+    {Layer.CGROUP_MEMORY, Layer.CGROUP_PIDS, Layer.OUTPUT_QUOTA, Layer.DEADLINE, Layer.TREE_KILL}
+)
 
 # The variables that the plan sets itself: a profile cannot move them out from under the mounts.
 RESERVED_ENVIRONMENT: Final = frozenset({"HOME", "PWD", "TMPDIR", "XDG_RUNTIME_DIR"})

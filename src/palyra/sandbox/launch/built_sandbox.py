@@ -23,7 +23,7 @@ from palyra.sandbox.domain.facts import Facts
 from palyra.sandbox.domain.launch_spec import LaunchSpec, SupervisorLost
 from palyra.sandbox.domain.network import plan_network
 from palyra.sandbox.domain.plan import IMAGE_FD, ORDERS_FD, WAITS_INSIDE, BubblewrapPlan, plan_isolated
-from palyra.sandbox.domain.profile import Receipt, SandboxProfile, refuse_unmet
+from palyra.sandbox.domain.profile import LAYERS_OF_RUNNER, Receipt, SandboxProfile, refuse_unmet
 from palyra.sandbox.launch.launcher import Child, Launcher, failed_handover, send_order
 from palyra.sandbox.launch.start_plan import PRESENT, StartPlan, plan_announcement, plan_hiding, plan_start
 from palyra.sandbox.launch.supervisor import wire
@@ -157,15 +157,14 @@ class PrewarmedSandbox:
         return same and self.waits and self._inside is not None and self._inside.unchanged()
 
     async def complete(self, namespace_sockets: NamespaceSockets) -> None:
-        """Wait until it is built, open its network's sockets, and refuse it unless every required layer hold."""
+        """Wait until it is built, open its network's sockets, and refuse it unless every required layer holds."""
         inside = self._inside = _InsideReadback(await self._wait_for_announcement())
         if self.plan.profile.reaches_hosts:
             # Before it hides: afterwards no process of the same user may enter.
             with inside.network() as (network, owner):
                 self.sockets = await namespace_sockets.open(plan_network(self.plan.profile), network, owner)
         self.receipt = inside.check(self.plan, self.sockets)
-        seen = {line.layer for line in self.receipt.lines}
-        refuse_unmet(self.receipt, self.plan.profile.required_layers & seen)
+        refuse_unmet(self.receipt, self.plan.profile.required_layers - LAYERS_OF_RUNNER)
 
     async def _wait_for_announcement(self) -> int:
         """Return the number of the process inside, which the kernel attests, once it has announced itself."""

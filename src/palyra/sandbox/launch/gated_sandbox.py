@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from palyra.sandbox import limits
 from palyra.sandbox.domain.network import NetworkSeen
 from palyra.sandbox.domain.plan import BubblewrapPlan
-from palyra.sandbox.domain.profile import Layer, Receipt, refuse_unmet
+from palyra.sandbox.domain.profile import LAYERS_OF_RUNNER, Layer, Receipt, refuse_unmet
 from palyra.sandbox.verify.evidence import FILTER_MODE, filter_line, parse_status, receipt_lines
 from palyra.sandbox.verify.readback import NotBuilt, Readback
 from palyra.workspace.root import hold
@@ -153,7 +153,7 @@ def release_checked(
     waiting: GatedReadback,
     look_at_network: Callable[[Readback], NetworkSeen | None] = lambda _: None,
 ) -> Receipt:
-    """Wait until the sandbox is complete, refuse it unless every required layer hold, and let the program start.
+    """Wait until the sandbox is complete, refuse it unless every required layer holds, and let the program start.
 
     It blocks for some milliseconds, so it needs a thread. The filter cannot be read before the start: this checks
     before it that a filter was given, and right after it that the filter is in force. If this raises, the caller ends
@@ -163,7 +163,7 @@ def release_checked(
     required = plan.profile.required_layers
     seen = waiting.evidence(plan, look_at_network(waiting))
     receipt = Receipt.of((*receipt_lines(plan, seen), waiting.limit_processes(plan)))
-    refuse_unmet(receipt, required & {line.layer for line in receipt.lines})
+    refuse_unmet(receipt, required - LAYERS_OF_RUNNER - {Layer.SECCOMP})
     filtered = required & {Layer.SECCOMP}
     refuse_unmet(Receipt.of([filter_line(plan, None)]), filtered)
     gate.release()
