@@ -33,7 +33,10 @@ def test_an_answer_is_short_and_links_code_and_a_test(question: str, answer: str
 
 
 @pytest.mark.parametrize(("question", "answer"), QUESTIONS, ids=[question for question, _ in QUESTIONS])
-def test_a_name_in_the_text_of_a_link_is_defined_there(question: str, answer: str) -> None:
+def test_a_link_names_its_file_or_what_is_defined_there(question: str, answer: str) -> None:
     for text, target in LINK.findall(answer):
-        if name := re.match(r"`(\w+)`", text):
-            assert name[1] in names_defined_in(PAGE.parent / target), (name[1], target)
+        place = PAGE.parent / target
+        if name := re.fullmatch(r"`([\w.]+)`", text):
+            assert name[1] in names_defined_in(place), (name[1], target)
+        else:
+            assert text in (place.stem, place.name), (text, target)

@@ -27,11 +27,17 @@ def _section(page: str, heading: str) -> str:
 
 
 def names_defined_in(path: Path) -> set[str]:
-    """The classes, functions and variables at the top of a module."""
+    """The classes, functions and variables at the top of a module, and the members of its classes as CLASS.MEMBER."""
+    return _names_in(ast.parse(path.read_text(encoding="utf-8")).body)
+
+
+def _names_in(body: list[ast.stmt]) -> set[str]:
     names: set[str] = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{member}" for member in _names_in(node.body)}
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names |= {target.id for target in targets if isinstance(target, ast.Name)}
