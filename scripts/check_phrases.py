@@ -18,9 +18,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-CHECKED = ("src/palyra", "docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "SPECIFICATION.md", "AGENTS.md")
+CHECKED = (
+    "src/palyra",
+    "proto",
+    "docs",
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "SPECIFICATION.md",
+    "AGENTS.md",
+)
 # Text of these reaches people as it is.
-TEXT_SUFFIXES = frozenset((".md", ".html", ".cedar", ".cedarschema", ".wit"))
+TEXT_SUFFIXES = frozenset((".md", ".html", ".cedar", ".cedarschema", ".wit", ".proto"))
 
 
 class Where(StrEnum):
@@ -150,6 +159,9 @@ def texts_of(path: Path) -> Iterable[Text]:
     source = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         return texts_of_python(source)
+    if path.suffix == ".proto":
+        # A stop in the place of code keeps phrases from running across it.
+        return (Text(1, "\n".join(line.partition("//")[2] or "." for line in source.splitlines())),)
     # What a script wrote is mended where the script reads it.
     if re.search(r"<!-- Written by scripts/", source[:1000]):
         return ()

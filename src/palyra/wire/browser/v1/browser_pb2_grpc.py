@@ -341,8 +341,8 @@ class BrowserServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FollowProfiles(self, request, context):
-        """palyrad says which change of the profiles it heard of last. Profiles that do not follow on it are an older copy of
-        their folder: from then on they are only listed. How they stand is told at once, and again with each change.
+        """palyrad names the last change of the profiles that it received. Profiles that do not follow on it are an older copy
+        of their folder: from then on they are only listed. Their state is sent at once, and again with each change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
