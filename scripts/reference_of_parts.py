@@ -29,7 +29,8 @@ def tools_page(generated: str) -> str:
         "is *sensitive* asks a person unless policy says otherwise.",
     ]
     for spec in sorted(builtin_catalog().specs(), key=lambda spec: str(spec.name)):
-        facts = [f"tier `{spec.tier.value}`", *(f"or `{tier.value}`" for tier in sorted(spec.other_tiers))]
+        others = sorted(spec.other_tiers - {spec.tier})
+        facts = [f"tier `{spec.tier.value}`", *(f"or `{tier.value}`" for tier in others)]
         facts += ["sensitive"] if spec.metadata.sensitive else []
         facts += ["idempotent"] if spec.idempotent else []
         can = ", ".join(f"`{one.value}`" for one in sorted(spec.metadata.capabilities)) or "nothing that needs a grant"
