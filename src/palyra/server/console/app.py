@@ -112,7 +112,7 @@ def _line(event: News) -> bytes:
     return b"event: news\nid: %d\ndata: %s\n\n" % (event.seq, msgspec.json.encode(event))
 
 
-# Every section of the console, in the order of its menu. A new page is one more line here.
+# Every section of the console, in the order of its menu. README.md beside this file lists what else a new page needs.
 SECTIONS: tuple[Section, ...] = (
     overview.SECTION,
     approvals.SECTION,
