@@ -163,7 +163,7 @@ async def test_the_receipt_tells_of_the_limits_in_force(bench: Bench, tier: Sand
 
 
 async def test_a_layer_that_cannot_be_had_refuses_the_call_and_nothing_runs(bench: Bench) -> None:
-    # Landlock is not used inside a namespace, no limit of processor time is set, and a limited process has no namespace.
+    # Tier C does not use Landlock, no limit of processor time is set, and a limited process has no namespace.
     cannot = ((SandboxTier.C, Layer.LANDLOCK), (SandboxTier.C, Layer.CGROUP_CPU), (SandboxTier.B, Layer.PID_NAMESPACE))
     for tier, layer in cannot:
         with pytest.raises(UnsupportedPlatform) as refused:
