@@ -205,7 +205,7 @@ async def test_a_daemon_that_floods_its_device_fills_its_own_line(harness: NodeS
                 opened.line.send(Dispatch(f"01FLOOD{number:019}", "nothing.here", b"{}", 60_000, 1024))
                 if number % 100 == 0:
                     opened.line.send(CertificateNews(bundle, renew_now=False))
-            waited.append(host.driver._happened.qsize())
+            waited.append(host.driver._events.qsize())
             await asyncio.sleep(0)
         assert max(waited) <= host_limits.MAX_UNHEARD + 2 * host_limits.MAX_OPEN
         await eventually(lambda: host.driver._happened.empty(), 3 * PATIENCE)
