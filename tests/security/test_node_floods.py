@@ -208,7 +208,7 @@ async def test_a_daemon_that_floods_its_device_fills_its_own_line(harness: NodeS
             waited.append(host.driver._events.qsize())
             await asyncio.sleep(0)
         assert max(waited) <= host_limits.MAX_UNHEARD + 2 * host_limits.MAX_OPEN
-        await eventually(lambda: host.driver._happened.empty(), 3 * PATIENCE)
+        await eventually(lambda: host.driver._events.empty(), 3 * PATIENCE)
         assert len(host.notes()) <= host_limits.MAX_REMEMBERED + host_limits.MAX_OPEN
 
 
