@@ -260,7 +260,8 @@ def check(page: Path, reader: Reader) -> int:
         for block, command, said, printed in reader.follow(page):
             seen += 1
             if block.language == "console":
-                assert (command, steady(reader.as_on_page(printed))) == (command, steady(said))
+                got, wanted = steady(reader.as_on_page(printed)), steady(said)
+                assert got == wanted, f"{command}\nthe page has:\n{wanted}\nprinted:\n{got}"
             else:
                 assert reader.status == 0, (command, printed)
     finally:
