@@ -26,7 +26,13 @@ WASM_COMPONENT: Final = Bar(
 WASM_EXTISM: Final = Bar("wasm.extism", "Tier A's runtime alone, core module", "extism, create and call", _AT_MOST, 0.6)
 WASM_CROWD: Final = Bar("wasm.crowd", "Tier A, calls a second with 256 at once", "8 at once", _AT_LEAST, 0.5)
 LAUNCH: Final = Bar(
-    "sandbox.launch", "Tier B's warm launcher, static no-op program, all limits", "posix_spawn and wait", _AT_MOST, 2
+    "sandbox.launch",
+    "Tier B's warm launcher, static no-op program, all limits",
+    "posix_spawn and wait",
+    _AT_MOST,
+    2,
+    shortfall="reaches 1.9 to 2.07: the rules of Landlock and the limits are made by the process that becomes the"
+    " program, which takes 0.2 ms. Made in advance, as before, it was 1.4 to 1.5",
 )
 TIER_C_COLD: Final = Bar("sandbox.cold", "Tier C, cold, full profile", "bwrap by hand, same arguments", _AT_MOST, 1.15)
 TIER_C_WARM: Final = Bar("sandbox.warm", "Tier C, warm, full profile", "bwrap by hand, same arguments", _AT_MOST, 0.45)
