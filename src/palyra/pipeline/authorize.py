@@ -33,7 +33,6 @@ from palyra.pipeline.domain.spec import (
 )
 from palyra.pipeline.intake import AcceptedCall
 from palyra.policy.decision import Decision, Outcome, PolicyPort, strictest
-from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.explain import describe_grant
 from palyra.policy.request import APPROVED, ARGUMENT_BYTES, RUN, Entity, EntityRef, PolicyRequest
 
@@ -236,7 +235,7 @@ class Authorizer:
         shown = render_decision(decision)
         plan: ExecutionPlan | None = None
         denial: PalyraError | None = None
-        if decision.outcome is Verdict.DENY:
+        if decision.outcome is Outcome.DENY:
             denial = CallDenied(
                 f"policy denies {spec.name} to {request.principal}: {', '.join(decision.reasons)}",
                 hint=None if decision.missing_grant is None else "; or ".join(describe_grant(decision.missing_grant)),

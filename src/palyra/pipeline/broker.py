@@ -56,8 +56,8 @@ class Broker:
         """Build the pipeline over its services.
 
         ``redact`` removes known secrets from what a call returns. ``refresh`` brings the catalog up to date with the
-        skills in use. ``wait_until_ready`` blocks until the executor can take the plan of a skill's tool. It does not
-        count against the call's deadline.
+        skills in use. ``wait_until_ready`` blocks until the executor can take the plan of a reviewed tool. It does
+        not count against the call's deadline.
         """
         self.config = config
         self.catalog = catalog
@@ -100,7 +100,7 @@ class Broker:
             return await self._settlement.refuse(record, error)
         if (plan := authorized.plan) is None:
             return await self._settlement.deny(authorized)
-        if plan.skill and (ready := self._wait_until_ready(plan)) is not None:
+        if plan.reviewed_digest and (ready := self._wait_until_ready(plan)) is not None:
             await ready
         if self._busy() >= self.config.max_concurrent_calls and not waiter.already_recorded:
             return await self._settlement.refuse(record, TooManyCalls(f"{self._busy()} calls are running"))

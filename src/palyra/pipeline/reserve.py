@@ -39,7 +39,7 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record_request(tx: Transaction, authorized: AuthorizedCall) -> None:
-    """Append the first two entries of a call: requested and decided.
+    """Append the first entries of a call: one that it was requested, and a decision for each question to policy.
 
     A call that comes back after its approval has them already. One that other policies judged is decided again.
     """
@@ -86,7 +86,8 @@ def start_approved_or_wait(tx: Transaction, authorized: AuthorizedCall, request:
 
 def _start_approved(tx: Transaction, authorized: AuthorizedCall, approval: Approval) -> StartedCall:
     record = authorized.record
-    granted = run_tables.reserve_budget(tx, record.run_id, authorized.reserve)
+    accounts = run_tables.ensure_run(tx, record.run_id, record.principal, record.actor, authorized.run_budget)
+    granted = run_tables.reserve_budget(tx, record.run_id, authorized.reserve, accounts)
     approval_tables.consume(tx, approval, actor=record.actor, run=record.run_id, call=record.call_id)
     started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=tx.now_ms, approval_id=approval.id)
     put_call(tx, started, instance=authorized.instance, reserved=granted)

@@ -47,7 +47,11 @@ class CallSettlement:
     async def refuse(
         self, record: CallRecord, error: PalyraError, authorized: AuthorizedCall | None = None
     ) -> CallRecord:
-        """Record a call that did not start. ``authorized`` is given if policy decided on it."""
+        """Record a call that did not start.
+
+        ``authorized`` is given if its request and decision belong in the journal. A refusal because of too many calls
+        omits it, so that a busy daemon writes one entry.
+        """
         refused = msgspec.structs.replace(
             record,
             state=CallState.REFUSED,

@@ -250,6 +250,26 @@ async def test_many_at_once_on_a_small_budget_succeed_as_often_as_it_allows(tmp_
         assert (account.used, account.reserved) == (5, 0)
 
 
+async def test_a_run_of_a_version_with_fewer_budgets_gets_the_new_kind_from_the_settings(tmp_path: Path) -> None:
+    wall = BudgetKind.WALL_MS
+    async with open_harness(tmp_path, {"budget": {"wall_ms": 7_000}}) as harness:
+        for approve in (False, True):
+            run_id = await harness.open_run(calls=3)
+            if approve:
+                asked = await harness.call("fs.write", {"path": "a", "content": "x"}, run_id=run_id)
+                await harness.approve(asked.approval_id)
+            await harness.gateway.store.transact(
+                lambda tx, run=run_id: tx.execute(
+                    "DELETE FROM run_budgets WHERE run_id = ? AND kind = ?", (str(run), wall.value)
+                )
+            )
+            tool, arguments = ("fs.write", {"path": "a", "content": "x"}) if approve else ("echo", {"text": "x"})
+            assert (await harness.call(tool, arguments, run_id=run_id)).state is CallState.SUCCEEDED
+            budget = harness.run(run_id).budget
+            assert (budget[wall].cap, budget[wall].reserved) == (7_000, 0)
+            assert (budget[BudgetKind.CALLS].cap, budget[BudgetKind.CALLS].used) == (3, 1)
+
+
 async def test_a_call_whose_end_cannot_be_recorded_is_not_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

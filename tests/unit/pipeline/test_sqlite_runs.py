@@ -1,7 +1,7 @@
 """The budget ledger: what is reserved, what is settled, whose run it is."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from palyra.ids import RunId
 from palyra.pipeline.domain.budget import BudgetExhausted, BudgetKind, RunBudget
 from palyra.pipeline.domain.call import UnknownRun
 from palyra.pipeline.store import run_tables
+from palyra.store.port import Transaction
 from palyra.store.sqlite.store import SqliteStore
 
 RUN = RunId("01ARZ3NDEKTSV4RRFFQ69G5FAV")
@@ -26,6 +27,11 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 def open_run(store: SqliteStore, **caps: int) -> None:
     store.transact_blocking(lambda tx: run_tables.open_run(tx, RUN, "agent:bot", "user:op", RunBudget(**caps)))
+
+
+def reserve(tx: Transaction, asked: Mapping[BudgetKind, int] = REQUESTED) -> dict[BudgetKind, int]:
+    accounts = run_tables.ensure_run(tx, RUN, "agent:bot", "user:op", RunBudget())
+    return run_tables.reserve_budget(tx, RUN, asked, accounts)
 
 
 def account(store: SqliteStore, kind: BudgetKind) -> tuple[int, int, int]:
@@ -44,7 +50,7 @@ def test_a_run_has_an_account_of_every_kind_and_its_opening_is_on_record(store: 
 
 def test_reserve_then_settle_books_what_was_used_and_gives_the_rest_back(store: SqliteStore) -> None:
     open_run(store, calls=2, wall_ms=1_500)
-    granted = store.transact_blocking(lambda tx: run_tables.reserve_budget(tx, RUN, REQUESTED))
+    granted = store.transact_blocking(lambda tx: reserve(tx))
     assert account(store, BudgetKind.WALL_MS) == (1_500, 1_000, 0)
     store.transact_blocking(
         lambda tx: run_tables.settle_budget(tx, RUN, granted, {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 7})
@@ -55,7 +61,7 @@ def test_reserve_then_settle_books_what_was_used_and_gives_the_rest_back(store: 
 
 def test_a_crash_gives_everything_back(store: SqliteStore) -> None:
     open_run(store, calls=2)
-    granted = store.transact_blocking(lambda tx: run_tables.reserve_budget(tx, RUN, REQUESTED))
+    granted = store.transact_blocking(lambda tx: reserve(tx))
     store.transact_blocking(lambda tx: run_tables.settle_budget(tx, RUN, granted, {}))
     assert account(store, BudgetKind.CALLS) == (2, 0, 0)
 
@@ -63,7 +69,7 @@ def test_a_crash_gives_everything_back(store: SqliteStore) -> None:
 def test_one_kind_that_is_out_leaves_the_others_untouched(store: SqliteStore) -> None:
     open_run(store, calls=5, wall_ms=0)
     with pytest.raises(BudgetExhausted) as caught:
-        store.transact_blocking(lambda tx: run_tables.reserve_budget(tx, RUN, REQUESTED))
+        store.transact_blocking(lambda tx: reserve(tx))
     assert caught.value.details["budget"] == "wall_ms"
     assert account(store, BudgetKind.CALLS) == (5, 0, 0)
 
@@ -71,7 +77,7 @@ def test_one_kind_that_is_out_leaves_the_others_untouched(store: SqliteStore) ->
 async def test_many_at_once_never_reserve_more_than_the_cap(store: SqliteStore) -> None:
     await store.transact(lambda tx: run_tables.open_run(tx, RUN, "agent:bot", "user:op", RunBudget(calls=5)))
     outcomes = await asyncio.gather(
-        *(store.transact(lambda tx: run_tables.reserve_budget(tx, RUN, REQUESTED)) for _ in range(40)),
+        *(store.transact(lambda tx: reserve(tx)) for _ in range(40)),
         return_exceptions=True,
     )
     assert sum(isinstance(outcome, dict) for outcome in outcomes) == 5
@@ -99,7 +105,7 @@ def test_a_run_is_opened_once_and_keeps_its_caps(store: SqliteStore) -> None:
 def test_what_was_charged_too_much_is_given_back_on_record_and_never_more(store: SqliteStore) -> None:
     open_run(store, egress_bytes=1_000)
     kind = BudgetKind.EGRESS_BYTES
-    granted = store.transact_blocking(lambda tx: run_tables.reserve_budget(tx, RUN, {kind: 600}))
+    granted = store.transact_blocking(lambda tx: reserve(tx, {kind: 600}))
     store.transact_blocking(lambda tx: run_tables.settle_budget(tx, RUN, granted, {kind: 600}))
     whose = {"call": "c1", "principal": "agent:bot", "actor": "palyrad"}
     store.transact_blocking(lambda tx: run_tables.return_budget(tx, RUN, kind, 500, **whose))

@@ -102,7 +102,7 @@ class McpServers:
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         server, _, tool = plan.tool.partition(".")
-        definition = require_in_use(self._pins[server].get(tool), plan.tool, plan.skill)
+        definition = require_in_use(self._pins[server].get(tool), plan.tool, plan.reviewed_digest)
         instance = await self._instance(server, plan)
         try:
             result = await self._call(instance, server, tool, definition, plan)
@@ -118,7 +118,7 @@ class McpServers:
     ) -> dict[str, Any]:
         # The process that is about to be called has to list its tools: another process may list others.
         await self._take_listing(server, await instance.listing(self._servers[server].offers))
-        require_in_use(self._pins[server].get(tool), plan.tool, plan.skill)
+        require_in_use(self._pins[server].get(tool), plan.tool, plan.reviewed_digest)
         return result_of_server(await instance.call(definition, dict(plan.arguments)))
 
     async def look(self, server: str, *, actor: str) -> Listing:

@@ -143,7 +143,7 @@ class WasmTools:
     async def _compile_for(self, plan: ExecutionPlan) -> None:
         # A failure here occurs again in the call, which reports it.
         with contextlib.suppress(PalyraError):
-            active = self._skills.tool(plan.tool, plan.skill)
+            active = self._skills.tool(plan.tool, plan.reviewed_digest)
             await self._skills.compiled(active.module, self._compile)
 
     def skills_changed(self) -> None:
@@ -174,14 +174,14 @@ class WasmTools:
         return await self.runtime.compile(module)
 
     async def _run_skill(self, plan: ExecutionPlan) -> ExecutorOutcome:
-        active = self._skills.tool(plan.tool, plan.skill)
+        active = self._skills.tool(plan.tool, plan.reviewed_digest)
         try:
             return await self._run_active(plan, active)
         except NotCompiled:
             # The compiled module is gone from memory and disk. The approved archive still exists.
             self._skills.forget_compiled()
             await self._skills.refresh()
-            return await self._run_active(plan, self._skills.tool(plan.tool, plan.skill))
+            return await self._run_active(plan, self._skills.tool(plan.tool, plan.reviewed_digest))
 
     async def _run_active(self, plan: ExecutionPlan, active: ActiveTool) -> ExecutorOutcome:
         async with self._calls.services(plan, active) as services:

@@ -218,8 +218,8 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     obligations: Obligations = Obligations()
     principal: str = ""
     channel: str = ""
-    # The digest of what was decided on: a skill's archive, or the definition of a tool of a server behind Palyra.
-    skill: str = ""
+    # The digest of what was reviewed: a skill's archive, or the definition of a tool of a server behind Palyra.
+    reviewed_digest: str = ""
     # Where it runs: here, or on a worker of the fleet, in the same tier of that worker's own sandbox.
     on_worker: bool = False
     argument_digest: str = ""
@@ -282,7 +282,7 @@ def compile_plan(
         channel=channel,
         argument_digest=arguments.digest,
         obligations=obligations,
-        skill=spec.digest,
+        reviewed_digest=spec.digest,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -53,7 +54,10 @@ def open_run(tx: Transaction, run_id: str, principal: str, actor: str, budget: R
 def ensure_run(
     tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget
 ) -> dict[BudgetKind, Account]:
-    """Return the accounts of a run, which is opened if it does not exist. Another principal's run looks missing."""
+    """Return the accounts of a run, which is opened if it does not exist. Another principal's run looks missing.
+
+    A run that an earlier version opened has no row of a newer kind of budget. It gets one, with the cap of ``budget``.
+    """
     rows = tx.execute(
         "SELECT principal, kind, cap, reserved, used FROM runs JOIN run_budgets USING (run_id) WHERE run_id = ?",
         (run_id,),
@@ -62,7 +66,14 @@ def ensure_run(
         return open_run(tx, run_id, principal, actor, budget)
     if rows[0][0] != principal:
         raise UnknownRun(f"{principal} has no run {run_id}")
-    return {_KINDS[kind]: Account(cap=cap, reserved=reserved, used=used) for _, kind, cap, reserved, used in rows}
+    accounts = _parse_accounts([row[1:] for row in rows])
+    for kind in BudgetKind:
+        if kind not in accounts:
+            accounts[kind] = Account(cap=budget.cap(kind))
+            tx.execute(
+                "INSERT INTO run_budgets (run_id, kind, cap) VALUES (?, ?, ?)", (run_id, kind.value, budget.cap(kind))
+            )
+    return accounts
 
 
 def belongs_to_another(tx: Transaction, run_id: str, principal: str) -> bool:
@@ -79,13 +90,10 @@ def find_owners(store: Store, run_ids: Sequence[str]) -> dict[str, str]:
 
 
 def reserve_budget(
-    tx: Transaction,
-    run_id: str,
-    asked: Mapping[BudgetKind, int],
-    accounts: Mapping[BudgetKind, Account] | None = None,
+    tx: Transaction, run_id: str, asked: Mapping[BudgetKind, int], accounts: Mapping[BudgetKind, Account]
 ) -> dict[BudgetKind, int]:
     """Reserve from a run's budget. ``accounts`` are its accounts as this transaction has just read them."""
-    granted = reserve(_read_accounts(tx, run_id) if accounts is None else accounts, asked)
+    granted = reserve(accounts, asked)
     which = _choose_by_kind(len(granted))
     tx.execute(
         f"UPDATE run_budgets SET reserved = reserved + {which} WHERE run_id = ?",  # noqa: S608
@@ -149,9 +157,5 @@ def read_run(store: Store, run_id: RunId, principal: str | None) -> Run:
     return Run(run_id=str(run_id), principal=rows[0][0], created_ms=rows[0][1], budget=_parse_accounts(accounts))
 
 
-def _read_accounts(tx: Transaction, run_id: str) -> dict[BudgetKind, Account]:
-    return _parse_accounts(tx.execute("SELECT kind, cap, reserved, used FROM run_budgets WHERE run_id = ?", (run_id,)))
-
-
-def _parse_accounts(rows: list[tuple[str, int, int, int]]) -> dict[BudgetKind, Account]:
+def _parse_accounts(rows: Sequence[Sequence[Any]]) -> dict[BudgetKind, Account]:
     return {_KINDS[kind]: Account(cap=cap, reserved=reserved, used=used) for kind, cap, reserved, used in rows}
