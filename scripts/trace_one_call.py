@@ -323,7 +323,8 @@ TEXT = """<!-- Written by scripts/trace_one_call.py from a traced call; run it a
 An agent calls `process.run` over MCP. Policy requires a person's approval. So the first answer asks for one, and
 nothing has run. A person approves on the command line. The agent makes the same call again. It runs under bubblewrap,
 in Tier C. The daemon answers once the signed statement is in the journal. [The pipeline](pipeline.md) explains the
-stages and their promises. This page shows the code of each stage in the order in which it runs.
+stages and their promises, and [a table](../../src/palyra/pipeline/README.md) names the module of each. This page shows
+the code in the order in which it runs.
 
 The trace is the first such call of a real daemon on {machine}.
 Another machine may build the sandbox another way.
@@ -358,10 +359,14 @@ Their own functions are not part of the way.
 
 ## The way
 
-Each module stands where the call touches it first, with its functions in the order of their first call."""
+Each module stands where the call touches it first, with all its functions in the order of their first call. So a
+function under the first heading may run only for the second request: its module was touched before."""
 
 
-HEADINGS = {1: "### The first request: it needs approval", 2: "### The second request: it runs"}
+HEADINGS = {
+    1: "### Modules of the first request, which needs approval",
+    2: "### Further modules of the second request, which runs",
+}
 
 
 def write_page(traced: Trace) -> str:
@@ -379,11 +384,7 @@ def write_page(traced: Trace) -> str:
     for number, visit in enumerate(visits_of(traced.steps), 1):
         if visit.attempt != attempt:
             attempt = visit.attempt
-            lines += [
-                "",
-                ("", "### The first request: it needs approval", "### The second request: it runs")[attempt],
-                "",
-            ]
+            lines += ["", HEADINGS[attempt], ""]
         lines += [f"{number}. **{visit.package}**"]
         lines += [write_module(module, functions) for module, functions in visit.modules.items()]
     roots = ", ".join(link(module) for module in root_modules(traced.steps))
