@@ -207,7 +207,9 @@ MAX_HTML_CHARS = 1 * MIB
 MAX_HTML_TOKENS = 200_000
 # Elements inside elements that still change how text is laid out (lists, quotes).
 MAX_LAYOUT_DEPTH = 32
+# Attributes of one element, and characters of the name of each: more than real pages have.
 MAX_ATTRIBUTES = 64
+MAX_ATTRIBUTE_NAME_CHARS = 64
 MAX_ATTRIBUTE_CHARS = 4 * KIB
 MAX_TITLE_CHARS = 512
 # Cells of one row and rows of one table before the rest is set as plain lines.

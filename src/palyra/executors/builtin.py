@@ -3,7 +3,7 @@
 import asyncio
 
 from palyra.ids import ToolName
-from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
+from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome, UnknownTool
 from palyra.pipeline.domain.spec import ToolSpec, ToolTier
 
 EXECUTOR = "builtin"
@@ -61,10 +61,15 @@ class BuiltinExecutor:
     keeps_deadline = False
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
-        if plan.tool == "sleep":
-            await asyncio.sleep(plan.arguments["seconds"])
-            return ExecutorOutcome(result={"seconds": plan.arguments["seconds"]}, receipt=(_NO_EFFECTS,))
-        return ExecutorOutcome(result={"text": plan.arguments["text"]}, receipt=(_NO_EFFECTS,))
+        match plan.tool:
+            case "echo":
+                result = {"text": plan.arguments["text"]}
+            case "sleep":
+                await asyncio.sleep(plan.arguments["seconds"])
+                result = {"seconds": plan.arguments["seconds"]}
+            case tool:
+                raise UnknownTool(f"the executor {EXECUTOR} does not run {tool}")
+        return ExecutorOutcome(result=result, receipt=(_NO_EFFECTS,))
 
 
 _NO_EFFECTS = {"layer": "code", "asked": "no effects", "got": "runs in the daemon and opens nothing"}

@@ -8,7 +8,7 @@ from palyra.limits import KIB, MAX_CALL_TIMEOUT_MS, MAX_PLUGIN_TOOL_INPUT_BYTES,
 MAX_STATEMENT_BYTES: Final = 64 * KIB
 # Clocks of machines that synchronise at all differ by less.
 MAX_CLOCK_SKEW_MS: Final = 30_000
-# An attestation that outlives its interval would only help who copies it.
+# An attestation that outlives its interval would only help the holder of a copy.
 MAX_ATTESTATION_LIFE_MS: Final = 24 * 3_600_000
 MAX_CAPABILITIES: Final = 128
 MAX_CAPABILITY_CHARS: Final = 128
@@ -44,6 +44,9 @@ REAPER_INTERVAL_MS: Final = 500
 
 # Bounds of a worker.
 
+# Raise it for a change that the other side's older version does not survive. A new field does no harm, and an older
+# worker ignores a new command. An older daemon counts a new event as refused, and cuts the session after
+# MAX_REFUSED_MESSAGES: a new event that comes regularly needs another version.
 PROTOCOL_VERSION: Final = 1
 
 DEFAULT_SLOTS: Final = 4
@@ -72,7 +75,7 @@ CHUNK_BYTES: Final = 256 * KIB
 
 # The size of a piece of output, sent to people who watch a running call.
 OUTPUT_CHUNK_BYTES: Final = 32 * KIB
-# Events that wait to be sent. Beyond it output is dropped; nothing else is sent that often.
+# Events that wait to be sent. Beyond it output is dropped. No other event is that frequent.
 MAX_WAITING_EVENTS: Final = 4_096
 # Messages on the wire, as the daemon's listener takes them.
 MAX_MESSAGE_BYTES: Final = 2 * MIB
@@ -94,7 +97,7 @@ MAX_REFUSALS: Final = 3
 WIND_DOWN_SECONDS: Final = 30.0
 # The wait for the answers to the last settlements and to the goodbye.
 FAREWELL_SECONDS: Final = 5.0
-# The daemon asks for a new attestation long before this, which only bounds the use of a copy.
+# The daemon asks for a new attestation long before this. It only bounds the use of a copy.
 ATTESTATION_LIFE_MS: Final = 3_600_000
 # The file that names this machine's image.
 MAX_IMAGE_FILE_BYTES: Final = 64 * KIB
@@ -110,7 +113,7 @@ MAX_REQUESTS_AT_ONCE: Final = 1_024
 # Connections that wait to be accepted. All but one are refused.
 HANDOVER_BACKLOG: Final = 16
 
-# Leases that a proxy keeps, including ended ones: more than a worker has at once.
+# Leases that a proxy keeps, including ended ones. A worker has fewer at once.
 MAX_LEASES_KEPT: Final = 4_096
 MAX_HOSTS_OF_A_LEASE: Final = 256
 MAX_FIELD_CHARS: Final = 256
@@ -127,7 +130,7 @@ SWEEP_SECONDS: Final = 0.5
 # As long as the longest attestation. The daemon asks for new ones, and the nonce binds to one challenge.
 BINDING_LIFE_MS: Final = MAX_ATTESTATION_LIFE_MS
 
-# The first quarantines the worker; the others are for people. Further ones are only in the proxy's log.
+# Reports of one lease. The first quarantines the worker, the others inform people. Later ones are only logged.
 MAX_VIOLATIONS_PER_LEASE: Final = 16
 # Reports that wait for the daemon. Beyond it only the first of each lease is added.
 MAX_SPOOLED: Final = 4_096

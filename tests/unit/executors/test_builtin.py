@@ -5,7 +5,7 @@ import pytest
 from palyra.executors.builtin import EXECUTOR, MAX_SLEEP_SECONDS, SPECS, BuiltinExecutor
 from palyra.json_schema import SchemaMismatch
 from palyra.pipeline.catalog import Catalog
-from palyra.pipeline.domain.call import ExecutionPlan
+from palyra.pipeline.domain.call import ExecutionPlan, UnknownTool
 
 
 def plan(tool: str, **arguments: object) -> ExecutionPlan:
@@ -24,6 +24,11 @@ async def test_echo_returns_its_text_and_says_that_it_touched_nothing() -> None:
     outcome = await BuiltinExecutor().execute(plan("echo", text="ünï\n\0"))
     assert outcome.result == {"text": "ünï\n\0"} and outcome.used == {}
     assert [entry["layer"] for entry in outcome.receipt] == ["code"]
+
+
+async def test_a_tool_without_a_case_is_refused_and_does_not_echo() -> None:
+    with pytest.raises(UnknownTool, match="shout"):
+        await BuiltinExecutor().execute(plan("shout", text="hello"))
 
 
 async def test_sleep_ends_at_once_when_cancelled() -> None:

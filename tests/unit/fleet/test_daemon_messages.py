@@ -1,11 +1,20 @@
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
 from fakes.fleet_peers import a_lease
 from palyra.errors import RemoteError
+from palyra.fleet.agent.agent import WorkerAgent
+from palyra.fleet.agent.session import Session
 from palyra.fleet.domain.lease import FencedResult, LeaseRequest
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.worker import WorkerLifecycleState, WorkerRecord
 from palyra.fleet.domain.workspace_scope import ArtifactRef
 from palyra.fleet.server import messages
 from palyra.fleet.server.messages import Outgoing
+from palyra.fleet.server.worker_rpc import WorkerEvents
 from palyra.wire.worker.v1 import worker_pb2 as wire
 
 POLICY = WorkerFleetPolicy()
@@ -20,6 +29,21 @@ RECORD = WorkerRecord(
     registered_ms=0,
     since_ms=0,
 )
+
+
+def cases_of(*functions: Callable[..., Any]) -> set[str]:
+    """Return the texts that the functions' ``match`` statements name."""
+    trees = [ast.parse(textwrap.dedent(inspect.getsource(function))) for function in functions]
+    patterns = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.MatchValue)]
+    return {str(each.value) for each in patterns if isinstance(each, ast.Constant)}
+
+
+def test_each_side_has_a_case_for_every_message_of_the_other() -> None:
+    """Both ignore or refuse an unknown kind, as one of a newer version: a forgotten case would never show."""
+    down = wire.DaemonCommand.DESCRIPTOR.oneofs_by_name["command"].fields
+    assert cases_of(Session._on_message, WorkerAgent.on_message) == {field.name for field in down}
+    up = {field.name for field in wire.WorkerEvent.DESCRIPTOR.oneofs_by_name["event"].fields}
+    assert cases_of(WorkerEvents.on_message) | {"hello"} == up
 
 
 def on_the_wire(message: Outgoing) -> wire.DaemonCommand:

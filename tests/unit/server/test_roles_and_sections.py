@@ -11,6 +11,7 @@ from fakes.raw_http import make_token
 from palyra.identity.api_tokens import TokenScope
 from palyra.server.console.app import SECTIONS
 from palyra.server.console.page import Role, includes
+from palyra.server.console.rendering import Assets, environment
 from palyra.server.listener import CONSOLE_PATHS
 
 VIEWERS = {"access": {"groups": {"viewers": ["user:eve"]}}}
@@ -33,6 +34,14 @@ def test_every_path_of_a_section_reaches_the_console() -> None:
     assert all(path.startswith("/console/v1/") for section in SECTIONS for path in [w.path for w in section.writes])
     names = [write.name for section in SECTIONS for write in section.writes]
     assert len(names) == len(set(names))
+
+
+def test_every_page_of_the_menu_has_an_icon_of_its_own() -> None:
+    """The macro draws a circle for a name that it does not know."""
+    macros = environment(Assets.load()).get_template("macros.html").module
+    icons = {page.icon: str(macros.icon(page.icon)) for each in SECTIONS for page in each.pages if not page.above}  # type: ignore[attr-defined]
+    assert len(set(icons.values())) == len(icons)
+    assert macros.icon("unknown") not in icons.values()  # type: ignore[attr-defined]
 
 
 @pytest.mark.promise("P-console-guarded")

@@ -2,8 +2,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palyra.executors.files.spec import FILE_TOOLS
+from palyra.executors.tool_set import builtin_catalog
 from palyra.json_schema import SchemaCheck, SchemaMismatch
-from palyra.skills.build.generation import RecordedCall, host_and_path, infer_needs, infer_object_schema, infer_schema
+from palyra.pipeline.domain.spec import ToolCapability, ToolSpec
+from palyra.skills.build.generation import (
+    Needs,
+    RecordedCall,
+    host_and_path,
+    infer_needs,
+    infer_object_schema,
+    infer_schema,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-1000, 1000) | st.floats(-10, 10) | st.text(max_size=5),
@@ -56,6 +66,16 @@ def test_without_examples_any_object_fits():
 )
 def test_hosts_are_named_and_reached_over_https(url, found):
     assert host_and_path(url) == found
+
+
+@pytest.mark.parametrize("spec", builtin_catalog().specs(), ids=lambda spec: str(spec.name))
+def test_every_tool_with_capabilities_is_a_need_or_beyond_a_skill(spec: ToolSpec) -> None:
+    """A new tool that no case of ``infer_needs`` names would give a skill less than its calls used."""
+    needs, capabilities = infer_needs([RecordedCall(tool=spec.name, arguments={})]), spec.metadata.capabilities
+    assert (needs != Needs()) is bool(capabilities)
+    if spec.name in FILE_TOOLS:
+        writes = ToolCapability.FILESYSTEM_WRITE in capabilities
+        assert (bool(needs.read_roots), bool(needs.write_roots)) == (not writes, writes)
 
 
 def test_needs_are_what_the_calls_used():

@@ -13,8 +13,8 @@ from palyra.wasm.domain.frames import (
     Load,
     Unload,
     packets,
-    read_from_worker,
-    read_to_worker,
+    read_from_guest_process,
+    read_to_guest_process,
 )
 
 DONE = Done(
@@ -41,9 +41,9 @@ def _through(frame):
 @pytest.mark.parametrize("size", [0, 1, PACKET_BYTES - 50, PACKET_BYTES, 5 * PACKET_BYTES + 3])
 def test_frames_of_any_size_come_through(size):
     frame = Answer(number=7, status=-1, result=b"x" * size)
-    assert read_to_worker(_through(frame)) == frame
+    assert read_to_guest_process(_through(frame)) == frame
     done = msgspec.structs.replace(DONE, output=b"y" * size)
-    assert read_from_worker(_through(done)) == done
+    assert read_from_guest_process(_through(done)) == done
 
 
 def test_every_packet_fits_a_socket():
@@ -53,14 +53,14 @@ def test_every_packet_fits_a_socket():
 def test_the_daemon_does_not_read_what_only_it_may_say():
     for frame in (Unload(digest=b""), Answer(number=1, status=0)):
         with pytest.raises(BadFrame):
-            read_from_worker(_through(frame))
+            read_from_guest_process(_through(frame))
     assert Load.__struct_config__.tag == 1
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_frame_or_a_bad_one(data):
     try:
-        read_from_worker(data)
+        read_from_guest_process(data)
     except BadFrame:
         return
 
@@ -76,11 +76,11 @@ def test_a_frame_without_end_is_cut_off():
 
 def test_a_deep_nest_is_a_bad_frame():
     with pytest.raises(BadFrame):
-        read_from_worker(b"\x91" * 100_000)
+        read_from_guest_process(b"\x91" * 100_000)
 
 
 def test_an_extra_or_missing_field_is_a_bad_frame():
     ask = msgspec.msgpack.decode(_through(Ask(number=1, operation="http", handle=2)))
     for wrong in (ask[:2], [*ask, 1], ["x", *ask[1:]], [22, "one", *ask[2:]]):
         with pytest.raises(BadFrame):
-            read_from_worker(msgspec.msgpack.encode(wrong))
+            read_from_guest_process(msgspec.msgpack.encode(wrong))

@@ -12,7 +12,17 @@ from wasmtime.component import _enter
 
 from fakes.wasm_guests import ECHO, imported, minimal, wasm
 from palyra.wasm.compiled_modules import fill_memory_file
-from palyra.wasm.domain.frames import Answer, Ask, Assembler, Done, Load, Loaded, Unload, packets, read_from_worker
+from palyra.wasm.domain.frames import (
+    Answer,
+    Ask,
+    Assembler,
+    Done,
+    Load,
+    Loaded,
+    Unload,
+    packets,
+    read_from_guest_process,
+)
 from palyra.wasm.domain.host_interface import Status
 from palyra.wasm.domain.module_facts import module_facts
 from palyra.wasm.engine.config import make_engine
@@ -51,7 +61,7 @@ class ActiveCall:
     def receive(self):
         while (whole := self._assembler.take(self._socket.recv(100_000))) is None:
             continue
-        return read_from_worker(whole)
+        return read_from_guest_process(whole)
 
     def load(self, module, digest=b"d", compiled=None):
         compiled = compiled or bytes(wasmtime.Module(self.guests.engine, module).serialize())

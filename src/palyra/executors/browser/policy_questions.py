@@ -67,7 +67,7 @@ def bound_targets(browser: BrowserSettings, secret_ref: str, reach: Reach) -> tu
 
 
 class BrowserQuestions:
-    """``file_entity`` is a file tool as policies see it: their rules hold here too."""
+    """``file_entity`` builds the entity of a file tool, so that its policies also bind uploads and downloads."""
 
     def __init__(
         self, settings: BrowserSettings, ceiling: Reach, registry: SessionRegistry, *, file_entity: FileEntity
@@ -84,7 +84,7 @@ class BrowserQuestions:
         if self._registry.in_run(asker.run) >= tool_arguments.MAX_SESSIONS_PER_RUN:
             raise RunHasSessions(f"this run has {tool_arguments.MAX_SESSIONS_PER_RUN} sessions open")
         session = session_entity(NEW, asker.principal, reach)
-        # The session does not exist yet: the call itself has to be approved.
+        # There is no session to name in the question about the tool, so policy judges its hosts one by one.
         return BrowserOfCall(questions=host_questions(asker, session, reach))
 
     def of_session(self, asker: Asker, arguments: Mapping[str, Any]) -> BrowserOfCall:

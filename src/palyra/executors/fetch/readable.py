@@ -15,6 +15,7 @@ import msgspec
 
 from palyra.egress.limits import (
     MAX_ATTRIBUTE_CHARS,
+    MAX_ATTRIBUTE_NAME_CHARS,
     MAX_ATTRIBUTES,
     MAX_HTML_CHARS,
     MAX_HTML_TOKENS,
@@ -37,7 +38,7 @@ _UNQUOTED: Final = re.compile(r"[^\s>]*")
 # Numbers have bounded length: a longer one is not a character and takes quadratic time to parse.
 _REFERENCE: Final = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});?")
 _COMMENT_END: Final = re.compile(r"--!?>")
-# Elements whose content is text up to their own end tag. The second group keeps references in it.
+# Elements whose content is text up to their own end tag. Character references in it count only in the second group.
 _RAW: Final = frozenset(("script", "style", "xmp", "iframe", "noembed", "noframes"))
 _RAW_WITH_REFERENCES: Final = frozenset(("title", "textarea"))
 _RAW_ENDS: Final = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in _RAW | _RAW_WITH_REFERENCES}
@@ -126,7 +127,7 @@ def _start(page: str, name: "re.Match[str]") -> tuple[Start | None, int]:
         if equals is not None:
             at = equals.end()
             quote = page[at : at + 1]
-            if quote in ('"', "'") and quote:
+            if quote in ('"', "'"):
                 ended = page.find(quote, at + 1)
                 if ended < 0:
                     return None, size
@@ -134,7 +135,7 @@ def _start(page: str, name: "re.Match[str]") -> tuple[Start | None, int]:
             else:
                 begun, at = at, _match(_UNQUOTED, page, at)
                 value = page[begun:at][:MAX_ATTRIBUTE_CHARS]
-        if len(attributes) < MAX_ATTRIBUTES and len(key) <= MAX_ATTRIBUTES:
+        if len(attributes) < MAX_ATTRIBUTES and len(key) <= MAX_ATTRIBUTE_NAME_CHARS:
             attributes.setdefault(key.lower(), unescape(value))
 
 
@@ -276,20 +277,20 @@ class _Layout:
     def _begin(self, name: str, attributes: dict[str, str]) -> None:
         if name in _HEADINGS:
             self._break(2)
-            self._mark(_HEADINGS[name] + " ")
+            self._write_text(_HEADINGS[name] + " ")
         elif name in _LISTS:
             self._break(1 if self._lists else 2)
             self._lists.append(1 if name == "ol" else None)
         elif name == "li":
             self._break(1)
-            self._mark(self._bullet())
+            self._write_text(self._bullet())
         elif name == "a":
             self._link_begins(attributes)
         elif name == "br":
             self._break(1)
         elif name == "hr":
             self._break(2)
-            self._mark("---")
+            self._write_text("---")
             self._break(2)
         elif name == "pre":
             self._break(2)
@@ -322,7 +323,7 @@ class _Layout:
         elif name == "tr":
             if self._columns:
                 self._space = False
-                self._mark(" |")
+                self._write_text(" |")
             self._columns, self._in_row = 0, False
             self._break(1)
         elif name in _BLOCKS or name in ("table", "li"):
@@ -333,7 +334,7 @@ class _Layout:
             self._in_row, self._columns = False, 0
             self._break(1)
         elif self._columns < MAX_TABLE_COLUMNS:
-            self._mark("| " if not self._columns else " | ")
+            self._write_text("| " if not self._columns else " | ")
             self._columns += 1
             self._in_row, self._space = True, False
         else:
@@ -350,7 +351,7 @@ class _Layout:
         usable = url.lower().startswith(_LINKED) and len(url) <= MAX_SHOWN_URL_CHARS
         self._links.append(_SPACES.sub("%20", url).replace(")", "%29") if usable else "")
         if usable:
-            self._mark("[")
+            self._write_text("[")
 
     def _link_ends(self) -> None:
         url = self._links.pop() if self._links else ""
@@ -377,7 +378,7 @@ class _Layout:
         if content.strip():
             longest = max((len(run) for run in re.findall(r"`+", content)), default=0)
             fence = "`" * max(3, longest + 1)
-            self._mark(fence)
+            self._write_text(fence)
             self._emit(f"\n{content}\n{fence}")
         self._break(2)
 
@@ -389,7 +390,7 @@ class _Layout:
             self._space = True
         stripped = words.strip()
         if stripped:
-            self._mark(stripped)
+            self._write_text(stripped)
             self._space = words[-1] == " "
 
     def _break(self, lines: int) -> None:
@@ -398,7 +399,7 @@ class _Layout:
         else:
             self._breaks = max(self._breaks, lines)
 
-    def _mark(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         if self._breaks:
             if self._parts:
                 self._emit("\n" * self._breaks)

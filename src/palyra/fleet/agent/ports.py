@@ -26,7 +26,7 @@ class CallEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeasedCalls(Protocol):
-    """Runs calls by the daemon's executors. Cancelling ``perform`` leaves nothing running."""
+    """Runs leased calls with the executors that the daemon uses. Cancelling ``perform`` leaves nothing running."""
 
     @property
     def capabilities(self) -> tuple[str, ...]: ...
@@ -35,7 +35,7 @@ class LeasedCalls(Protocol):
         """Raise for a call that this machine does not run."""
 
     async def perform(self, offer: LeaseOffer, scratch: Scratch, timeout_ms: int, sink: OutputSink) -> CallEnd:
-        """Run the call. A deadline, a cancellation and a fault are returned as ends, not raised."""
+        """Run the call. Return a deadline, a cancellation or a fault as its end; raise none of them."""
 
     def is_protected(self, names: tuple[str, ...]) -> bool: ...
 

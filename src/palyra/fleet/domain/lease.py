@@ -1,6 +1,6 @@
 """A lease: one call, given to one worker until a deadline. One table holds every transition; any other is refused.
 
-A lease ends once. ``settled`` has the worker's result. After ``fenced`` and ``expired`` no result of that lease counts.
+A lease ends once. ``settled`` has the worker's result. After ``fenced`` and ``expired`` its result is refused.
 Its fencing number is larger than those of all earlier leases of the fleet, so that the stores of artifacts and output
 can tell an older holder from the present one.
 """
@@ -169,18 +169,18 @@ class LeaseEnded(InvalidInput):
 
 class NotOwed(InvalidInput):
     code = "lease.not_owed"
-    hint = "a worker disclaims a lease that the daemon asked about, once; an open lease it declines"
+    hint = "a worker disclaims a lease once, after the daemon asked about it; it declines an open lease"
     http_status = 409
 
 
 class NotRetryable(Denied):
     code = "lease.not_retryable"
-    hint = "only a lost or declined lease is tried again, once, and a lost one only if its tool is idempotent"
+    hint = "a lost or declined lease is tried again once, a lost one only if its tool is idempotent"
 
 
 class LeaseLost(Failed):
     code = "lease.lost"
-    hint = "it is unknown how far the call came; make it again if that does no harm"
+    hint = "the call may have had effects; repeat it if that does no harm"
     http_status = 502
 
 
@@ -193,9 +193,9 @@ class LeaseNotTaken(Failed):
 class WorkerLease(msgspec.Struct, frozen=True, kw_only=True):
     """The ledger's record of a lease. The worker's cleanup proof repeats ``nonce``.
 
-    ``taken_ms`` is when something first showed that the worker has it: its name in a hello, output, a result, a request
-    for its files. 0 means that nothing did; the worker may have it all the same. ``disclaimed_ms`` is when the worker
-    stated that it never began it.
+    ``taken_ms`` is the time of the first sign that the worker has the lease: its name in a hello, output, a result, a
+    request for its files. 0 means no sign, which proves nothing. ``disclaimed_ms`` is the time when the worker stated
+    that it never began the lease.
     """
 
     lease_id: str

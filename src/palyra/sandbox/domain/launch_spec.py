@@ -276,7 +276,7 @@ def build_tier_c_rlimits(wanted: SandboxLimits, *, memory_is_counted: bool) -> t
 
     Programs reserve far more memory than they use. So the address space of each process is limited only where no
     cgroup counts real memory. The number of processes is not among them: counted for the user outside, it would fail
-    where that user is busy. ``readback.Waiting.limit_processes`` sets it on the waiting sandbox, where the kernel
+    where that user is busy. ``Readback.limit_processes`` sets it on the waiting sandbox, where the kernel
     counts the sandbox's own.
     """
     memory = () if memory_is_counted else limit_memory(wanted.memory_bytes)

@@ -134,8 +134,8 @@ def infer_needs(calls: Iterable[RecordedCall]) -> Needs:
                 reads = True
             case "fs.write" | "fs.patch":
                 writes = True
-            case tool if tool.startswith(("process.", "browser.", "node.")):
-                beyond[f"{tool}: a skill runs no programs, browsers or devices"] = None
+            case tool if tool.startswith(("process.", "plugin.", "browser.", "node.")):
+                beyond[f"{tool}: a skill runs no programs, modules, browsers or devices"] = None
             case _:
                 continue
     return Needs(

@@ -89,7 +89,7 @@ class UnreadableVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnreadableKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A row that holds no key of a publisher. It is worth nothing, and still shows that the publisher was met before.
+    """A row that holds no key of a publisher. It proves nothing, but the publisher gets no trust on first use.
 
     ``place`` are the two columns that name the row, as raw bytes.
     """

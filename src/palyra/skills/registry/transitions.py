@@ -64,7 +64,7 @@ def trust_in(tx: Transaction, manifest: SkillManifest, key_id: str, first_use: b
             keys=keys,
             revoked=revoked,
             owner=SkillTables(tx).owner(manifest.skill_id),
-            met_before=bool(unreadable) or (not keys and publishers.met_on_record(manifest.publisher)),
+            on_record=bool(unreadable) or (not keys and publishers.met_on_record(manifest.publisher)),
             trust_on_first_use=first_use,
         )
     )

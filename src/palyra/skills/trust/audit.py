@@ -84,17 +84,17 @@ _AUTHORITIES: Final = (
     re.compile(rb":(?:\\?/){2}[^/@\"'<>\\?#\x00-\x20\x7f-\xff]{0,128}@" + _HOST),
 )
 # A last part that is a number makes many programs read the whole as an IPv4 address: ``127.1``, ``0x7f000001``.
-_IPV4_TO_SOME: Final = re.compile(r"(?:[0-9a-z_-]{1,63}\.){0,3}(?:[0-9]+|0x[0-9a-f]*)", re.IGNORECASE)
+_IPV4_IN_SOME_PROGRAMS: Final = re.compile(r"(?:[0-9a-z_-]{1,63}\.){0,3}(?:[0-9]+|0x[0-9a-f]*)", re.IGNORECASE)
 # Names that lead nowhere: RFC 2606 and the machine itself.
 _EXAMPLES: Final = (".example", ".invalid", ".test", ".localhost", ".example.com", ".example.net", ".example.org")
 
 
 class _TooMany(Exception):
-    """There are more places to look at than an audit looks at."""
+    """The archive has more places than an audit examines."""
 
 
 class _Places:
-    """Finds places of one kind in a whole archive. An archive beyond the limit is made to keep the audit busy."""
+    """Finds places of one kind in a whole archive. An archive beyond the limit was built to delay the audit."""
 
     def __init__(self) -> None:
         self._left = MAX_AUDITED_PLACES
@@ -147,7 +147,7 @@ def _hosts(entry: str, data: bytes, allowed: tuple[HostRule, ...], places: _Plac
         try:
             host = canonical_host(name)
         except PalyraError:
-            if _IPV4_TO_SOME.fullmatch(name):
+            if _IPV4_IN_SOME_PROGRAMS.fullmatch(name):
                 # A manifest cannot request it in this spelling, so it is in no list of requests.
                 named[name] = None
             continue
@@ -167,7 +167,7 @@ def _host(found: re.Match[bytes]) -> str:
     return name.decode("ascii") if address is None else f"[{address.decode('ascii')}]"
 
 
-_KIND_IN_WORDS: Final = {
+_MANIFEST_KEYS: Final = {
     Capability.HTTP: "http_egress_allowlist",
     Capability.SECRET: "secrets",
     Capability.STORAGE: "filesystem",
@@ -268,7 +268,7 @@ def _use_of_requests(manifest: SkillManifest, uses: list[ModuleUse], lines: dict
         Capability.CHANNEL: bool(asked.channels),
     }
     for kind, wanted in declared.items():
-        key = _KIND_IN_WORDS[kind]
+        key = _MANIFEST_KEYS[kind]
         users = [use for use in uses if kind in use.capabilities]
         if wanted and not users and not any(use.is_opaque for use in uses):
             line = line_at(lines, ("capabilities", key))

@@ -3,9 +3,8 @@
 A publisher is a name with keys; a skill id belongs to the publisher who first had it approved. An operator lists a
 publisher's key (``allowlisted``). With trust on first use the first approved skill of an unknown publisher pins its key
 (``first_use``) for that skill id. A publisher replaces a key by a statement that the old key signs (``rotated``): the
-holder of only the new key cannot make one. A revoked key is worth nothing from then on, even if an operator lists it. A
-publisher who once had a key here is not met for the first time again, even if none is left: then only an operator can
-trust it.
+holder of only the new key cannot make one. A revoked key stays refused, even if an operator lists it. After its first
+record a publisher never gets trust on first use again, even if no key is left: then only an operator can trust it.
 """
 
 import base64
@@ -113,7 +112,7 @@ class KeyState(StrEnum):
     # Replaced by a rotation: what it signed before stays, it signs nothing new.
     RETIRED = "retired"
     REVOKED = "revoked"
-    # Taken off the list by an operator. It stays known, so that nobody is met for the first time in its place.
+    # Taken off the list by an operator. The record stays, so that no other key gets trust on first use in its place.
     REMOVED = "removed"
 
 
@@ -191,9 +190,8 @@ class TrustQuestion(msgspec.Struct, frozen=True, kw_only=True):
     keys: Sequence[PublisherKey]
     revoked: frozenset[str]
     owner: SkillOwner | None
-    # Whether the publisher was met before without any of ``keys`` to show for it: their records cannot be read, or only
-    # the journal speaks of them.
-    met_before: bool = False
+    # Whether the publisher is known without any of ``keys``: their records are unreadable, or only in the journal.
+    on_record: bool = False
     trust_on_first_use: bool = False
 
 
@@ -214,7 +212,7 @@ def require_trust(question: TrustQuestion) -> TrustLevel:
             f"{manifest.publisher} is known here, and this is signed with {_HOW_KNOWN[key.state] if key else _UNKNOWN}:"
             f" {key_id}"
         )
-    if question.keys or question.met_before or owner is not None:
+    if question.keys or question.on_record or owner is not None:
         # All their keys were taken off the list or revoked: that was a person's decision, not a first meeting.
         raise UntrustedPublisher(f"{manifest.publisher} is not trusted any more ({key_id})", key_id=key_id)
     if not question.trust_on_first_use or manifest.trust.requires_allowlisted_publisher:

@@ -140,19 +140,19 @@ class Compiled(_Frame, frozen=True, tag=24):
     facts: ModuleFacts | None
 
 
-ToWorker = Load | Unload | Call | Answer | Compile
-FromWorker = Ready | Loaded | Ask | Done | Compiled
+ToGuestProcess = Load | Unload | Call | Answer | Compile
+FromGuestProcess = Ready | Loaded | Ask | Done | Compiled
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_TO_WORKER: Final[msgspec.msgpack.Decoder[ToWorker]] = msgspec.msgpack.Decoder(ToWorker)
-_FROM_WORKER: Final[msgspec.msgpack.Decoder[FromWorker]] = msgspec.msgpack.Decoder(FromWorker)
+_TO_GUEST_PROCESS: Final[msgspec.msgpack.Decoder[ToGuestProcess]] = msgspec.msgpack.Decoder(ToGuestProcess)
+_FROM_GUEST_PROCESS: Final[msgspec.msgpack.Decoder[FromGuestProcess]] = msgspec.msgpack.Decoder(FromGuestProcess)
 
 
 class BadFrame(Exception):
     """The other side does not speak this protocol (any more)."""
 
 
-def packets(frame: ToWorker | FromWorker) -> list[bytes]:
+def packets(frame: ToGuestProcess | FromGuestProcess) -> list[bytes]:
     encoded = _ENCODER.encode(frame)
     if len(encoded) < PACKET_BYTES:
         return [_LAST + encoded]
@@ -184,12 +184,12 @@ class Assembler:
         return whole
 
 
-def read_to_worker(encoded: bytes) -> ToWorker:
-    return _TO_WORKER.decode(encoded)
+def read_to_guest_process(encoded: bytes) -> ToGuestProcess:
+    return _TO_GUEST_PROCESS.decode(encoded)
 
 
-def read_from_worker(encoded: bytes) -> FromWorker:
+def read_from_guest_process(encoded: bytes) -> FromGuestProcess:
     try:
-        return _FROM_WORKER.decode(encoded)
+        return _FROM_GUEST_PROCESS.decode(encoded)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise BadFrame("a frame that cannot be read") from problem

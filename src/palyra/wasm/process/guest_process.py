@@ -23,13 +23,13 @@ from palyra.wasm.domain.frames import (
     Compile,
     Compiled,
     Done,
-    FromWorker,
+    FromGuestProcess,
     Load,
     Loaded,
-    ToWorker,
+    ToGuestProcess,
     Unload,
     packets,
-    read_to_worker,
+    read_to_guest_process,
 )
 from palyra.wasm.domain.host_interface import Status
 from palyra.wasm.domain.module_facts import CORE, module_facts
@@ -60,14 +60,14 @@ class WorkerChannel:
         # Descriptors that came with the frame last received.
         self.descriptors: list[int] = []
 
-    def send(self, frame: FromWorker) -> None:
+    def send(self, frame: FromGuestProcess) -> None:
         try:
             for packet in packets(frame):
                 self._socket.send(packet)
         except OSError as problem:
             raise DaemonGone from problem
 
-    def receive(self, timeout: float | None = None) -> ToWorker | None:
+    def receive(self, timeout: float | None = None) -> ToGuestProcess | None:
         """Return the next frame, or None if none came in time."""
         try:
             while True:
@@ -80,7 +80,7 @@ class WorkerChannel:
                     self.descriptors += array.array("i", data)
                 whole = self._assembler.take(packet)
                 if whole is not None:
-                    return read_to_worker(whole)
+                    return read_to_guest_process(whole)
         except OSError as problem:
             raise DaemonGone from problem
 

@@ -18,11 +18,11 @@ from palyra.wasm.domain.frames import (
     VERSION,
     Assembler,
     BadFrame,
-    FromWorker,
+    FromGuestProcess,
     Ready,
-    ToWorker,
+    ToGuestProcess,
     packets,
-    read_from_worker,
+    read_from_guest_process,
 )
 from palyra.wasm.domain.limits import PoolSettings
 from palyra.wasm.domain.outcome import Quota
@@ -43,7 +43,7 @@ class WorkerLink:
         self._process = process
         self._loop = asyncio.get_running_loop()
         self._assembler = Assembler()
-        self._frames: deque[FromWorker] = deque()
+        self._frames: deque[FromGuestProcess] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self.broken: str | None = None
@@ -64,7 +64,7 @@ class WorkerLink:
                     return
                 whole = self._assembler.take(packet)
                 if whole is not None:
-                    self._frames.append(read_from_worker(whole))
+                    self._frames.append(read_from_guest_process(whole))
                     if len(self._frames) > _MAX_WAITING:
                         raise BadFrame("too many frames")
                     break
@@ -91,7 +91,7 @@ class WorkerLink:
                 self._writable.set_result(None)
         self._wake()
 
-    async def receive(self) -> FromWorker:
+    async def receive(self) -> FromGuestProcess:
         while not self._frames:
             if self.broken is not None:
                 raise LinkBroken(self.broken)
@@ -102,7 +102,7 @@ class WorkerLink:
                 self._waiter = None
         return self._frames.popleft()
 
-    async def send(self, frame: ToWorker, descriptors: tuple[int, ...] = ()) -> None:
+    async def send(self, frame: ToGuestProcess, descriptors: tuple[int, ...] = ()) -> None:
         for packet in packets(frame):
             while not self._try_send(packet, descriptors):
                 await self._until_writable()
