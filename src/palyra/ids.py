@@ -43,6 +43,11 @@ class Principal(msgspec.Struct, frozen=True, order=True):
     def __str__(self) -> str:
         return f"{self.kind}:{self.id}"
 
+    @property
+    def folder(self) -> str:
+        """Return the name of its own folder. No id holds these two signs, so that no two principals share a name."""
+        return f"{self.kind}={self.id.replace('/', ',')}"
+
 
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

@@ -88,12 +88,15 @@ command = "/usr/bin/node"
 args = ["start.mjs"]
 tool_roots = [{json.dumps(str(NPM))}]
 workspace = {json.dumps(str(root / "shared"))}
+isolation = "shared"
 allow_interpreters = true
 
 [mcp.servers.curious]
 command = "/usr/bin/python3"
 args = ["besieged.py"]
 workspace = {json.dumps(str(home))}
+read_only = true
+isolation = "run"
 allow_interpreters = true
 secrets = {{ "API_KEY" = "principal:agent:bot/key" }}
 """,
@@ -229,7 +232,7 @@ async def test_calls_stop_when_a_definition_changes_until_it_is_reviewed(reviewe
         assert not (await client.call_tool("curious_tryout", {"what": "count"})).is_error
 
 
-async def test_each_run_has_an_instance_of_its_own(reviewed: Harness) -> None:
+async def test_each_run_has_an_instance_of_its_own_where_the_operator_says_so(reviewed: Harness) -> None:
     async with reviewed.client() as one, reviewed.client() as other:
         counted = [words(await client.call_tool("curious_tryout", {"what": "count"})) for client in (one, one, other)]
     assert counted == ["1", "2", "1"]

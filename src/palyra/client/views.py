@@ -318,7 +318,9 @@ class McpServerView(View, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    isolation: str = ""
     workspace: str = ""
+    kept_folder: str = ""
     tools: tuple[dict[str, Any], ...] = ()
     refused: dict[str, str] | None = None
 

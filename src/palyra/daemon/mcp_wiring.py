@@ -64,6 +64,9 @@ class McpServices:
             protected_names=settings.workspace.protected_names,
             actor=actor,
         )
+        for name in settings.mcp.servers:
+            if kept := self.servers.kept_folder(name):
+                log.warning("%s is kept and used by nobody: principals have folders of their own now", kept)
 
     def transport(self) -> "McpTransport":
         if not self._settings.enabled:

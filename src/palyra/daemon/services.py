@@ -327,5 +327,7 @@ class GatewayServices:
         """Cut what a new policy no longer allows, and refuse it from the next connection on."""
         if self.has("egress"):
             self.egress.policy_changed()
+        if self.has("mcp"):
+            self.mcp.servers.policy_changed()
         self.browser.policy_changed()
         self.broker.policy_changed()

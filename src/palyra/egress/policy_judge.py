@@ -18,7 +18,7 @@ from palyra.egress.domain.target import Target
 from palyra.egress.limits import MAX_CREDENTIAL_USES_PER_CALL
 from palyra.errors import Denied, NeedsApproval, PalyraError
 from palyra.ids import Principal
-from palyra.policy.decision import Outcome, PolicyPort
+from palyra.policy.decision import Decision, Outcome, PolicyPort
 from palyra.policy.request import APPROVED, Entity, EntityDirectory, EntityRef, PolicyRequest
 from palyra.secret import Secret
 from palyra.vault.access import SecretUse
@@ -91,7 +91,7 @@ class PolicedEgress(EgressProxyPolicyService):
 
     def judge_target(self, grant: EgressGrant, target: Target) -> HostRule:
         rule = super().judge_target(grant, target)
-        decision = self._policy.decide(connect_request(self._directory, self._grants.of(grant, target), grant, target))
+        decision = self.decide(grant, target)
         if decision.outcome is not Outcome.ALLOW:
             reasons = ", ".join(decision.reasons) or "nothing permits it"
             raise HostNotAllowed(
@@ -100,6 +100,10 @@ class PolicedEgress(EgressProxyPolicyService):
                 policies=list(decision.policies),
             )
         return rule
+
+    def decide(self, grant: EgressGrant, target: Target) -> Decision:
+        """Put ``egress.connect`` to policy, under the call of the grant."""
+        return self._policy.decide(connect_request(self._directory, self._grants.of(grant, target), grant, target))
 
 
 def connect_request(directory: EntityDirectory, call: CallOfGrant, grant: EgressGrant, target: Target) -> PolicyRequest:

@@ -155,6 +155,14 @@ class DecidedSecrets:
             raise refused
         return await self._vault.reveal(ref, note=use.note(self._actor, decision))
 
+    def allows(self, ref: SecretRef, use: SecretUse) -> bool:
+        """Return whether scope and policy allow this use now. Nothing is revealed, so nothing is recorded."""
+        try:
+            require_scope(ref, use)
+        except ScopeDenied:
+            return False
+        return self._policy.decide(use_request(self._directory, ref, use)).outcome is Outcome.ALLOW
+
     async def _record(
         self, ref: SecretRef, use: SecretUse, *, outcome: str, code: str, policies: tuple[str, ...]
     ) -> None:

@@ -23,6 +23,8 @@ def settings(tmp_path: Path, **more: Any) -> dict[str, Any]:
         "command": "/usr/bin/python3",
         "args": ["server.py"],
         "workspace": str(home),
+        "read_only": True,
+        "isolation": "run",
         "allow_interpreters": True,
         **more,
     }

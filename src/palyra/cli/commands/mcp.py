@@ -94,6 +94,8 @@ def render_server(server: "McpServerView") -> str:
             ("runs", escape(" ".join(server.command))),
             ("hosts", escape(", ".join(server.hosts) or "none")),
             ("secrets", escape(", ".join(server.secrets) or "none")),
+            ("isolation", escape(server.isolation)),
+            *([("kept folder", f"{escape(server.kept_folder)}, used by nobody")] if server.kept_folder else []),
             ("refused", escape(pretty_json(server.refused)) if server.refused else "none"),
         )
     )

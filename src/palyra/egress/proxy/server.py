@@ -154,6 +154,23 @@ class CallListener:
         self.budget.limit = self.grant.max_bytes
         return sum(tunnel.reconsider(self._proxy.service) for tunnel in tuple(self.tunnels))
 
+    def hand_over(self, grant: EgressGrant) -> None:
+        """Serve the next call of the same program: its bytes and refusals are counted from zero."""
+        self.budget.up = self.budget.down = 0
+        self._refused = self._violations = 0
+        self._refusals.clear()
+        self._reported_names.clear()
+        self._reported_codes.clear()
+        self.regrant(grant)
+
+    def end_call(self) -> "list[asyncio.Task[None]]":
+        """Stop every tunnel and let no byte move until the next call. Return the tasks of the tunnels, which end."""
+        tasks = [tunnel.task for tunnel in self.tunnels if tunnel.task is not None]
+        for tunnel in tuple(self.tunnels):
+            tunnel.stop()
+        self.budget.limit = self.budget.spent
+        return tasks
+
     # Calls of its tunnels.
 
     def report(self, event: EgressEvent) -> None:

@@ -1,12 +1,12 @@
-"""Upstream MCP servers: their tools in the catalog, and one instance for each run that calls them.
+"""Upstream MCP servers: their tools in the catalog, and the instances that answer their calls.
 
-An instance belongs to one run, so that no other run reads its state. Its egress is that of the call that started it,
-with that call's principal and budget.
+An instance belongs to one principal, or to one run, unless the operator shares it. What it holds is decided for every
+call that uses it: ``vault.use`` for each secret, ``egress.connect`` for each host, under that call's id.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +14,9 @@ import msgspec
 
 from palyra.config.state_dir import StateDir
 from palyra.egress.settings import EgressSettings
-from palyra.errors import InvalidInput, LimitExceeded
+from palyra.errors import Denied, InvalidInput, LimitExceeded
+from palyra.executors.mcp_upstream.folders import ServerFolders
+from palyra.executors.mcp_upstream.instance_egress import InstanceListener
 from palyra.executors.mcp_upstream.limits import MAX_INSTANCES, MAX_SERVER_OUTPUT_BYTES, SERVER_IDLE_SECONDS
 from palyra.executors.mcp_upstream.pin_tables import put_approved, put_seen, read_pins
 from palyra.executors.mcp_upstream.pinning import Pin, UnknownServerTool, approve, look, require_in_use
@@ -23,10 +25,13 @@ from palyra.executors.mcp_upstream.spec import Listing, ToolDefinition, result_o
 from palyra.executors.network.grant import call_of
 from palyra.executors.network.service import NetworkService
 from palyra.pipeline.catalog import Catalog
+from palyra.pipeline.domain.budget import Usage
 from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome, ToolFailed
+from palyra.policy.decision import Outcome
 from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
+from palyra.store.event import NewEvent
 from palyra.vault.access import DecidedSecrets, SecretUse
 from palyra.vault.reference import SecretRef
 
@@ -35,7 +40,6 @@ if TYPE_CHECKING:
     from palyra.store.port import Store
 
 GROUP: Final = "mcp"
-FOLDER: Final = "mcp"
 # How long an instance may live. Its calls have their own deadlines.
 LIFE_MS: Final = 7 * 86_400_000
 
@@ -44,6 +48,14 @@ class UnknownServer(InvalidInput):
     code = "mcp.unknown_server"
     hint = "the setting mcp.servers names the servers there are; `palyra mcp servers` lists them"
     http_status = 404
+
+
+class HostDenied(Denied):
+    code = "mcp.host_denied"
+    hint = (
+        "a process that may reach a host is used by no call that may not: permit egress.connect to all hosts of the"
+        " server for such calls, or describe a second server with fewer hosts"
+    )
 
 
 class TooManyServers(LimitExceeded):
@@ -77,7 +89,9 @@ class McpServers:
         self._settings = settings
         self._protected = protected_names
         self._actor = actor
-        self._instances: dict[tuple[str, str], McpInstance] = {}
+        self._folders = ServerFolders(state)
+        self._instances: dict[tuple[str, ...], McpInstance] = {}
+        self._finishing: set[asyncio.Task[None]] = set()
         self._pins: dict[str, dict[str, Pin]] = {name: read_pins(store, name) for name in servers}
         self._runner: ProcessRunner | None = None
         self._looking = asyncio.Lock()
@@ -91,6 +105,10 @@ class McpServers:
             raise UnknownServer(f"there is no server {name[:64]!r}")
         return self._servers[name], self._pins[name]
 
+    def kept_folder(self, name: str) -> str:
+        """Return the folder that all principals of the server shared before it had an isolation, if it is kept."""
+        return self._folders.kept(name, self.server(name)[0])
+
     def offered(self) -> dict[str, tuple[str, ToolDefinition]]:
         """Map each tool's name to its server and its reviewed definition."""
         return {
@@ -103,13 +121,20 @@ class McpServers:
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         server, _, tool = plan.tool.partition(".")
         definition = require_in_use(self._pins[server].get(tool), plan.tool, plan.reviewed_digest)
-        instance = await self._instance(server, plan)
-        try:
-            result = await self._call(instance, server, tool, definition, plan)
-        except asyncio.CancelledError:
-            # A cancelled call leaves nothing running.
-            await asyncio.shield(instance.close())
-            raise
+        secrets = await self._decide_use(server, plan)
+        while True:
+            instance = self._instance(server, plan, secrets)
+            async with instance.turn(plan) as is_there:
+                if not is_there:
+                    continue
+                self._start(instance, plan)
+                try:
+                    result = await self._call(instance, server, tool, definition, plan)
+                except asyncio.CancelledError:
+                    # A cancelled call leaves nothing running.
+                    await asyncio.shield(instance.close())
+                    raise
+            break
         error = ToolFailed(f"{plan.tool} failed: {words_of(result)}") if result["is_error"] else None
         return ExecutorOutcome(result=result, receipt=instance.receipt, error=error)
 
@@ -127,12 +152,13 @@ class McpServers:
         async with self._looking:
             instance = _new_instance(server, lambda _: None)
             placeholders = dict.fromkeys(plan.secrets, PLACEHOLDER)
-            profile = self._profile(server, msgspec.structs.replace(plan, hosts=()), placeholders)
-            instance.start(self._processes(), profile, _command(plan), None)
-            try:
-                listing = await instance.listing(plan.offers)
-            finally:
-                await asyncio.shield(instance.close())
+            with self._folders.for_review(server, plan) as folder:
+                profile = self._profile(folder, msgspec.structs.replace(plan, hosts=()), placeholders)
+                instance.start(self._processes(), profile, _command(plan), None)
+                try:
+                    listing = await instance.listing(plan.offers)
+                finally:
+                    await asyncio.shield(instance.close())
         await self._take_listing(server, listing, actor=actor)
         return listing
 
@@ -155,6 +181,8 @@ class McpServers:
     async def close(self) -> None:
         for instance in tuple(self._instances.values()):
             await instance.close()
+        if self._finishing:
+            await asyncio.wait(self._finishing)
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.close()
@@ -189,38 +217,45 @@ class McpServers:
             ],
         )
 
-    async def _instance(self, server: str, plan: ExecutionPlan) -> "McpInstance":
-        key = (server, plan.run_id)
-        known = self._instances.get(key)
-        if known is not None:
-            return known
-        if len(self._instances) >= MAX_INSTANCES:
-            raise TooManyServers(f"{len(self._instances)} instances of servers run already")
-        instance = _new_instance(server, lambda ended: self._forget(key, ended))
-        # Before the first await: another call of this run then waits for this instance and starts none.
-        self._instances[key] = instance
-        try:
-            described = self._servers[server]
-            profile = self._profile(server, described, await self._reveal_secrets(described, plan))
-            profile, listener = self._egress.prepare_listener(plan, profile)
-            instance.start(self._processes(), profile, _command(described), listener)
-        except BaseException as error:
-            self._forget(key, instance)
-            instance.fail(error if isinstance(error, Exception) else instance.gone_error("its start was cancelled"))
-            raise
-        return instance
-
-    def _forget(self, key: tuple[str, str], instance: "McpInstance") -> None:
-        if self._instances.get(key) is instance:
-            del self._instances[key]
-
-    async def _reveal_secrets(self, described: ServerPlan, plan: ExecutionPlan) -> dict[str, str]:
-        """Reveal the server's secrets; the decision ``vault.use`` on this call is made for each."""
+    async def _decide_use(self, server: str, plan: ExecutionPlan) -> dict[str, str]:
+        """Decide, on record, whether this call may use what an instance holds. Return its secrets by variable."""
+        described = self._servers[server]
+        if described.hosts:
+            await self._decide_hosts(server, described, plan)
         if not described.secrets:
             return {}
+        use = self._use_of(plan)
+        return {
+            name: (await self._secrets.reveal(SecretRef.parse(ref), use)).reveal()
+            for name, ref in described.secrets.items()
+        }
+
+    async def _decide_hosts(self, server: str, described: ServerPlan, plan: ExecutionPlan) -> None:
+        decided = self._egress.decide_hosts(plan, described.hosts)
+        event = NewEvent(
+            kind="mcp.hosts_decided",
+            actor=self._actor,
+            principal=plan.principal,
+            run=plan.run_id,
+            call=plan.call_id,
+            payload={
+                "server": server,
+                "hosts": {host: decision.outcome.value for host, decision in decided.items()},
+                "policies": sorted({policy for decision in decided.values() for policy in decision.policies}),
+            },
+        )
+        await self._store.transact(lambda tx: tx.append(event))
+        denied = sorted(host for host, decision in decided.items() if decision.outcome is not Outcome.ALLOW)
+        if denied:
+            raise HostDenied(
+                f"{server} can reach {denied[0]}, and policy does not let this call of {plan.principal} connect there",
+                hosts=denied,
+            )
+
+    def _use_of(self, plan: ExecutionPlan) -> SecretUse:
         spec = self._catalog.entry(plan.tool).spec
         call = call_of(plan, spec, self._egress.directory, touched=spec.touches(plan.arguments))
-        use = SecretUse(
+        return SecretUse(
             principal=call.principal,
             channel=call.channel,
             run=plan.run_id,
@@ -228,14 +263,75 @@ class McpServers:
             tool=call.tool,
             approved=call.approved,
         )
-        return {
-            name: (await self._secrets.reveal(SecretRef.parse(ref), use)).reveal()
-            for name, ref in described.secrets.items()
-        }
 
-    def _profile(self, server: str, plan: ServerPlan, secrets: Mapping[str, str]) -> SandboxProfile:
-        folder = Path(plan.workspace).expanduser() if plan.workspace else self._state.path(FOLDER) / server
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def policy_changed(self) -> None:
+        """End the instances that hold what none of their principals' last calls could use any more."""
+        for instance in tuple(self._instances.values()):
+            if not any(self._may_use(instance.server, plan) for plan in instance.last_calls.values()):
+                self._finish(instance.close())
+
+    def _may_use(self, server: str, plan: ExecutionPlan) -> bool:
+        described = self._servers[server]
+        if plan.tool not in self._catalog:
+            return False
+        hosts = self._egress.decide_hosts(plan, described.hosts)
+        return all(decision.outcome is Outcome.ALLOW for decision in hosts.values()) and all(
+            self._secrets.allows(SecretRef.parse(ref), self._use_of(plan)) for ref in described.secrets.values()
+        )
+
+    def _instance(self, server: str, plan: ExecutionPlan, secrets: Mapping[str, str]) -> "McpInstance":
+        """Return the instance of this call. A process that holds an older value of a secret is not used again."""
+        key = _key(server, self._servers[server], plan)
+        known = self._instances.get(key)
+        if known is not None and known.secrets == secrets:
+            return known
+        if known is not None:
+            self._forget(key, known)
+            known.retire()
+        if len(self._instances) >= MAX_INSTANCES:
+            raise TooManyServers(f"{len(self._instances)} instances of servers run already")
+        described = self._servers[server]
+        instance = _new_instance(server, lambda ended: self._end(key, ended))
+        instance.secrets = secrets
+        if described.hosts:
+            instance.listener = InstanceListener(self._egress, plan, described.hosts)
+        # Another call of the same key then waits for this instance and starts none.
+        self._instances[key] = instance
+        return instance
+
+    def _start(self, instance: "McpInstance", plan: ExecutionPlan) -> None:
+        """Start the process if this call is the instance's first. No other call runs before it is started."""
+        instance.last_calls[plan.principal] = msgspec.structs.replace(plan, arguments={}, usage=Usage())
+        if instance.is_started:
+            return
+        described = self._servers[instance.server]
+        try:
+            folder = self._folders.of(instance.server, described, plan)
+            profile = self._profile(folder, described, instance.secrets)
+            if instance.listener is not None:
+                profile = instance.listener.add_authorities(profile)
+            instance.start(self._processes(), profile, _command(described), instance.listener)
+        except BaseException as error:
+            self._end(_key(instance.server, described, plan), instance)
+            instance.fail(error if isinstance(error, Exception) else instance.gone_error("its start was cancelled"))
+            raise
+
+    def _end(self, key: tuple[str, ...], instance: "McpInstance") -> None:
+        self._forget(key, instance)
+        if self._servers[instance.server].isolation == "run" and key not in self._instances:
+            self._finish(asyncio.to_thread(self._folders.release, instance.server, key[-1]))
+
+    def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it beside the calls. ``close`` waits for it."""
+        task = asyncio.create_task(work, name="mcp end")
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    def _forget(self, key: tuple[str, ...], instance: "McpInstance") -> None:
+        if self._instances.get(key) is instance:
+            del self._instances[key]
+
+    def _profile(self, folder: Path, plan: ServerPlan, secrets: Mapping[str, str]) -> SandboxProfile:
         return SandboxProfile(
             workspace_root=str(folder.resolve()),
             read_only=plan.read_only,
@@ -262,6 +358,16 @@ class McpServers:
                 RunnerSettings(max_running=MAX_INSTANCES + 1, prewarm=False, scratch=str(scratch))
             )
         return self._runner
+
+
+def _key(server: str, described: ServerPlan, plan: ExecutionPlan) -> tuple[str, ...]:
+    match described.isolation:
+        case "shared":
+            return (server,)
+        case "run":
+            return (server, plan.principal, plan.run_id)
+        case _:
+            return (server, plan.principal)
 
 
 def _new_instance(server: str, ended: "Callable[[McpInstance], None]") -> "McpInstance":

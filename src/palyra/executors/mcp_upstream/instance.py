@@ -1,4 +1,4 @@
-"""One upstream server in its sandbox, for one run: its process, its session and its end.
+"""One upstream server in its sandbox, for one principal or run: its process, its session and its end.
 
 One task owns process and session. It ends after an idle time, when a call is cancelled, and when the server ends.
 The server is not trusted: its messages are bounded and parsed, no address in them is fetched, and its requests refused.
@@ -9,7 +9,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 import anyio
@@ -22,6 +22,7 @@ from mcp.shared.message import SessionMessage
 from mcp.shared.uri_template import UriTemplate
 
 from palyra.errors import Failed, LimitExceeded, PalyraError, Unavailable
+from palyra.executors.mcp_upstream.instance_egress import InstanceListener
 from palyra.executors.mcp_upstream.limits import (
     KEPT_STDERR_BYTES,
     MAX_LISTING_PAGES,
@@ -34,6 +35,7 @@ from palyra.executors.mcp_upstream.limits import (
 )
 from palyra.executors.mcp_upstream.messages import LineSplitter, count_containers, read_envelope
 from palyra.executors.mcp_upstream.spec import DefinitionKind, Listing, ToolDefinition, read_listing
+from palyra.pipeline.domain.call import ExecutionPlan
 from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxProfile
 from palyra.sandbox.network.call_network import NetworkListener
@@ -257,6 +259,27 @@ class McpInstance:
         self._stderr = bytearray()
         self._pipes: ServerPipes | None = None
         self._task: asyncio.Task[None] | None = None
+        # The values that its process has, by variable; the last call of each principal that used it.
+        self.secrets: Mapping[str, str] = {}
+        self.last_calls: dict[str, ExecutionPlan] = {}
+        self.listener: InstanceListener | None = None
+
+    @contextlib.asynccontextmanager
+    async def turn(self, plan: ExecutionPlan) -> AsyncIterator[bool]:
+        """Use the instance for this call, and yield whether it is still there: the call before may have ended it."""
+        # Counted while it waits too: an instance that a call waits for is not idle.
+        self._calls += 1
+        self._used.set()
+        try:
+            async with self.listener.turn(plan) if self.listener is not None else contextlib.nullcontext():
+                yield self._task is None or not self._task.done()
+        finally:
+            self._calls -= 1
+            self._used.set()
+
+    @property
+    def is_started(self) -> bool:
+        return self._task is not None
 
     def start(
         self, runner: ProcessRunner, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
@@ -304,6 +327,11 @@ class McpInstance:
             answer.cancel()
             self._calls -= 1
             self._used.set()
+
+    def retire(self) -> None:
+        """End the process as soon as no call uses it."""
+        self._idle_seconds = 0.0
+        self._used.set()
 
     async def close(self) -> None:
         self._stop.set()

@@ -20,6 +20,8 @@ RESERVED: Final = frozenset(
 MCP_EXECUTOR: Final = "mcp"
 # The value of secret variables while a server is only inspected: it starts, and has no secret to leak.
 PLACEHOLDER: Final = "not-given-before-review"
+# Instead of a folder: the workspace that the caller's other tools work in.
+CALLERS_WORKSPACE: Final = "caller"
 HOST_CHARS: Final = egress.MAX_HOST_CHARS + len("*.:65535")
 
 
@@ -31,7 +33,8 @@ class BadServer(InvalidInput):
 class ServerPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One upstream server. ``secrets`` maps variables to references of the vault.
 
-    Without a ``workspace`` a server has a folder of its own in the state directory.
+    ``isolation`` says between whom a process and its folder are never shared. Without a ``workspace`` an instance has a
+    folder of its own in the state directory.
     """
 
     command: Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -39,6 +42,7 @@ class ServerPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     env: dict[str, str] = {}
     secrets: dict[str, str] = {}
     hosts: tuple[Annotated[str, Meta(min_length=1, max_length=HOST_CHARS)], ...] = ()
+    isolation: Literal["principal", "run", "shared"] = "principal"
     workspace: str = ""
     read_only: bool = False
     tool_roots: tuple[str, ...] = ()
@@ -58,9 +62,17 @@ class ServerPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             SecretRef.parse(ref)
         if both := sorted(self.env.keys() & self.secrets.keys()):
             raise BadServer(f"{name}: {both[0]} is in env and in secrets")
-        for path in (*self.tool_roots, *((self.workspace,) if self.workspace else ())):
+        named = [self.workspace] if self.workspace not in ("", CALLERS_WORKSPACE) else []
+        for path in (*self.tool_roots, *named):
             if not path.startswith(("/", "~/")):
                 raise BadServer(f"{name}: {path!r} is relative: write an absolute path")
+        if named and not self.read_only and self.isolation != "shared":
+            raise BadServer(
+                f"{name}: every principal's calls would write to {self.workspace}",
+                hint='leave the workspace away, write workspace = "caller", read_only = true, or isolation = "shared"',
+            )
+        if self.workspace == CALLERS_WORKSPACE and self.isolation == "shared":
+            raise BadServer(f"{name}: a shared instance has no caller's workspace: use principal or run")
 
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_PRINCIPAL_CHARS)]

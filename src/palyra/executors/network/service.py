@@ -12,6 +12,7 @@ from palyra.egress.domain.credential import bindings_for
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.domain.rules import parse_rules
+from palyra.egress.domain.target import Target
 from palyra.egress.limits import ProxyLimits
 from palyra.egress.policy_judge import GrantedSecrets, GrantsInUse, PolicedEgress, RevealsSecrets
 from palyra.egress.protocols.dns import SyntheticNames
@@ -27,7 +28,7 @@ from palyra.executors.network.journal import JournalObserver
 from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan
-from palyra.policy.decision import PolicyPort
+from palyra.policy.decision import Decision, Outcome, PolicyPort
 from palyra.policy.request import EntityDirectory
 from palyra.sandbox.domain.network import NetworkUsage, build_ca_environment
 from palyra.sandbox.domain.profile import EXTRA_FILES_ROOT, SandboxProfile
@@ -37,6 +38,8 @@ from palyra.sandbox.network.call_network import OpenedSockets
 BUNDLE_PATH: Final = f"{EXTRA_FILES_ROOT}/ca-certificates.crt"
 # Where Debian keeps them, for a Python that was built to look elsewhere.
 _DEBIAN_BUNDLE: Final = "/etc/ssl/certs/ca-certificates.crt"
+# What is spoken at a port, for the question before a connection is there.
+_SCHEMES: Final = {80: "http", 443: "https"}
 
 
 class NetworkService:
@@ -78,6 +81,28 @@ class NetworkService:
     def grant_for(self, plan: ExecutionPlan, hosts: tuple[str, ...]) -> EgressGrant:
         rules = parse_rules(hosts)
         return grant_of(plan, self.settings, rules, bindings_for(self.settings.bindings, rules))
+
+    def decide_hosts(self, plan: ExecutionPlan, hosts: tuple[str, ...]) -> dict[str, Decision]:
+        """Put ``egress.connect`` to policy for every host that is named in full, before the call connects.
+
+        A rule for several ports is denied only if each port is. Policy decides each connection as well.
+        """
+        grant = self.grant_for(plan, hosts)
+        self.enter(plan, grant)
+        try:
+            return {
+                str(rule): min(
+                    (
+                        self.service.decide(grant, Target(_SCHEMES.get(port, "tcp"), rule.host, port))
+                        for port in rule.ports
+                    ),
+                    key=lambda decision: decision.outcome is not Outcome.ALLOW,
+                )
+                for rule in grant.rules
+                if not rule.below
+            }
+        finally:
+            self.grants.leave(grant.grant_id)
 
     def enter(self, plan: ExecutionPlan, grant: EgressGrant) -> None:
         """Let policy and vault resolve the grant to its call, until ``leave``."""

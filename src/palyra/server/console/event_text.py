@@ -149,6 +149,11 @@ def describe_event(event: Event) -> str:
     return shorten_ids(words)[:_LONGEST]
 
 
+def _describe_hosts(payload: Payload) -> str:
+    hosts = dict(payload.get("hosts") or {}).items()
+    return f"{payload.get('server', 'a server')}: " + ", ".join(f"{host} {outcome}" for host, outcome in hosts)
+
+
 def _about_tool(words: str) -> Callable[[Payload], str]:
     return lambda payload: join_parts(payload.get("reason"), f"{payload.get('tool', 'a call')} {words}")
 
@@ -350,6 +355,7 @@ SENTENCES: Final[dict[str, Callable[[Payload], str]]] = {
         payload.get("tool"),
     ),
     "egress.refused": _describe_egress_refusal,
+    "mcp.hosts_decided": _describe_hosts,
     "egress.credential_used": _describe_credential_use,
     "browser.session_opened": _describe_session,
     "browser.downloaded": _describe_browser_event,

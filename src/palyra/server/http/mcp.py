@@ -10,7 +10,6 @@ from starlette.responses import Response
 from palyra.clock import rfc3339
 from palyra.errors import Denied
 from palyra.executors.mcp_upstream.pinning import Pin
-from palyra.executors.mcp_upstream.settings import ServerPlan
 from palyra.ids import RunId
 from palyra.limits import MAX_TOOL_NAME_CHARS
 from palyra.server.context import ApiService
@@ -102,7 +101,9 @@ class ServerData(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str]
     hosts: list[str]
     secrets: list[str]
+    isolation: str
     workspace: str
+    kept_folder: str
     read_only: bool
     allow_interpreters: bool
     tools: list[ServerToolData]
@@ -125,14 +126,14 @@ class ServerApprovalBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 async def list_servers(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "config.change")
     found = service.mcp_servers().servers()
-    return answer({"servers": [server_view(name, plan, pins) for name, (plan, pins) in found.items()]})
+    return answer({"servers": [server_view(service, name) for name in found]})
 
 
 @describe("One server, with the definitions of its tools.", data=ServerData)
 async def show_server(service: ApiService, request: Request) -> Response:
     service.admit_operator(request, "config.change")
     name = request.path_params["server"]
-    return answer(server_view(name, *service.mcp_servers().server(name), whole=True))
+    return answer(server_view(service, name, whole=True))
 
 
 @describe("Starts a server, without hosts and secrets, and lists its definitions.", data=ServerData)
@@ -140,7 +141,7 @@ async def look_at_server(service: ApiService, request: Request) -> Response:
     caller = service.admit_operator(request, "config.change")
     name = request.path_params["server"]
     listing = await service.mcp_servers().look(name, actor=caller.actor)
-    return answer({**server_view(name, *service.mcp_servers().server(name), whole=True), "refused": listing.refused})
+    return answer({**server_view(service, name, whole=True), "refused": listing.refused})
 
 
 @describe("Approves the definitions of tools as they were reviewed.", body=ServerApprovalBody, data=ServerData)
@@ -149,16 +150,20 @@ async def approve_tools(service: ApiService, request: Request) -> Response:
     body = await read_into(request, ServerApprovalBody)
     name = request.path_params["server"]
     await service.mcp_servers().approve(name, body.tools, by=str(caller.principal), actor=caller.actor)
-    return answer(server_view(name, *service.mcp_servers().server(name)))
+    return answer(server_view(service, name))
 
 
-def server_view(name: str, plan: ServerPlan, pins: dict[str, Pin], *, whole: bool = False) -> dict[str, Any]:
+def server_view(service: ApiService, name: str, *, whole: bool = False) -> dict[str, Any]:
+    servers = service.mcp_servers()
+    plan, pins = servers.server(name)
     return {
         "name": name,
         "command": [plan.command, *plan.args],
         "hosts": list(plan.hosts),
         "secrets": sorted(set(plan.secrets.values())),
+        "isolation": plan.isolation,
         "workspace": plan.workspace,
+        "kept_folder": servers.kept_folder(name),
         "read_only": plan.read_only,
         "allow_interpreters": plan.allow_interpreters,
         "tools": [_tool_view(pins[tool], whole=whole) for tool in sorted(pins)],

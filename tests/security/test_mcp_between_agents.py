@@ -1,0 +1,243 @@
+"""One agent and another at the same upstream MCP server: folders, memory, secrets and hosts of its processes."""
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fakes import curious_mcp_server
+from fakes.daemon import Daemon, Place
+from fakes.eventually import eventually
+from fakes.gateway_harness import GatewayHarness, open_harness
+from fakes.mcp_clients import over_http, words
+from fakes.web_server import web_page
+from palyra.ids import Principal
+from palyra.secret import Secret
+from palyra.vault.reference import SecretRef
+
+pytestmark = pytest.mark.promise("P-mcp-servers")
+
+SECRET = "s3cr3t-value-0123456789"
+PAGE = b"<html><body>Nothing happened.</body></html>"
+NOT_FOR_THE_CLI = '@id("not-for-the-cli") forbid (principal, action == Action::"{}", resource) when {{ {} }};'
+FROM_THE_CLI = 'context.channel == Channel::"cli"'
+
+
+def server(home: Path, **more: Any) -> dict[str, Any]:
+    home.mkdir(exist_ok=True)
+    shutil.copy(curious_mcp_server.__file__, home / "server.py")
+    program = {"command": "/usr/bin/python3", "args": [str(home / "server.py")], "tool_roots": [str(home)]}
+    return {**program, "allow_interpreters": True, **more}
+
+
+def toml(name: str, described: dict[str, Any]) -> str:
+    lines = "\n".join(f"{key} = {msgspec.json.encode(value).decode()}" for key, value in described.items())
+    return f"[mcp.servers.{name}]\n{lines}\n"
+
+
+@contextmanager
+def running(place: Place) -> Iterator[tuple[Daemon, dict[str, str]]]:
+    with place.daemon() as daemon:
+        with daemon.client() as owner:
+            tokens = {name: owner.create_token(f"agent:{name}").token.reveal() for name in ("a", "b")}
+        for command in ("look", "approve"):
+            answer = place.palyra("mcp", command, "curious", "--json")
+            assert answer.status == 0, answer.stdout
+        yield daemon, tokens
+
+
+async def test_an_agent_reads_no_note_and_no_memory_of_another_agents_server(tmp_path: Path) -> None:
+    tools = '[tools]\nallowed = ["curious.*"]\npreapproved = ["curious.*"]\n'
+    place = Place(tmp_path / "place", tools + toml("curious", server(tmp_path / "home")))
+    # Made before principals had folders of their own: nobody can tell whose notes these are.
+    old = place.state / "mcp" / "curious"
+    old.mkdir(parents=True, mode=0o700)
+    (old / "old.txt").write_text("a note of somebody")
+    place.state.chmod(0o700)
+    with running(place) as (daemon, tokens):
+
+        async def attempt(who: str, what: str, where: str = "") -> str:
+            async with over_http(daemon, tokens[who], mode="legacy") as client:
+                return words(await client.call_tool("curious_tryout", {"what": what, "where": where}))
+
+        assert await attempt("a", "write", "note.txt") == "written"
+        assert await attempt("a", "write", "/tmp/note.txt") == "written"
+        assert await attempt("a", "read", "note.txt") == "here I am"
+        folder = place.state / "mcp-principals" / "curious" / "agent=a"
+        for path in ("note.txt", "/tmp/note.txt", str(folder / "note.txt"), "../agent=a/note.txt", "old.txt"):
+            assert "FileNotFoundError" in await attempt("b", "read", path), path
+            assert "here I am" in await attempt("a", "read", "note.txt")
+        assert [await attempt(who, "count") for who in ("a", "a", "b")] == ["1", "2", "1"]
+        # Another session of the same agent is the same principal.
+        assert "FileNotFoundError" in await attempt("a", "read", "old.txt")
+        shown = place.palyra("mcp", "show", "curious", "--json").data
+        assert shown["isolation"] == "principal" and shown["kept_folder"] == str(old)
+        assert (old / "old.txt").read_text() == "a note of somebody"
+
+
+async def test_agents_share_a_folder_only_where_the_operator_says_so(tmp_path: Path) -> None:
+    tools = '[tools]\nallowed = ["curious.*"]\npreapproved = ["curious.*"]\n'
+    place = Place(tmp_path / "place", tools + toml("curious", server(tmp_path / "home", isolation="shared")))
+    with running(place) as (daemon, tokens):
+        async with over_http(daemon, tokens["a"], mode="legacy") as a, over_http(daemon, tokens["b"]) as b:
+            await a.call_tool("curious_tryout", {"what": "write", "where": "note.txt"})
+            assert words(await b.call_tool("curious_tryout", {"what": "read", "where": "note.txt"})) == "here I am"
+        assert (place.state / "mcp" / "curious" / "note.txt").exists()
+    refused = tmp_path / "refused"
+    place = Place(refused, toml("curious", server(tmp_path / "home", workspace=str(tmp_path))))
+    answer = place.palyra("call", "echo", "--json")
+    assert answer.error["code"] == "config.invalid_value"
+    assert 'isolation = "shared"' in answer.error["hint"]
+
+
+@asynccontextmanager
+async def gateway(tmp_path: Path, *policies: str, port: int = 0, **more: Any) -> AsyncIterator[GatewayHarness]:
+    """Run a gateway with the server reviewed, and a secret that agents may use."""
+    (tmp_path / "policies").mkdir()
+    write_policies(tmp_path, *policies)
+    described = server(tmp_path / "home", **more)
+    settings: dict[str, Any] = {
+        "mcp": {"servers": {"curious": described}},
+        "tools": {"allowed": ["*"], "preapproved": ["*"]},
+        "egress": {
+            "allowed_hosts": [f"news.test:{port or 1}"],
+            "private_targets": [f"news.test:{port or 1}"],
+            "static_hosts": {"news.test": ["127.0.0.1"]},
+        },
+    }
+    async with open_harness(tmp_path, settings) as harness:
+        servers = harness.gateway.mcp.servers
+        listing = await servers.look("curious", actor="x")
+        await servers.approve("curious", {"tryout": listing.definitions[0].digest}, by="user:me", actor="x")
+        for ref in ("global/key", "principal:agent:a/key"):
+            await harness.gateway.vault.put(SecretRef.parse(ref), Secret(SECRET), actor="user:me")
+        yield harness
+
+
+def write_policies(tmp_path: Path, *policies: str) -> None:
+    (tmp_path / "policies" / "own.cedar").write_text("\n".join(policies))
+
+
+async def attempt(harness: GatewayHarness, what: str, where: str = "", **more: Any) -> Any:
+    fields: dict[str, Any] = {"principal": "agent:a", "channel": "mcp", **more}
+    return await harness.call("curious.tryout", {"what": what, "where": where}, **fields)
+
+
+def text(call: Any) -> str:
+    return str(call.result["content"][0]["text"]) if call.result else str(call.error)
+
+
+async def test_a_secret_is_decided_for_every_call_and_not_for_the_first_alone(tmp_path: Path) -> None:
+    forbid = NOT_FOR_THE_CLI.format("vault.use", FROM_THE_CLI)
+    async with gateway(tmp_path, forbid, secrets={"KEY": "principal:agent:a/key"}) as harness:
+        run = await harness.open_run("agent:a")
+        allowed = await attempt(harness, "variable", "KEY", run_id=run)
+        assert hashlib.sha256(SECRET.encode()).hexdigest() in text(allowed)
+        refused = await attempt(harness, "variable", "KEY", run_id=run, channel="cli")
+        assert refused.error is not None and refused.error["code"] == "vault.use_denied", text(refused)
+        again = await attempt(harness, "variable", "KEY", run_id=run)
+        kinds = [harness.kinds(call=call.call_id) for call in (allowed, refused, again)]
+        assert ["vault.secret_used" in each for each in kinds] == [True, False, True], kinds
+        assert "vault.use_denied" in kinds[1]
+
+
+async def test_an_approval_of_one_call_gives_its_secret_to_no_other_call(tmp_path: Path) -> None:
+    """A person approved that this call uses the secret. The process that holds it does not answer the next one."""
+    ask = NOT_FOR_THE_CLI.format("tool.execute", 'context.channel == Channel::"mcp" && !context.approved')
+    async with gateway(tmp_path, ask, secrets={"KEY": "global/key"}) as harness:
+        run = await harness.open_run("agent:a")
+        waiting = await attempt(harness, "variable", "KEY", run_id=run)
+        await harness.approve(waiting.approval_id)
+        approved = await attempt(harness, "variable", "KEY", run_id=run)
+        assert hashlib.sha256(SECRET.encode()).hexdigest() in text(approved)
+        unapproved = await attempt(harness, "variable", "KEY", run_id=run, channel="cli")
+        assert unapproved.error is not None and unapproved.error["code"] == "vault.use_needs_approval", text(unapproved)
+
+
+async def test_a_new_policy_ends_the_process_that_holds_a_secret(tmp_path: Path) -> None:
+    async with gateway(tmp_path, secrets={"KEY": "principal:agent:a/key"}) as harness:
+        assert text(await attempt(harness, "count")) == "1"
+        assert text(await attempt(harness, "count")) == "2"
+        pid = server_processes(tmp_path)
+        assert pid
+        write_policies(tmp_path, NOT_FOR_THE_CLI.format("vault.use", "true"))
+        await eventually(lambda: not server_processes(tmp_path))
+        refused = await attempt(harness, "count")
+        assert refused.error is not None and refused.error["code"] == "vault.use_denied"
+
+
+def server_processes(tmp_path: Path) -> list[int]:
+    program = str(tmp_path / "home" / "server.py").encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "cmdline").read_bytes().endswith(b"\0" + program + b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+async def test_a_changed_secret_is_given_to_a_new_process(tmp_path: Path) -> None:
+    async with gateway(tmp_path, secrets={"KEY": "principal:agent:a/key"}) as harness:
+        assert text(await attempt(harness, "count")) == "1"
+        ref = SecretRef.parse("principal:agent:a/key")
+        await harness.gateway.vault.put(ref, Secret("another-value-42"), actor="user:me")
+        assert hashlib.sha256(b"another-value-42").hexdigest() in text(await attempt(harness, "variable", "KEY"))
+        assert text(await attempt(harness, "count")) == "1"
+
+
+async def test_hosts_are_decided_for_every_call(tmp_path: Path) -> None:
+    forbid = NOT_FOR_THE_CLI.format("egress.connect", FROM_THE_CLI)
+    with web_page(PAGE) as port:
+        where = f"news.test:{port}"
+        async with gateway(tmp_path, forbid, port=port, hosts=[where]) as harness:
+            run = await harness.open_run("agent:a")
+            allowed = await attempt(harness, "connect", where, run_id=run)
+            assert "200 OK" in text(allowed)
+            refused = await attempt(harness, "connect", where, run_id=run, channel="cli")
+            assert refused.error is not None and refused.error["code"] == "mcp.host_denied", text(refused)
+            later_run = await attempt(harness, "connect", where)
+            for call in (allowed, later_run):
+                events = dict(harness.events(call=call.call_id))
+                assert events["mcp.hosts_decided"]["hosts"] == {where: "allow"}
+                assert {"egress.connected", "egress.closed"} <= events.keys(), events.keys()
+            decided = dict(harness.events(call=refused.call_id))["mcp.hosts_decided"]
+            assert decided["hosts"] == {where: "deny"} and decided["policies"] == ["not-for-the-cli"]
+            assert "egress.connected" not in harness.kinds(call=refused.call_id)
+
+
+async def test_no_connection_outlives_the_call_that_opened_it(tmp_path: Path) -> None:
+    with web_page(PAGE) as port:
+        where = f"news.test:{port}"
+        async with gateway(tmp_path, port=port, hosts=[where]) as harness:
+            run = await harness.open_run("agent:a", egress_bytes=100_000)
+            first = await attempt(harness, "keep", where, run_id=run)
+            assert text(first) == "kept"
+            reused = await attempt(harness, "reuse", where, run_id=run)
+            assert "200 OK" not in text(reused), text(reused)
+            # What is left behind after the answer reaches nothing, and the record names the call that left it.
+            left = await attempt(harness, "later", where, run_id=run)
+            assert text(left) == "later"
+            folder = tmp_path / "state" / "mcp-principals" / "curious" / Principal.parse("agent:a").folder
+            (folder / "go").write_bytes(b"now")
+            outcome = await eventually(lambda: (folder / "outcome").exists() and (folder / "outcome").read_text())
+            assert outcome.startswith("refused"), outcome
+            await eventually(lambda: "egress.refused" in harness.kinds(call=left.call_id))
+
+
+async def test_two_calls_at_once_use_the_hosts_one_after_the_other(tmp_path: Path) -> None:
+    with web_page(PAGE) as port:
+        where = f"news.test:{port}"
+        async with gateway(tmp_path, port=port, hosts=[where]) as harness:
+            calls = await asyncio.gather(*(attempt(harness, "connect", where) for _ in range(3)))
+            assert len(server_processes(tmp_path)) == 1
+            for call in calls:
+                assert "200 OK" in text(call)
+                assert harness.kinds(call=call.call_id).count("egress.connected") == 1
