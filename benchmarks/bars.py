@@ -36,6 +36,13 @@ LAUNCH: Final = Bar(
 )
 TIER_C_COLD: Final = Bar("sandbox.cold", "Tier C, cold, full profile", "bwrap by hand, same arguments", _AT_MOST, 1.15)
 TIER_C_WARM: Final = Bar("sandbox.warm", "Tier C, warm, full profile", "bwrap by hand, same arguments", _AT_MOST, 0.45)
+TIER_C_RATE: Final = Bar(
+    "sandbox.rate",
+    "Tier C, cold, launches a second with 16 callers",
+    "bwrap by hand from 16 processes",
+    _AT_LEAST,
+    0.95,
+)
 TIER_C_SRT: Final = Bar(
     "sandbox.srt", "Tier C, cold, the same command", "@anthropic-ai/sandbox-runtime", _AT_MOST, 0.25
 )

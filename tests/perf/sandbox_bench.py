@@ -31,6 +31,9 @@ SAMPLES = 150
 SRT_SAMPLES = 20
 SRT = "@anthropic-ai/sandbox-runtime"
 AT_ONCE = (1, 8, 32, 200)
+CALLERS = 16
+LAUNCHES_PER_CALLER = 10
+RATE_ROUNDS = 5
 PROTECTED = (".git/hooks", ".git/config", ".env*", ".vscode", ".github/workflows")
 # A program that does nothing, without the time a dynamic linker takes.
 NOTHING = """
@@ -88,6 +91,7 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
         isolated = await _alternately(ours(SandboxTier.C, "true", cold), by_hand, settled)
         await ours(SandboxTier.C, "true")()
         warm = await _alternately(ours(SandboxTier.C, "true"), by_hand, all_wait)
+        rate = await _rates(ours(SandboxTier.C, "true", cold), by_hand, settled)
         peer_product = _srt(workspace)
         product: tuple[list[float], list[float]] = ([], [])
         if peer_product is not None:
@@ -100,6 +104,7 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
     return [
         _row("Tier C, cold, /bin/true", *isolated, peer="bwrap by hand, same arguments", bar=bars.TIER_C_COLD),
         _row("Tier C, warm, /bin/true", *warm, peer="bwrap by hand, same arguments", bar=bars.TIER_C_WARM),
+        _rate_row(*rate),
         _row("Tier C, cold, true", *product, peer=SRT, bar=bars.TIER_C_SRT),
         _row("Tier B, static program, the whole runner", *limited, peer="posix_spawn and wait", bar=None),
         *growth,
@@ -130,6 +135,48 @@ async def _alternately(
     return mine, theirs
 
 
+async def _rates(
+    ours: Callable[[], Awaitable[object]], peer: Callable[[], None], ready: Callable[[], Awaitable[None]]
+) -> tuple[list[float], list[float]]:
+    """Measure launches a second: ours with 16 callers, the peer's from 16 processes."""
+    launches = CALLERS * LAUNCHES_PER_CALLER
+
+    async def caller() -> None:
+        for _ in range(LAUNCHES_PER_CALLER):
+            await ours()
+
+    mine: list[float] = []
+    theirs: list[float] = []
+    for _ in range(RATE_ROUNDS):
+        await ready()
+        since = time.perf_counter()
+        await asyncio.gather(*(caller() for _ in range(CALLERS)))
+        mine.append(launches / (time.perf_counter() - since))
+        await ready()
+        since = time.perf_counter()
+        _launch_from_processes(peer)
+        theirs.append(launches / (time.perf_counter() - since))
+    return mine, theirs
+
+
+def _launch_from_processes(start: Callable[[], None]) -> None:
+    children = []
+    for _ in range(CALLERS):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                for _ in range(LAUNCHES_PER_CALLER):
+                    start()
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    if any(statuses):
+        raise RuntimeError("bubblewrap failed in one of the processes")
+
+
 async def _growth(ours: Callable[[], Awaitable[object]], tier: SandboxTier) -> dict[str, Any]:
     """The time of one call of many at once, against one alone: a queue, not a collapse."""
     rates: dict[int, float] = {}
@@ -147,6 +194,22 @@ async def _growth(ours: Callable[[], Awaitable[object]], tier: SandboxTier) -> d
         "ratio": rates[AT_ONCE[-1]] / rates[AT_ONCE[1]],
         "samples": AT_ONCE[-1],
         "bar": bars.TIER_B_CROWD if tier is SandboxTier.B else bars.TIER_C_CROWD,
+        "unit": "calls/s",
+    }
+
+
+def _rate_row(mine: list[float], theirs: list[float]) -> dict[str, Any]:
+    ours, peer = statistics.median(mine), statistics.median(theirs)
+    return {
+        "name": f"Tier C, cold, {CALLERS} callers",
+        "ours_p50": ours,
+        "ours_p99": None,
+        "peer": f"bwrap by hand from {CALLERS} processes",
+        "peer_p50": peer,
+        "peer_p99": None,
+        "ratio": ours / peer,
+        "samples": RATE_ROUNDS,
+        "bar": bars.TIER_C_RATE,
         "unit": "calls/s",
     }
 
