@@ -104,12 +104,15 @@ class _BareCalls:
 
     async def one(self) -> None:
         arguments = accept_arguments(self._entry.spec, self._entry.input_check, '{"text":"hi"}')
+        config, principal = self._gateway.broker.config, Principal.parse("agent:bench")
         context = ToolRequestContext(
-            principal=Principal.parse("agent:bench"), actor="user:operator", channel="cli", run="r"
+            principal=principal,
+            actor="user:operator",
+            channel="cli",
+            run="r",
+            workspace=config.workspaces.of(principal),
         )
-        question = build_policy_request(
-            self._gateway.broker.config, context, self._entry.spec, arguments, AccessedResources()
-        )
+        question = build_policy_request(config, context, self._entry.spec, arguments, AccessedResources())
         decision = self._gateway.policy.decide(question)
         await asyncio.to_thread(self._commit, 3)
         self._sign(decision, arguments.digest)

@@ -21,7 +21,7 @@ from palyra.pipeline.store.run_tables import Run, open_run, read_run
 class GatewayHarness:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self.workspace = Path(gateway.broker.config.workspace)
+        self.workspace = Path(gateway.broker.config.workspaces.default)
 
     async def call(
         self, tool: str, arguments: str | dict[str, Any], *, principal: str = "agent:bot", **more: Any

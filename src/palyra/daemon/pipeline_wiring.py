@@ -25,6 +25,7 @@ from palyra.policy.request import EntityDirectory
 from palyra.server.console import tables as console
 from palyra.skills.registry import schema as skills
 from palyra.vault import tables as vault
+from palyra.workspace.assignment import Workspaces
 from palyra.workspace.errors import BadRoot
 
 # As many as the kernel follows.
@@ -55,7 +56,7 @@ def tool_call_config(
     _refuse_missing(root)
     return ToolCallConfig(
         directory=directory,
-        workspace=str(_real(root)),
+        workspaces=Workspaces(default=str(_real(root))),
         timeout_ms=settings.tools.timeout_ms,
         max_timeout_ms=settings.tools.max_timeout_ms,
         max_output_bytes=settings.tools.max_output_bytes,

@@ -300,7 +300,7 @@ class GatewayServices:
             "instance": self.instance,
             "policy": self.policy.status(),
             "journal": {"head": self.store.head()[0], "degraded": self.store.degraded},
-            "workspace": self.broker.config.workspace,
+            "workspace": self.broker.config.workspaces.default,
             "running_calls": self.broker.running(),
             "pending_approvals": self.pending(),
             "nodes": self.nodes.status(),

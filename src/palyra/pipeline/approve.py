@@ -107,7 +107,6 @@ class ApprovalService:
     def __init__(
         self, config: ToolCallConfig, policy: PolicyPort, store: Store, clock: Clock, waiters: ApprovalWaiters
     ) -> None:
-        self._workspace = config.workspace
         self._ttl_ms = config.approval_ttl_ms
         self._max_waiting = config.max_concurrent_calls
         self._policy = policy
@@ -157,7 +156,7 @@ class ApprovalService:
                 tool=authorized.record.tool,
                 argument_digest=authorized.arguments.digest,
                 bundle_digest=authorized.decision["bundle_digest"],
-                workspace=self._workspace,
+                workspace=authorized.context.workspace,
                 skill=authorized.entry.spec.digest,
             ),
             session=authorized.context.session,

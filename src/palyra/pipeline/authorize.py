@@ -78,7 +78,7 @@ def build_skill_request(
     asked: dict[str, Any] = {
         APPROVED: False,
         "channel": channel.uid,
-        "workspace": config.workspace,
+        "workspace": context.workspace,
         RUN: context.run,
         "entrypoint": skill.entrypoint,
         ARGUMENT_BYTES: len(arguments.canonical),
@@ -140,7 +140,7 @@ def _asker(config: ToolCallConfig, context: ToolRequestContext, spec: ToolSpec) 
         channel=context.channel,
         run=context.run,
         directory=config.directory,
-        workspace=config.workspace,
+        workspace=context.workspace,
         tool=build_tool_entity(config.directory, spec),
     )
 
@@ -220,6 +220,7 @@ class Authorizer:
             actor=request.actor,
             channel=request.channel,
             run=record.run_id,
+            workspace=self._config.workspaces.of(request.principal),
             session=request.session,
             device=request.device,
         )
@@ -250,6 +251,7 @@ class Authorizer:
                     decision,
                     call_id=record.call_id,
                     run_id=record.run_id,
+                    workspace=context.workspace,
                     requested_timeout_ms=request.timeout_ms,
                     on_worker=on_worker,
                     principal=record.principal,

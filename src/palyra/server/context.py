@@ -15,6 +15,7 @@ from palyra.limits import REJECTIONS_RECORDED_EVERY_SECONDS
 from palyra.pipeline.broker import Broker
 from palyra.pipeline.domain.approval import (
     Approval,
+    ApprovalBinding,
     ApprovalScope,
     ApprovalState,
     InForce,
@@ -252,19 +253,20 @@ class ApiService:
         decision = self._decide(decider, "approval.decide", self._tool_of(approval), channel, context)
         return decision.outcome is Outcome.ALLOW
 
-    def in_force(self, tool: str) -> InForce:
-        """Return what a call of this tool is bound to now."""
+    def in_force(self, binding: ApprovalBinding) -> InForce:
+        """Return what the principal's calls of this tool are bound to now."""
         try:
-            digest = self.broker.catalog.entry(tool).spec.digest
+            digest = self.broker.catalog.entry(binding.tool).spec.digest
         except UnknownTool:
             digest = None
-        return InForce(bundle_digest=self.policy.bundle_digest, workspace=self.broker.config.workspace, skill=digest)
+        workspace = self.broker.config.workspaces.find(Principal.parse(binding.principal))
+        return InForce(bundle_digest=self.policy.bundle_digest, workspace=workspace, skill=digest)
 
     def outdated(self, approval: Approval) -> str:
         """Return why a pending or standing approval covers no call that is made now; empty if it does."""
         if approval.state not in (ApprovalState.PENDING, ApprovalState.APPROVED):
             return ""
-        return self.in_force(approval.binding.tool).changed_since(approval.binding)
+        return self.in_force(approval.binding).changed_since(approval.binding)
 
     def require_visible(self, caller: Caller, approval: Approval) -> None:
         if not caller.operates and approval.binding.principal != str(caller.principal):

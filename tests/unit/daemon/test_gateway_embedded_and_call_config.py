@@ -63,7 +63,7 @@ def test_settings_become_the_boundaries_of_calls(tmp_path: Path) -> None:
     assert (config.timeout_ms, config.max_timeout_ms, config.max_output_bytes) == (7, 8, 2048)
     assert (config.max_concurrent_calls, config.max_calls_per_run) == (3, 4)
     assert (config.approval_ttl_ms, config.max_approval_ttl_ms) == (5_000, 6_000)
-    assert config.workspace == str(tmp_path / "deep" / "work")
+    assert config.workspaces.default == str(tmp_path / "deep" / "work")
 
 
 def test_the_embedded_door_is_called_cli_and_uses_the_same_record(tmp_path: Path) -> None:
@@ -85,7 +85,9 @@ def workspace_at(tmp_path: Path, root: str) -> str:
         Settings,
     )
     state = StateDir.open(tmp_path / "home" / "state")
-    return tool_call_config(settings, state, tmp_path / "config" / "policies", directory_of(settings)).workspace
+    return tool_call_config(
+        settings, state, tmp_path / "config" / "policies", directory_of(settings)
+    ).workspaces.default
 
 
 @pytest.mark.promise("P-files-inside")
@@ -108,7 +110,7 @@ def workspace_with_everything_apart(tmp_path: Path, root: str, **others: Any) ->
     settings = msgspec.convert({"workspace": {"root": str(tmp_path / root)}, "vault": vault, **others}, Settings)
     policies, file = tmp_path / "policies", tmp_path / "settings" / "palyra.toml"
     state = StateDir.open(tmp_path / "state")
-    return tool_call_config(settings, state, policies, directory_of(settings), file).workspace
+    return tool_call_config(settings, state, policies, directory_of(settings), file).workspaces.default
 
 
 @pytest.mark.parametrize("written", [True, False])

@@ -21,12 +21,13 @@ from palyra.pipeline.domain.call import (
 from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolCapability, ToolMetadata
 from palyra.policy.decision import Decision, Obligations, Outcome
 from palyra.policy.request import EntityDirectory
+from palyra.workspace.assignment import Workspaces
 
 CONFIG = ToolCallConfig(
     directory=EntityDirectory.from_lists(
         principals=("agent:*",), operators=(), groups={}, tools=("echo",), preapproved=(), channels=("cli",)
     ),
-    workspace="/w",
+    workspaces=Workspaces(default="/w"),
     timeout_ms=5_000,
     max_timeout_ms=10_000,
     max_output_bytes=4_096,
@@ -53,6 +54,7 @@ def planned(decision: Decision, requested_timeout_ms: int | None = None, **spec:
         decision,
         call_id="c",
         run_id="r",
+        workspace="/w",
         requested_timeout_ms=requested_timeout_ms,
     )
 
@@ -99,7 +101,13 @@ def test_the_question_to_policy_is_made_of_entities_and_of_what_the_call_touches
         ECHO, metadata=ToolMetadata(capabilities=frozenset({ToolCapability.FILESYSTEM_WRITE}))
     )
     context = ToolRequestContext(
-        principal=Principal.parse("agent:bot"), actor="user:operator", channel="cli", run="r", session="s", device="d"
+        principal=Principal.parse("agent:bot"),
+        actor="user:operator",
+        channel="cli",
+        run="r",
+        workspace="/w",
+        session="s",
+        device="d",
     )
     request = build_policy_request(CONFIG, context, spec, ARGUMENTS, AccessedResources(paths=("a.txt",)))
     assert request.action == "tool.execute"

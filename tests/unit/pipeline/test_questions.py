@@ -9,10 +9,13 @@ from palyra.pipeline.domain.call import ToolCallConfig, ToolRequestContext
 from palyra.pipeline.domain.spec import AccessedResources, Arguments, DeviceOfCall
 from palyra.policy.decision import Decision, Obligations, Outcome
 from palyra.policy.request import EntityDirectory, EntityRef, PolicyRequest
+from palyra.workspace.assignment import Workspaces
 
-CONFIG = ToolCallConfig(directory=EntityDirectory.from_lists(channels=["cli"]), workspace="/srv/w")
+CONFIG = ToolCallConfig(directory=EntityDirectory.from_lists(channels=["cli"]), workspaces=Workspaces(default="/srv/w"))
 ARGUMENTS = Arguments(value={"text": "x"}, canonical=b'{"text":"x"}', digest="d" * 64)
-CONTEXT = ToolRequestContext(principal=Principal.parse("agent:bot"), actor="a", channel="cli", run="r")
+CONTEXT = ToolRequestContext(
+    principal=Principal.parse("agent:bot"), actor="a", channel="cli", run="r", workspace="/srv/w"
+)
 
 
 class Answers:

@@ -79,7 +79,7 @@ def run_daemon(
             "url": url,
             "token": token.reveal(),
             "state_dir": str(invocation.state_path),
-            "workspace": gateway.broker.config.workspace,
+            "workspace": gateway.broker.config.workspaces.default,
             "policy_dir": str(invocation.locations.policy_dir(invocation.settings.policy.dir)),
         }
         invocation.output.data(started, _greeting)

@@ -210,7 +210,8 @@ class InForce(msgspec.Struct, frozen=True, kw_only=True):
         if binding.bundle_digest != self.bundle_digest:
             return "it was asked under other policies than those now in force"
         if binding.workspace != self.workspace:
-            return f"it was asked in the workspace {binding.workspace}, and calls work in {self.workspace} now"
+            now = f"calls work in {self.workspace} now" if self.workspace else "its principal has no workspace now"
+            return f"it was asked in the workspace {binding.workspace}, and {now}"
         if self.skill is not None and binding.skill != self.skill:
             return f"it was asked of another version of {binding.tool} than the one now in use"
         return ""

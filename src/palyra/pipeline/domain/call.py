@@ -15,6 +15,7 @@ from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolSpec, 
 from palyra.policy.decision import NO_OBLIGATIONS, Decision, Obligations, PolicyPort
 from palyra.policy.request import Entity, EntityDirectory, EntityRef, PolicyRequest, tool_request
 from palyra.store.event import NewEvent
+from palyra.workspace.assignment import Workspaces
 
 ToolDecision = Decision
 # Obligations that say where a call runs. The rest is what its executor holds it to.
@@ -102,7 +103,7 @@ class ToolCallConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     directory: EntityDirectory
-    workspace: str
+    workspaces: Workspaces
     timeout_ms: int = limits.DEFAULT_CALL_TIMEOUT_MS
     max_timeout_ms: int = limits.MAX_CALL_TIMEOUT_MS
     max_output_bytes: int = limits.MAX_TOOL_OUTPUT_BYTES
@@ -136,12 +137,13 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolRequestContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The requester of a call, on which connection, and in what run and session."""
+    """The requester of a call, its workspace, on which connection, and in what run and session."""
 
     principal: Principal
     actor: str
     channel: str
     run: str
+    workspace: str
     session: str = ""
     device: str = ""
 
@@ -170,7 +172,7 @@ def build_policy_request(
         directory.principal(context.principal),
         build_tool_entity(directory, spec),
         directory.channel(context.channel),
-        workspace=config.workspace,
+        workspace=context.workspace,
         run=context.run,
         argument_bytes=len(arguments.canonical),
         paths=touches.paths,
@@ -251,6 +253,7 @@ def compile_plan(
     *,
     call_id: str,
     run_id: str,
+    workspace: str,
     requested_timeout_ms: int | None,
     on_worker: bool = False,
     principal: str = "",
@@ -273,7 +276,7 @@ def compile_plan(
         run_id=run_id,
         tool=str(spec.name),
         arguments=arguments.value,
-        workspace=config.workspace,
+        workspace=workspace,
         timeout_ms=timeout,
         max_output_bytes=output,
         tier=spec.tier if obligations.tier is None else ToolTier(obligations.tier),

@@ -116,7 +116,7 @@ async def decide_approval(
         expires_ms=expires_ms,
         reason=body.reason,
         argument_digest=body.argument_digest,
-        in_force=service.in_force(approval.binding.tool),
+        in_force=service.in_force(approval.binding),
     )
     decided = await service.store.transact(lambda tx: decide(tx, approval_id, verdict, actor=caller.actor))
     service.broker.approval_waiters.notify(approval_id)

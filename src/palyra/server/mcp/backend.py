@@ -147,7 +147,12 @@ class McpBackend:
     def _is_permitted(self, caller: McpCaller, spec: ToolSpec) -> bool:
         config = self._service.broker.config
         principal = Principal.parse(caller.principal)
-        context = ToolRequestContext(principal=principal, actor=caller.actor, channel=CHANNEL, run="")
+        workspace = config.workspaces.find(principal)
+        if not workspace:
+            return False
+        context = ToolRequestContext(
+            principal=principal, actor=caller.actor, channel=CHANNEL, run="", workspace=workspace
+        )
         request = build_policy_request(config, context, spec, _NO_ARGUMENTS, AccessedResources())
         return self._service.policy.decide(request).outcome is not Outcome.DENY
 
@@ -195,7 +200,7 @@ class McpBackend:
             scope=ApprovalScope.ONCE,
             reason="answered in the client, through MCP",
             argument_digest=approval.binding.argument_digest,
-            in_force=self._service.in_force(approval.binding.tool),
+            in_force=self._service.in_force(approval.binding),
         )
         with contextlib.suppress(AlreadyDecided, ApprovalExpired, ApprovalOutdated):
             await self._service.store.transact(lambda tx: decide(tx, approval.id, verdict, actor=caller.actor))

@@ -68,12 +68,13 @@ def _request(console: Console, query: dict[str, str]) -> PolicyRequest:
     spec = entry.spec
     accepted = accept_arguments(spec, entry.input_check, query["arguments"]) if query["arguments"] else None
     touches = AccessedResources() if accepted is None else spec.touches(accepted.value)
+    principal = Principal.parse(query["principal"])
     return tool_request(
-        directory.principal(Principal.parse(query["principal"])),
+        directory.principal(principal),
         build_tool_entity(directory, spec),
         directory.channel(query["channel"] or "api"),
         approved=query["approved"] == "yes",
-        workspace=broker.config.workspace,
+        workspace=broker.config.workspaces.of(principal),
         run="",
         argument_bytes=0 if accepted is None else len(accepted.canonical),
         paths=touches.paths,
