@@ -20,12 +20,12 @@ from palyra.journal import search
 from palyra.nodes.store import schema as nodes
 from palyra.pipeline.domain.budget import RunBudget
 from palyra.pipeline.domain.call import ToolCallConfig
+from palyra.pipeline.domain.workspaces import Workspaces
 from palyra.pipeline.store import approval_tables, call_tables, run_tables
 from palyra.policy.request import EntityDirectory
 from palyra.server.console import tables as console
 from palyra.skills.registry import schema as skills
 from palyra.vault import tables as vault
-from palyra.workspace.assignment import Workspaces
 from palyra.workspace.errors import BadRoot
 
 # As many as the kernel follows.

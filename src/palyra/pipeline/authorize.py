@@ -214,7 +214,6 @@ class Authorizer:
 
     def authorize(self, record: CallRecord, request: CallRequest, accepted: AcceptedCall) -> AuthorizedCall:
         spec, arguments = accepted.entry.spec, accepted.arguments
-        touches = spec.touches(arguments.value)
         context = ToolRequestContext(
             principal=request.principal,
             actor=request.actor,
@@ -224,6 +223,7 @@ class Authorizer:
             session=request.session,
             device=request.device,
         )
+        touches = spec.touches(arguments.value)
         decision, decided, on_worker = decide_call(
             self._config,
             self._policy,

@@ -19,9 +19,9 @@ from palyra.pipeline.domain.call import (
     render_decision,
 )
 from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolCapability, ToolMetadata
+from palyra.pipeline.domain.workspaces import Workspaces
 from palyra.policy.decision import Decision, Obligations, Outcome
 from palyra.policy.request import EntityDirectory
-from palyra.workspace.assignment import Workspaces
 
 CONFIG = ToolCallConfig(
     directory=EntityDirectory.from_lists(

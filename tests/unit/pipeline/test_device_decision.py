@@ -2,8 +2,8 @@ from palyra.ids import Principal
 from palyra.pipeline.authorize import build_device_request
 from palyra.pipeline.domain.call import ToolCallConfig, ToolRequestContext
 from palyra.pipeline.domain.spec import DeviceOfCall
+from palyra.pipeline.domain.workspaces import Workspaces
 from palyra.policy.request import Entity, EntityDirectory, EntityRef
-from palyra.workspace.assignment import Workspaces
 
 NODE = Entity(uid=EntityRef("Node", "n"), attrs={"name": "lap", "capabilities": ["echo"]})
 

@@ -7,9 +7,9 @@ from palyra.ids import Principal
 from palyra.pipeline.authorize import FLEET, decide_call
 from palyra.pipeline.domain.call import ToolCallConfig, ToolRequestContext
 from palyra.pipeline.domain.spec import AccessedResources, Arguments, DeviceOfCall
+from palyra.pipeline.domain.workspaces import Workspaces
 from palyra.policy.decision import Decision, Obligations, Outcome
 from palyra.policy.request import EntityDirectory, EntityRef, PolicyRequest
-from palyra.workspace.assignment import Workspaces
 
 CONFIG = ToolCallConfig(directory=EntityDirectory.from_lists(channels=["cli"]), workspaces=Workspaces(default="/srv/w"))
 ARGUMENTS = Arguments(value={"text": "x"}, canonical=b'{"text":"x"}', digest="d" * 64)

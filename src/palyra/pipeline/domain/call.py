@@ -12,10 +12,10 @@ from palyra.errors import Denied, ExitCode, Failed, InvalidInput, LimitExceeded,
 from palyra.ids import CallId, Principal, RunId
 from palyra.pipeline.domain.budget import BudgetKind, RunBudget, Usage
 from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolSpec, ToolTier
+from palyra.pipeline.domain.workspaces import Workspaces
 from palyra.policy.decision import NO_OBLIGATIONS, Decision, Obligations, PolicyPort
 from palyra.policy.request import Entity, EntityDirectory, EntityRef, PolicyRequest, tool_request
 from palyra.store.event import NewEvent
-from palyra.workspace.assignment import Workspaces
 
 ToolDecision = Decision
 # Obligations that say where a call runs. The rest is what its executor holds it to.
