@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from palyra.errors import PalyraError, Unavailable
+from palyra.ids import Principal
 from palyra.pipeline.catalog import CatalogEntry
 from palyra.pipeline.domain.budget import BudgetKind, RunBudget
 from palyra.pipeline.domain.call import (
@@ -27,14 +28,13 @@ from palyra.pipeline.domain.spec import (
     Asker,
     BrowserOfCall,
     DeviceOfCall,
-    SkillOfTool,
     ToolSpec,
     ToolTier,
 )
 from palyra.pipeline.intake import AcceptedCall
 from palyra.policy.decision import Decision, Outcome, PolicyPort, strictest
 from palyra.policy.explain import describe_grant
-from palyra.policy.request import APPROVED, ARGUMENT_BYTES, RUN, Entity, EntityRef, PolicyRequest
+from palyra.policy.request import APPROVED, ARGUMENT_BYTES, RUN, Entity, EntityDirectory, EntityRef, PolicyRequest
 
 NODE_INVOKE: Final = "node.invoke"
 
@@ -71,28 +71,39 @@ _FROM_MILD_TO_STRICT: Final = (Outcome.ALLOW, Outcome.NEEDS_APPROVAL, Outcome.DE
 
 
 def build_skill_request(
-    config: ToolCallConfig, context: ToolRequestContext, skill: SkillOfTool, arguments: Arguments
+    directory: EntityDirectory,
+    skill: Entity,
+    *,
+    principal: Principal,
+    channel: str,
+    workspace: str,
+    run: str,
+    session: str,
+    device: str,
+    entrypoint: str,
+    argument_bytes: int,
+    approved: bool = False,
 ) -> PolicyRequest:
-    directory = config.directory
-    channel = directory.channel(context.channel)
+    """Build the question ``skill.execute``: for a skill's own tool, and for ``plugin.run`` of a skill's module."""
+    channel_entity = directory.channel(channel)
     asked: dict[str, Any] = {
-        APPROVED: False,
-        "channel": channel.uid,
-        "workspace": context.workspace,
-        RUN: context.run,
-        "entrypoint": skill.entrypoint,
-        ARGUMENT_BYTES: len(arguments.canonical),
+        APPROVED: approved,
+        "channel": channel_entity.uid,
+        "workspace": workspace,
+        RUN: run,
+        "entrypoint": entrypoint,
+        ARGUMENT_BYTES: argument_bytes,
     }
-    if context.session:
-        asked["session"] = context.session
-    if context.device:
-        asked["device"] = EntityRef("Device", context.device)
+    if session:
+        asked["session"] = session
+    if device:
+        asked["device"] = EntityRef("Device", device)
     return PolicyRequest(
-        principal=directory.principal(context.principal),
+        principal=directory.principal(principal),
         action=SKILL_EXECUTE,
-        resource=skill.entity,
+        resource=skill,
         context=asked,
-        entities=(channel,),
+        entities=(channel_entity,),
     )
 
 
@@ -141,6 +152,8 @@ def _asker(config: ToolCallConfig, context: ToolRequestContext, spec: ToolSpec) 
         run=context.run,
         directory=config.directory,
         workspace=context.workspace,
+        session=context.session,
+        device=context.device,
         tool=build_tool_entity(config.directory, spec),
     )
 
@@ -172,7 +185,20 @@ def decide_call(
         decision = combine_decisions(decision, answer)
 
     if spec.skill is not None:
-        ask(build_skill_request(config, context, spec.skill, arguments))
+        ask(
+            build_skill_request(
+                config.directory,
+                spec.skill.entity,
+                principal=context.principal,
+                channel=context.channel,
+                workspace=context.workspace,
+                run=context.run,
+                session=context.session,
+                device=context.device,
+                entrypoint=spec.skill.entrypoint,
+                argument_bytes=len(arguments.canonical),
+            )
+        )
     if spec.device is not None:
         ask(build_device_request(config, context, spec.device(arguments.value)))
     for further in browser.questions:
@@ -256,6 +282,8 @@ class Authorizer:
                     on_worker=on_worker,
                     principal=record.principal,
                     channel=record.channel,
+                    session=context.session,
+                    device=context.device,
                 )
             except Unavailable as error:
                 denial = error

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fakes.gateway_harness import open_harness
 from fakes.skill_harness import SKILL
 from fakes.wasm_guests import ECHO, imported, minimal, wasm
@@ -22,6 +24,24 @@ async def test_plugin_run_runs_a_skills_module_without_its_grants(tmp_path: Path
         missing = await harness.call("plugin.run", {"skill_id": "acme.other"})
         assert missing.error is not None and missing.error["code"] == "skill.not_active"
         assert missing.error["message"] == "no skill in use is 'acme.other'"
+
+
+@pytest.mark.parametrize("attribute", ["device", "session"])
+async def test_a_forbid_about_the_device_or_session_binds_plugin_run_as_it_binds_the_skills_own_tool(
+    tmp_path: Path, attribute: str
+) -> None:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "mine.cedar").write_text(
+        '@id("mine.not-from-there")\nforbid (principal, action == Action::"skill.execute", resource)\n'
+        f"when {{ context has {attribute} }};\n"
+    )
+    async with open_harness(tmp_path, FREE) as harness:
+        await put_in_use(harness)
+        for tool, arguments in ((TOOL, {}), ("plugin.run", {"skill_id": SKILL, "tool": "add"})):
+            assert (await harness.call(tool, arguments)).error is None
+            refused = await harness.call(tool, arguments, **{attribute: "d1"})
+            assert refused.error is not None and refused.error["code"] == "call.denied"
+            assert refused.error["details"]["policies"] == ["mine.not-from-there"]
 
 
 async def test_plugin_run_takes_no_configuration_from_its_caller(tmp_path: Path) -> None:

@@ -126,6 +126,13 @@ def test_saving_a_download_is_asked_like_writing_the_file(book: SessionRegistry)
     assert asked(of(ASKER, {"session": "S1", "save": "D1", "path": "x"}).questions) == [("tool.execute", "fs.write")]
 
 
+def test_a_file_is_asked_about_with_the_device_and_session_of_the_call(book: SessionRegistry) -> None:
+    """Else a rule that forbids devices to write files would not stop one that saves a download."""
+    asker = msgspec.structs.replace(ASKER, device="D7", session="s1")
+    (saving,) = questions(book).of_downloads(asker, {"session": "S1", "save": "D1", "path": "x"}).questions
+    assert (saving.context["device"], saving.context["session"]) == (EntityRef("Device", "D7"), "s1")
+
+
 def test_a_run_has_only_so_many_sessions(book: SessionRegistry) -> None:
     for number in range(2, 99):
         book.enter(owned(number))

@@ -140,6 +140,8 @@ class BrowserQuestions:
             run=asker.run,
             argument_bytes=0,
             paths=paths,
+            session=asker.session or None,
+            device=Entity(uid=EntityRef("Device", asker.device)) if asker.device else None,
         )
 
 

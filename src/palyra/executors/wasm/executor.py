@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from palyra.canonical import canonical_json
 from palyra.clock import Clock
 from palyra.config.state_dir import StateDir
 from palyra.errors import PalyraError
@@ -26,13 +27,13 @@ from palyra.executors.wasm.spec import (
     most_limits,
 )
 from palyra.ids import Principal
-from palyra.pipeline.authorize import SKILL_EXECUTE
+from palyra.pipeline.authorize import build_skill_request
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import CallDenied, ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.intake import MAX_QUICK_BYTES
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.decision import PolicyPort
-from palyra.policy.request import APPROVED, EntityDirectory, PolicyRequest
+from palyra.policy.request import EntityDirectory
 from palyra.secret import Secret
 from palyra.skills.package.configuration import refuse_configuration
 from palyra.skills.registry.records import ResolvedInstalledSkillModule
@@ -232,21 +233,19 @@ class WasmTools:
         return await run_plugin(self.runtime, compiled, plan, self.runner)
 
     def _require_skill(self, plan: ExecutionPlan, module: ResolvedInstalledSkillModule) -> None:
-        channel = self._directory.channel(plan.channel)
         decision = self._policy.decide(
-            PolicyRequest(
-                principal=self._directory.principal(Principal.parse(plan.principal)),
-                action=SKILL_EXECUTE,
-                resource=module.entity(),
-                context={
-                    APPROVED: plan.approved,
-                    "channel": channel.uid,
-                    "workspace": plan.workspace,
-                    "run": plan.run_id,
-                    "entrypoint": plan.arguments.get("tool", ""),
-                    "argument_bytes": len(msgspec.json.encode(plan.arguments)),
-                },
-                entities=(channel,),
+            build_skill_request(
+                self._directory,
+                module.entity(),
+                principal=Principal.parse(plan.principal),
+                channel=plan.channel,
+                workspace=plan.workspace,
+                run=plan.run_id,
+                session=plan.session,
+                device=plan.device,
+                entrypoint=plan.arguments.get("tool", ""),
+                argument_bytes=len(canonical_json(plan.arguments)),
+                approved=plan.approved,
             )
         )
         if decision.outcome is not Verdict.ALLOW:

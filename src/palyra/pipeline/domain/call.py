@@ -220,6 +220,8 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     obligations: Obligations = Obligations()
     principal: str = ""
     channel: str = ""
+    session: str = ""
+    device: str = ""
     # The digest of what was reviewed: a skill's archive, or the definition of a tool of a server behind Palyra.
     reviewed_digest: str = ""
     # Where it runs: here, or on a worker of the fleet, in the same tier of that worker's own sandbox.
@@ -258,6 +260,8 @@ def compile_plan(
     on_worker: bool = False,
     principal: str = "",
     channel: str = "",
+    session: str = "",
+    device: str = "",
 ) -> ExecutionPlan:
     """Turn the settings and the obligations of the decision into limits. The strictest of each counts."""
     obligations = decision.obligations
@@ -283,6 +287,8 @@ def compile_plan(
         on_worker=on_worker,
         principal=principal,
         channel=channel,
+        session=session,
+        device=device,
         argument_digest=arguments.digest,
         obligations=obligations,
         reviewed_digest=spec.digest,

@@ -107,6 +107,8 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     directory: EntityDirectory
     workspace: str = ""
+    session: str = ""
+    device: str = ""
     # The tool itself, as policies see it.
     tool: Entity
 
@@ -141,9 +143,10 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     device: Callable[[Mapping[str, Any]], DeviceOfCall] | None = None
     # For a tool of the browser: the session these arguments mean, if it is the asker's own; raises when there is none.
     browser: Callable[[Asker, Mapping[str, Any]], BrowserOfCall] | None = None
-    # Fills in what a caller may leave open, before anything is decided: what is decided on and approved is the whole.
+    # Adds the arguments that a caller may omit. It runs before policy decides: decision and approval cover them too.
     complete: Callable[[dict[str, Any]], dict[str, Any]] = leave_unchanged
     max_input_bytes: int = MAX_TOOL_INPUT_BYTES
+    # A second run does no harm. MCP clients see it as a hint, and a lost lease may run on another worker.
     idempotent: bool = False
     # A call of it changes something that its capabilities do not tell of, such as ending a program.
     changes_state: bool = False
