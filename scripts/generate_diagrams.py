@@ -141,7 +141,7 @@ MACHINES = (
         source="palyra.fleet.domain.worker.TRANSITIONS",
         about="Only `available` and `busy` get leases. Out of `quarantined` lead a release and then an attestation.",
         states=worker_lifecycle.WorkerLifecycleState,
-        events=worker_lifecycle.WorkerEvent,
+        events=worker_lifecycle.WorkerTransition,
         start=worker_lifecycle.WorkerLifecycleState.REGISTERED,
         transitions=worker_lifecycle.TRANSITIONS,  # type: ignore[arg-type]
     ),

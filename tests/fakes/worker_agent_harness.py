@@ -86,6 +86,8 @@ class FakeFleet(WorkerServiceServicer):
         self.deaf = False
         self.void: tuple[str, ...] = ()
         self.left: list[str] = []
+        # What was wrong with the worker's messages. A stream that breaks would only look like a lost connection.
+        self.failures: list[AssertionError] = []
         self.happened = asyncio.Event()
         self._down: asyncio.Queue[Any] = asyncio.Queue()
         self._cut = asyncio.Event()
@@ -111,9 +113,14 @@ class FakeFleet(WorkerServiceServicer):
     async def until(self, true: Callable[[], Any]) -> Any:
         async with asyncio.timeout(PATIENCE):
             while not (found := true()):
+                self.require_understood()
                 self.happened.clear()
                 await self.happened.wait()
         return found
+
+    def require_understood(self) -> None:
+        if self.failures:
+            raise self.failures[0]
 
     async def Work(self, messages: Any, context: Any) -> None:
         fingerprint = await self.harness.gate.fingerprint(context, "Work")
@@ -123,7 +130,7 @@ class FakeFleet(WorkerServiceServicer):
             await self.harness.gate.refuse(context, refusal, "Work", fingerprint)
         key = P256Verifier.from_certificate(context.auth_context()["x509_pem_cert"][0])
         self._down, self._cut = asyncio.Queue(), asyncio.Event()
-        session = _Session(self, str(peer.device_id), key)
+        session = FakeSession(self, str(peer.device_id), key)
         reading = asyncio.create_task(self._read(messages, session))
         cutting = asyncio.create_task(self._cut.wait())
         try:
@@ -139,13 +146,18 @@ class FakeFleet(WorkerServiceServicer):
                 task.cancel()
             await session.end()
 
-    async def _read(self, messages: Any, session: "_Session") -> None:
+    async def _read(self, messages: Any, session: "FakeSession") -> None:
         async for batch in messages:
             assert batch.device_id == session.worker_id
             for event in batch.events:
-                if not self.deaf:
-                    await session.receive(event, batch.sequence)
-                self.happened.set()
+                try:
+                    if not self.deaf:
+                        await session.receive(event, batch.sequence)
+                except AssertionError as failure:
+                    self.failures.append(failure)
+                    raise
+                finally:
+                    self.happened.set()
 
     async def FindMissingArtifacts(self, request: Any, _context: Any) -> Any:
         missing = [digest for digest in request.digests_sha256 if digest not in self.artifacts]
@@ -261,7 +273,7 @@ class FakeFleet(WorkerServiceServicer):
         return await eventually(lambda: next((t for t in self.reports if t.statement.lease_id == lease.lease_id), None))
 
 
-class _Session:
+class FakeSession:
     def __init__(self, fleet: FakeFleet, worker_id: str, key: P256Verifier) -> None:
         self.fleet = fleet
         self.worker_id = worker_id
@@ -298,6 +310,11 @@ class _Session:
             case "settlement":
                 self.reported = sequence
                 await self._settle(event.settlement)
+            case "accepted" | "leaving":
+                # Nothing here depends on them.
+                pass
+            case unknown:
+                raise AssertionError(f"the fake daemon has no case for {unknown}")
 
     async def _hello(self, hello: Any) -> None:
         fleet, nonce = self.fleet, secrets.token_hex(32)
@@ -505,3 +522,4 @@ async def worker_agent_harness(
     finally:
         await fleet.stop_listening()
         await harness.stop()
+        fleet.require_understood()

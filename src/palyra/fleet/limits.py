@@ -44,9 +44,9 @@ REAPER_INTERVAL_MS: Final = 500
 
 # Bounds of a worker.
 
-# Raise it for a change that the other side's older version does not survive. A new field does no harm, and an older
-# worker ignores a new command. An older daemon counts a new event as refused, and cuts the session after
-# MAX_REFUSED_MESSAGES: a new event that comes regularly needs another version.
+# Raise it if a worker or daemon of the version before would fail. A new field needs no new version, and neither does a
+# new command: an older worker ignores both. A new event that a worker sends often needs one: an older daemon refuses
+# the event each time, and ends the session after MAX_REFUSED_MESSAGES.
 PROTOCOL_VERSION: Final = 1
 
 DEFAULT_SLOTS: Final = 4

@@ -7,11 +7,11 @@ import pytest
 from palyra.executors.process import executor as process_tools
 from palyra.executors.process.executor import RESULT_BYTES, ProcessExecutor, build_process_specs, compile_profile
 from palyra.json_schema import SchemaCheck
-from palyra.pipeline.domain.call import ExecutionPlan
+from palyra.pipeline.domain.call import ExecutionPlan, UnknownTool
 from palyra.pipeline.domain.spec import ToolCapability, ToolTier
 from palyra.policy.decision import Obligations
 from palyra.sandbox.domain.process_run import QuotaExceeded
-from palyra.sandbox.domain.profile import EgressEnforcementMode, NewProtectedPolicy, SandboxTier
+from palyra.sandbox.domain.profile import EgressEnforcementMode, NewProtectedPolicy, SandboxProfile, SandboxTier
 from palyra.sandbox.limits import MAX_OUTPUT_BYTES
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.settings import SandboxSettings
@@ -40,6 +40,17 @@ def test_running_programs_is_sensitive_and_looking_at_ones_own_is_not() -> None:
     for spec in specs.values():
         SchemaCheck(spec.input_schema)
         SchemaCheck(spec.output_schema)
+
+
+async def test_a_tool_without_a_case_is_refused_and_runs_nothing(tmp_path: Path) -> None:
+    runner = ProcessRunner(RunnerSettings(scratch=str(tmp_path)))
+    try:
+        with pytest.raises(UnknownTool, match=r"process\.signal"):
+            await process_tools.ProcessTools(runner).perform(
+                plan(tool="process.signal"), SandboxProfile(workspace_root=str(tmp_path))
+            )
+    finally:
+        await runner.close()
 
 
 def test_capabilities_follow_the_settings() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fakes.fleet_peers import a_lease
+from fakes.worker_agent_harness import FakeSession
 from palyra.errors import RemoteError
 from palyra.fleet.agent.agent import WorkerAgent
 from palyra.fleet.agent.session import Session
@@ -44,6 +45,7 @@ def test_each_side_has_a_case_for_every_message_of_the_other() -> None:
     assert cases_of(Session._on_message, WorkerAgent.on_message) == {field.name for field in down}
     up = {field.name for field in wire.WorkerEvent.DESCRIPTOR.oneofs_by_name["event"].fields}
     assert cases_of(WorkerEvents.on_message) | {"hello"} == up
+    assert cases_of(FakeSession.receive) == up, "the fake daemon of the agent's tests"
 
 
 def on_the_wire(message: Outgoing) -> wire.DaemonCommand:

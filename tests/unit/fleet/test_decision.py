@@ -4,7 +4,7 @@ import pytest
 from fakes.fleet_peers import POLICY, WORKER, a_lease, numbered
 from palyra.fleet.domain.commands import Draft, FleetDecision, Situation
 from palyra.fleet.domain.lease import LeaseState
-from palyra.fleet.domain.worker import UnknownWorker, WorkerEvent, WorkerRecord
+from palyra.fleet.domain.worker import UnknownWorker, WorkerRecord, WorkerTransition
 from palyra.fleet.domain.worker import WorkerLifecycleState as State
 
 LEASES = (a_lease(lease_id=numbered(7)), a_lease(lease_id=numbered(8), fence=4))
@@ -37,14 +37,14 @@ def test_nothing_done_is_no_change() -> None:
 def test_a_change_counts_the_revision_up_once() -> None:
     made = draft()
     made.change(slots=3)
-    made.move(WorkerEvent.DRAIN)
+    made.move(WorkerTransition.DRAIN)
     decision = made.done()
     assert decision.worker == msgspec.structs.replace(BUSY, slots=3, state=State.DRAINING, revision=6, since_ms=1_000)
 
 
 def test_staying_in_a_state_does_not_restart_its_clock() -> None:
     made = draft()
-    assert made.move(WorkerEvent.CONNECT).since_ms == 10
+    assert made.move(WorkerTransition.CONNECT).since_ms == 10
 
 
 def test_fencing_voids_everything_and_notes_what_is_owed() -> None:

@@ -2,9 +2,16 @@ import itertools
 
 import pytest
 
-from palyra.fleet.domain.worker import LEASABLE, TRANSITIONS, WorkerEvent, WorkerLifecycleState, WrongWorkerState, after
+from palyra.fleet.domain.worker import (
+    LEASABLE,
+    TRANSITIONS,
+    WorkerLifecycleState,
+    WorkerTransition,
+    WrongWorkerState,
+    after,
+)
 
-State, Event = WorkerLifecycleState, WorkerEvent
+State, Event = WorkerLifecycleState, WorkerTransition
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))

@@ -22,7 +22,7 @@ from palyra.executors.process import spec
 from palyra.ids import ToolName
 from palyra.limits import MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES
 from palyra.pipeline.domain.budget import BudgetKind
-from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome
+from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome, UnknownTool
 from palyra.pipeline.domain.spec import (
     AccessedResources,
     ToolCapability,
@@ -105,6 +105,8 @@ class ProcessTools:
                 return ExecutorOutcome(result=self._logs(plan))
             case "process.stop":
                 return await self._stop(plan)
+            case tool if tool not in STARTING:
+                raise UnknownTool(f"the executor {PROCESS_EXECUTOR} does not run {tool}")
         command = parse_command(dict(plan.arguments))
         if plan.tool == "process.start" or command.background:
             return await self._start(plan, profile, command, listener)

@@ -13,7 +13,7 @@ from palyra.fleet.domain.lease import LeaseEvent, LeaseState, WorkerApprovalGran
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.settlement import LeaseDisclaimer, LeaseSettlement
 from palyra.fleet.domain.signed_statement import SignedStatement
-from palyra.fleet.domain.worker import UnknownWorker, WorkerEvent, WorkerLifecycleState, WorkerRecord, after
+from palyra.fleet.domain.worker import UnknownWorker, WorkerLifecycleState, WorkerRecord, WorkerTransition, after
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.fleet.limits import MAX_REASON_CHARS
 from palyra.signing.dsse import Verifier
@@ -259,7 +259,7 @@ class Draft:
         self._worker = msgspec.structs.replace(self.worker, **changes)
         return self._worker
 
-    def move(self, event: WorkerEvent, **changes: Any) -> WorkerRecord:
+    def move(self, event: WorkerTransition, **changes: Any) -> WorkerRecord:
         state = after(self.worker.state, event)
         if state is not self.worker.state:
             changes["since_ms"] = self.now_ms
@@ -308,7 +308,7 @@ class Draft:
         written_off = tuple(dict.fromkeys((*worker.written_off, *worker.owes, *worker.open_leases)))
         self.fence_open(reason, owed=False)
         self.move(
-            WorkerEvent.QUARANTINE,
+            WorkerTransition.QUARANTINE,
             connected=False,
             attested=None,
             nonce="",

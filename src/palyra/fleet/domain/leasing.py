@@ -35,7 +35,7 @@ from palyra.fleet.domain.settlement import (
     require_clean,
     require_current,
 )
-from palyra.fleet.domain.worker import WorkerEvent, WorkerLifecycleState
+from palyra.fleet.domain.worker import WorkerLifecycleState, WorkerTransition
 from palyra.fleet.domain.workspace_scope import require_artifacts
 from palyra.fleet.limits import MAX_REASON_CHARS
 
@@ -94,7 +94,7 @@ def lease_work(draft: Draft, command: commands.LeaseWork) -> FleetDecision:
         _note_grant(draft, grant)
     draft.put_grant(msgspec.structs.replace(grant, used_by=lease.lease_id), new=is_new)
     draft.move(
-        WorkerEvent.LEASE,
+        WorkerTransition.LEASE,
         open_leases=(*worker.open_leases, lease.lease_id),
         leases_granted=worker.leases_granted + 1,
     )
@@ -311,7 +311,7 @@ def _expire(draft: Draft, lease: WorkerLease) -> None:
     if draft.worker.open_leases:
         return
     if not draft.worker.connected:
-        draft.move(WorkerEvent.LOSE)
+        draft.move(WorkerTransition.LOSE)
     else:
         _rest(draft)
 
@@ -320,9 +320,9 @@ def _rest(draft: Draft) -> None:
     """Make the worker available after its last lease, unless its attestation is too old."""
     if draft.worker.open_leases:
         return
-    draft.move(WorkerEvent.IDLE)
+    draft.move(WorkerTransition.IDLE)
     if draft.now_ms >= draft.worker.attested_until_ms(draft.policy):
-        draft.move(WorkerEvent.LAPSE, attested=None)
+        draft.move(WorkerTransition.LAPSE, attested=None)
 
 
 def _note_grant(draft: Draft, grant: WorkerApprovalGrant) -> None:

@@ -26,7 +26,7 @@ from palyra.fleet.domain.commands import (
 from palyra.fleet.domain.lease import WorkerLease
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.settlement import CleanupContradicted
-from palyra.fleet.domain.worker import TRANSITIONS, WorkerEvent, WorkerLifecycleState, WorkerRecord, after
+from palyra.fleet.domain.worker import TRANSITIONS, WorkerLifecycleState, WorkerRecord, WorkerTransition, after
 from palyra.fleet.limits import MAX_NAME_CHARS, MAX_REASON_CHARS, MAX_SLOTS
 
 
@@ -92,7 +92,7 @@ def _decide(draft: Draft, command: commands.FleetCommand) -> FleetDecision:
                 draft.quarantine(CleanupContradicted.code)
         case commands.EndSession():
             draft.worker.require_session(command.session)
-            draft.move(WorkerEvent.DISCONNECT, connected=False, attested=None, nonce="")
+            draft.move(WorkerTransition.DISCONNECT, connected=False, attested=None, nonce="")
             draft.note_worker("worker.disconnected")
         case commands.DeclareLost():
             _declare_lost(draft)
@@ -137,7 +137,7 @@ def _open_session(draft: Draft, command: commands.OpenSession) -> None:
     crashed = not same_life and bool(known.open_leases or known.owes)
     # A new life has no workspace. Within a life a worker names every lease that has one.
     written_off = tuple(one for one in known.written_off if same_life and one in command.named)
-    draft.move(WorkerEvent.CONNECT, session=known.session + 1, attested=None, written_off=written_off, **changes)
+    draft.move(WorkerTransition.CONNECT, session=known.session + 1, attested=None, written_off=written_off, **changes)
     draft.note_worker("worker.connected", session=draft.worker.session, slots=slots)
     if crashed:
         draft.quarantine("worker.crashed")
@@ -146,7 +146,7 @@ def _open_session(draft: Draft, command: commands.OpenSession) -> None:
 def _challenge(draft: Draft, command: commands.Challenge) -> None:
     worker = draft.worker
     worker.require_session(worker.session)
-    after(worker.state, WorkerEvent.ATTEST)
+    after(worker.state, WorkerTransition.ATTEST)
     if not worker.nonce or draft.now_ms >= worker.nonce_ms + draft.policy.nonce_life_ms:
         draft.change(nonce=command.nonce, nonce_ms=draft.now_ms)
 
@@ -154,7 +154,7 @@ def _challenge(draft: Draft, command: commands.Challenge) -> None:
 def _attest(draft: Draft, command: commands.PresentAttestation) -> FleetDecision:
     worker = draft.worker
     worker.require_session(command.session)
-    after(worker.state, WorkerEvent.ATTEST)
+    after(worker.state, WorkerTransition.ATTEST)
     expected = WorkerAttestationExpectation(
         worker_id=command.worker_id,
         key=command.key,
@@ -174,7 +174,7 @@ def _attest(draft: Draft, command: commands.PresentAttestation) -> FleetDecision
         return draft.done(refusal)
     valid = msgspec.structs.replace(valid, session=worker.session)
     draft.move(
-        WorkerEvent.ATTEST,
+        WorkerTransition.ATTEST,
         attested=valid,
         nonce="",
         egress_id=valid.egress_id,
@@ -198,13 +198,13 @@ def _declare_lost(draft: Draft) -> None:
     if not draft.worker.silent_at(draft.policy, draft.now_ms):
         return
     fenced = draft.fence_open("worker.orphaned", owed=True)
-    draft.move(WorkerEvent.LOSE, connected=False, attested=None, nonce="")
+    draft.move(WorkerTransition.LOSE, connected=False, attested=None, nonce="")
     draft.note_worker("worker.orphaned" if fenced else "worker.offline", heard_ms=draft.worker.heard_ms)
 
 
 def _lapse(draft: Draft) -> None:
     if draft.worker.attested is not None and draft.now_ms >= draft.worker.attested_until_ms(draft.policy):
-        draft.move(WorkerEvent.LAPSE, attested=None)
+        draft.move(WorkerTransition.LAPSE, attested=None)
         draft.note_worker("worker.lapsed")
 
 
@@ -234,27 +234,33 @@ def _operate(draft: Draft, command: commands.FleetCommand) -> None:
     """Apply a person's decision about a worker."""
     match command:
         case commands.DrainWorker():
-            draft.move(WorkerEvent.DRAIN, reason=command.reason[:MAX_REASON_CHARS])
+            draft.move(WorkerTransition.DRAIN, reason=command.reason[:MAX_REASON_CHARS])
             draft.note_worker("worker.draining", reason=draft.worker.reason)
         case commands.ResumeWorker() if draft.worker.open_leases:
-            draft.move(WorkerEvent.RESUME_WITH_LEASES, reason="")
+            draft.move(WorkerTransition.RESUME_WITH_LEASES, reason="")
             draft.note_worker("worker.resumed")
         case commands.ResumeWorker():
-            draft.move(WorkerEvent.RESUME, attested=None, nonce="", reason="")
+            draft.move(WorkerTransition.RESUME, attested=None, nonce="", reason="")
             draft.note_worker("worker.resumed")
         case commands.QuarantineWorker():
             draft.quarantine(command.reason)
         case commands.ReleaseWorker():
             # The open challenge ends, so that the attestation is newer than the release.
             drained = draft.worker.drained
-            event = WorkerEvent.RELEASE if drained is None else WorkerEvent.RELEASE_DRAINED
+            event = WorkerTransition.RELEASE if drained is None else WorkerTransition.RELEASE_DRAINED
             draft.move(event, nonce="", reason=drained or "", drained=None)
             draft.note_worker("worker.released", reason=command.reason[:MAX_REASON_CHARS])
         case commands.RemoveWorker():
             reason = command.reason[:MAX_REASON_CHARS]
             draft.fence_open("worker.removed", owed=False)
             draft.move(
-                WorkerEvent.REMOVE, connected=False, attested=None, nonce="", owes=(), written_off=(), reason=reason
+                WorkerTransition.REMOVE,
+                connected=False,
+                attested=None,
+                nonce="",
+                owes=(),
+                written_off=(),
+                reason=reason,
             )
             draft.note_worker("worker.removed", reason=reason)
         case _:
@@ -313,7 +319,7 @@ def _lapses_ms(worker: WorkerRecord, policy: WorkerFleetPolicy) -> int:
 
 
 def _challenge_ms(worker: WorkerRecord, policy: WorkerFleetPolicy) -> int:
-    if not worker.connected or (worker.state, WorkerEvent.ATTEST) not in TRANSITIONS:
+    if not worker.connected or (worker.state, WorkerTransition.ATTEST) not in TRANSITIONS:
         return NEVER_MS
     wanted = 0 if worker.attested is None else worker.attested.attested_ms + policy.challenge_after_ms()
     if worker.attested is not None:

@@ -26,7 +26,7 @@ class WorkerLifecycleState(StrEnum):
     REMOVED = "removed"
 
 
-class WorkerEvent(StrEnum):
+class WorkerTransition(StrEnum):
     """``lapse``: the attestation became too old. ``lose``: silence. ``idle``: the last open lease ended."""
 
     CONNECT = "connect"
@@ -46,9 +46,9 @@ class WorkerEvent(StrEnum):
 
 
 _S = WorkerLifecycleState
-_E = WorkerEvent
+_E = WorkerTransition
 
-TRANSITIONS: Final[dict[tuple[WorkerLifecycleState, WorkerEvent], WorkerLifecycleState]] = {
+TRANSITIONS: Final[dict[tuple[WorkerLifecycleState, WorkerTransition], WorkerLifecycleState]] = {
     (_S.REGISTERED, _E.CONNECT): _S.REGISTERED,
     (_S.REGISTERED, _E.ATTEST): _S.AVAILABLE,
     (_S.REGISTERED, _E.DISCONNECT): _S.OFFLINE,
@@ -116,7 +116,7 @@ class WrongWorkerState(InvalidInput):
     http_status = 409
 
 
-def after(state: WorkerLifecycleState, event: WorkerEvent) -> WorkerLifecycleState:
+def after(state: WorkerLifecycleState, event: WorkerTransition) -> WorkerLifecycleState:
     try:
         return TRANSITIONS[state, event]
     except KeyError:

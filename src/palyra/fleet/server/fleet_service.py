@@ -19,7 +19,7 @@ from palyra.fleet.domain.manager import ACTOR, due
 from palyra.fleet.domain.placement import PlacementIndex
 from palyra.fleet.domain.policy import WorkerFleetPolicy
 from palyra.fleet.domain.signed_statement import SignedStatement
-from palyra.fleet.domain.worker import TRANSITIONS, StaleSession, WorkerEvent, WorkerLifecycleState, WorkerRecord
+from palyra.fleet.domain.worker import TRANSITIONS, StaleSession, WorkerLifecycleState, WorkerRecord, WorkerTransition
 from palyra.fleet.limits import BEATS_GATHER_SHARE, NONCE_HEX_CHARS
 from palyra.fleet.server import messages
 from palyra.fleet.server.messages import CommandStream, DeviceKeys
@@ -312,7 +312,7 @@ class FleetSessions:
 
 
 def is_challengeable(record: WorkerRecord) -> bool:
-    return bool(record.nonce) and (record.state, WorkerEvent.ATTEST) in TRANSITIONS
+    return bool(record.nonce) and (record.state, WorkerTransition.ATTEST) in TRANSITIONS
 
 
 def new_nonce() -> str:

@@ -37,7 +37,6 @@ class Layer(StrEnum):
     RLIMITS = "rlimits"
     CGROUP_MEMORY = "cgroup_memory"
     CGROUP_PIDS = "cgroup_pids"
-    CGROUP_CPU = "cgroup_cpu"
     NEW_SESSION = "new_session"
     NESTED_USERNS_OFF = "nested_userns_off"
     HOST_READ_ONLY = "host_read_only"

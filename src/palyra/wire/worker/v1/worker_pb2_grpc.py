@@ -71,7 +71,7 @@ class WorkerServiceServicer:
 
     def Work(self, request_iterator, context):
         """One stream for as long as the worker is connected; its life is the session. Hello goes up first, the challenge comes
-        down, the attestation goes up, and nothing else counts before that was accepted.
+        down, the attestation goes up. Before that was accepted the worker gets no lease and ends none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
