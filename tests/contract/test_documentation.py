@@ -1,6 +1,7 @@
 """Examples of the documentation are valid, and its links lead somewhere. Commands: tests/e2e/test_pages_followed.py."""
 
 import ast
+import fnmatch
 import re
 import tomllib
 from pathlib import Path
@@ -18,6 +19,7 @@ from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Decision, Outcome
 from palyra.policy.live_policy import load_bundle
 from palyra.policy.request import tool_request
+from palyra.server.console.app import SECTIONS
 from palyra.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,3 +126,23 @@ def test_commits_run_only_checks_of_this_checkout() -> None:
     assert re.findall(r"repo: (\S+)", text) == ["local"]
     for program in re.findall(r"entry: (\S+)", text):
         assert (ROOT / program).is_file(), program
+
+
+def first_cells(page: Path, heading: str) -> list[str]:
+    """Return the first cell of each row of the table under a heading."""
+    section = page.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")][1:]
+
+
+def test_every_page_of_the_consoles_menu_is_in_its_how_to() -> None:
+    menu = [page.menu or page.title for section in SECTIONS for page in section.pages if not page.above]
+    assert first_cells(ROOT / "docs/how-to/use-the-console.md", "Pages") == menu
+
+
+def test_the_readme_names_every_tool_but_those_for_a_try() -> None:
+    # The row about workers names tools of other rows.
+    rows = [cell for cell in first_cells(ROOT / "README.md", "What is in it") if "--tier worker" not in cell]
+    named = re.findall(r"`([^`]+)`", " ".join(rows))
+    tools = [str(spec.name) for spec in builtin_catalog().specs()]
+    assert [tool for tool in tools if not any(fnmatch.fnmatch(tool, name) for name in named)] == ["echo", "sleep"]
+    assert "fs.*" not in named, "each file tool by its name"
