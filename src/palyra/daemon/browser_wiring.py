@@ -92,7 +92,7 @@ class BrowserTier:
             BrowserSupply(
                 self._settings.browser,
                 self._secrets(),
-                self._settings.workspace.protected_names,
+                self._settings.workspace.protected,
                 build_tool_entity(self._directory, act),
             ),
         )

@@ -99,7 +99,7 @@ class Gateway(GatewayServices):
             )
             self.processes = ProcessExecutor(
                 settings.sandbox,
-                settings.workspace.protected_names,
+                settings.workspace.protected,
                 state.path("sandbox"),
                 lambda: self.egress,
                 one_command=channel == "cli",
@@ -161,7 +161,7 @@ class Gateway(GatewayServices):
         return WorkerExecutor(
             lambda: self.workers,
             self.catalog,
-            protected=self.settings.workspace.protected_names,
+            protected=self.settings.workspace.protected,
             hosts=WorkerHosts(self.settings.sandbox, self.egress),
             check=self.wasm.require_runnable,
         )

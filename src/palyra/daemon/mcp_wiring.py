@@ -61,7 +61,7 @@ class McpServices:
             egress=egress,
             secrets=secrets,
             settings=settings.egress,
-            protected_names=settings.workspace.protected_names,
+            protected_names=settings.workspace.protected,
             actor=actor,
         )
         for name in settings.mcp.servers:

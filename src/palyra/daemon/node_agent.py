@@ -156,7 +156,7 @@ class NodeHost:
 
     async def _serve(self, record: DeviceRecord, stopping: asyncio.Event) -> End:
         settings = self._settings
-        commands = SandboxedCommands(settings.sandbox, settings.workspace.protected_names, self._root)
+        commands = SandboxedCommands(settings.sandbox, settings.workspace.protected, self._root)
         person = self._person
         driver = HostDriver(
             self._folder,

@@ -118,7 +118,7 @@ class GatewayServices:
 
     @cached_property
     def files(self) -> FilesExecutor:
-        return FilesExecutor(self.settings.workspace.protected_names)
+        return FilesExecutor(self.settings.workspace.protected)
 
     @cached_property
     def fetch(self) -> "FetchTool":
@@ -192,7 +192,7 @@ class GatewayServices:
             calls=calls,
             policy=self.policy,
             directory=self.directory,
-            protected_names=self.settings.workspace.protected_names,
+            protected_names=self.settings.workspace.protected,
             clock=self.clock,
         )
 

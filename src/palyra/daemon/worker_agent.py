@@ -216,5 +216,5 @@ def settings_of_calls(settings: Settings) -> LeasedCallSettings:
         sandbox=settings.sandbox,
         egress=settings.egress,
         wasm=settings.wasm,
-        protected_names=settings.workspace.protected_names,
+        protected_names=settings.workspace.protected,
     )

@@ -22,6 +22,7 @@ from palyra.workspace.limits import (
     NAME_MAX_BYTES,
     PATH_MAX_BYTES,
 )
+from palyra.workspace.protected_table import how_to_open
 
 _SHOWN_IN_ERRORS = 200
 _LAST_C0 = 0x1F
@@ -198,16 +199,16 @@ def _expand_braces(pattern: str) -> list[str]:
 
 # Names that the file tools never write: hooks, configuration that runs programs, credentials.
 #
-# A pattern such as ``.git/hooks`` matches those consecutive names at any depth, and everything beneath them. It also
-# matches a *file* in the place of one of its own parents: a file named ``.git`` can point git at the hooks of another
-# directory. Names are compared as the laxest file system would compare them: without case, compatibility forms,
-# invisible characters, trailing dots or trailing spaces.
+# A pattern such as ``.git/hooks`` matches those consecutive names at any depth, and everything beneath them. ``**``
+# between two names stands for any number of names. A pattern also matches a *file* in the place of one of its own
+# parents: a file named ``.git`` can point git at the hooks of another directory. Names are compared as the laxest file
+# system would compare them: without case, compatibility forms, invisible characters, trailing dots or trailing spaces.
 
 _WILD: Final = re.compile(r"[*?\[]")
 _VARIATION_SELECTORS: Final = range(0xFE00, 0xFE10)
 _COMBINING_GRAPHEME_JOINER: Final = "\u034f"
 
-_Part = str | re.Pattern[str]
+_Part = str | re.Pattern[str] | None
 # A pattern and how many of its parts are matched so far.
 Progress = tuple["ProtectedPattern", int]
 State = tuple[Progress, ...]
@@ -216,12 +217,18 @@ START: Final[State] = ()
 
 class ProtectedName(Denied):
     code = "workspace.protected_name"
-    hint = "an operator keeps this name in workspace.protected_names; it can be read, not written"
+    hint = "it can be read, not written; an operator chooses such names in [workspace]"
 
 
 class BadProtectedName(InvalidInput):
     code = "workspace.bad_protected_name"
-    hint = "write names relative to any directory, such as .git/hooks or .env*"
+    hint = "write names relative to any directory, such as .git/hooks or .env*, with ** only between two names"
+
+
+def _protected_part(name: str) -> _Part:
+    if name == "**":
+        return _ANY_DEPTH
+    return name_pattern(normalize_name(name)) if _WILD.search(name) else normalize_name(name)
 
 
 class ProtectedPattern:
@@ -229,12 +236,12 @@ class ProtectedPattern:
 
     def __init__(self, source: str) -> None:
         names = [name for name in source.split("/") if name not in ("", ".")]
-        if not names or source.startswith("/") or ".." in names or "**" in names or "\0" in source:
+        outer = {names[0], names[-1]} if names else {"**"}
+        if source.startswith("/") or ".." in names or "**" in outer or "\0" in source:
             raise BadProtectedName(f"{render_name(source)!r} is not a name to protect")
+        names = [name for before, name in zip((None, *names), names, strict=False) if not before == name == "**"]
         self.source = source
-        self.parts: tuple[_Part, ...] = tuple(
-            name_pattern(normalize_name(name)) if _WILD.search(name) else normalize_name(name) for name in names
-        )
+        self.parts: tuple[_Part, ...] = tuple(map(_protected_part, names))
         head = self.parts[0]
         # The index keeps a literal under its whole first name, a wildcard under the letter it starts with, if any.
         self.key = head if isinstance(head, str) else _WILD.split(normalize_name(names[0]))[0][:1]
@@ -243,7 +250,7 @@ class ProtectedPattern:
 class ProtectedNames:
     """An index of patterns: a check costs the length of the path, not the number of patterns."""
 
-    __slots__ = ("_literal", "_wild", "patterns")
+    __slots__ = ("_by_suffix", "_literal", "_suffixes", "_wild", "patterns")
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
         self.patterns = tuple(patterns)
@@ -251,17 +258,29 @@ class ProtectedNames:
             raise BadProtectedName(f"at most {MAX_PROTECTED_NAMES} names can be protected")
         self._literal: dict[str, list[ProtectedPattern]] = {}
         self._wild: dict[str, list[ProtectedPattern]] = {}
+        # ``*.pth``: every name is compared with these, so all of them are one look.
+        self._by_suffix: dict[str, str] = {}
         for source in dict.fromkeys(self.patterns):
             pattern = ProtectedPattern(source)
+            ending = normalize_name(source[1:]) if source[:1] == "*" else ""
+            if ending and len(pattern.parts) == 1 and not _WILD.search(ending):
+                self._by_suffix[ending] = source
+                continue
             index = self._literal if isinstance(pattern.parts[0], str) else self._wild
             index.setdefault(pattern.key, []).append(pattern)
+        self._suffixes = tuple(self._by_suffix)
 
     def refuse(self, names: Sequence[str]) -> None:
         """Raise ``ProtectedName`` if a file written at this path would touch a protected name."""
         found = self.match(names)
         if found is not None:
             path = render_name("/".join(names))
-            raise ProtectedName(f"{path} is protected by {render_name(found)!r}", path=path, pattern=render_name(found))
+            raise ProtectedName(
+                f"{path} is protected by {render_name(found)!r}",
+                hint=f"it can be read, not written; {how_to_open(found)}",
+                path=path,
+                pattern=render_name(found),
+            )
 
     def match(self, names: Sequence[str]) -> str | None:
         """Return the pattern that protects this path, if one does."""
@@ -270,8 +289,15 @@ class ProtectedNames:
             pattern, state = self.step(state, name)
             if pattern is not None:
                 return pattern
-        # The path ends within a pattern: a file in the place of a protected name's parent.
-        return state[0][0].source if state else None
+        return self.parent_of(state)
+
+    @staticmethod
+    def parent_of(state: State, *, link: bool = False) -> str | None:
+        """Return the pattern that a file within it stands in the way of, as a file named ``.git`` does.
+
+        A file where ``**`` may go on is nothing special. A link there can lead to a directory.
+        """
+        return next((each.source for each, place in state if link or each.parts[place] is not _ANY_DEPTH), None)
 
     def step(self, state: State, name: str) -> tuple[str | None, State]:
         """Advance a walk by one name: return the pattern that it completes, and the state for what lies beneath.
@@ -280,17 +306,23 @@ class ProtectedNames:
         every pattern.
         """
         plain = name.casefold() if name.isascii() and name[-1:] not in ". " else normalize_name(name)
+        if plain.endswith(self._suffixes):
+            return next(source for ending, source in self._by_suffix.items() if plain.endswith(ending)), START
         begun = self._literal.get(plain, ())
         anywhere, by_letter = self._wild.get("", ()), self._wild.get(plain[:1], ())
         if not (state or begun or anywhere or by_letter):
             return None, START
-        onward: list[Progress] = []
+        onward: dict[Progress, None] = {}
         for pattern, position in (*((each, 0) for each in (*begun, *anywhere, *by_letter)), *state):
-            if not _same(pattern.parts[position], plain):
+            place = position
+            if pattern.parts[place] is _ANY_DEPTH:
+                onward[pattern, place] = None
+                place += 1
+            if not _same(pattern.parts[place], plain):
                 continue
-            if position + 1 == len(pattern.parts):
+            if place + 1 == len(pattern.parts):
                 return pattern.source, START
-            onward.append((pattern, position + 1))
+            onward[pattern, place + 1] = None
         return None, tuple(onward)
 
 
@@ -300,7 +332,7 @@ def protected_names_of(patterns: tuple[str, ...]) -> ProtectedNames:
 
 
 def _same(part: _Part, name: str) -> bool:
-    return part == name if isinstance(part, str) else part.match(name) is not None
+    return part == name if isinstance(part, str) else part is not None and part.match(name) is not None
 
 
 @lru_cache(maxsize=4096)

@@ -18,7 +18,7 @@ from typing import Final
 
 from palyra.workspace.errors import Changed, NotFound, SymlinkRefused, translate_oserror
 from palyra.workspace.limits import CHUNK_BYTES, POLL_SECONDS
-from palyra.workspace.names import WorkspacePath, encode_name
+from palyra.workspace.names import ProtectedName, WorkspacePath, encode_name
 from palyra.workspace.root import Workspace, descriptor_path, hold, open_beneath, refuse_cancelled, refuse_special
 
 _NEW_FILE: Final = 0o666
@@ -64,6 +64,7 @@ class Target:
         """Judge the real place, at the end of the links on the way."""
         names = self.workspace.names_of(self.directory, self.shown)
         self.workspace.protected.refuse((*names, self.last_name))
+        self.workspace.refuse_repository((*names, self.last_name))
 
 
 @contextmanager
@@ -167,11 +168,23 @@ def _replace(target: Target, content: bytes, *, executable: bool | None, cancell
             if unnamed is not None and old is not None:
                 os.link(descriptor_path(descriptor), temporary, dst_dir_fd=target.directory, follow_symlinks=True)
             _commit(target, descriptor if unnamed is not None else None, temporary)
+            _refuse_made_repository(target)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=target.directory)
             raise
     sync_directory(target.directory)
+
+
+def _refuse_made_repository(target: Target) -> None:
+    """Look again after the step: of two writers that each make one half of a repository, one sees the other."""
+    try:
+        target.refuse_protected()
+    except ProtectedName:
+        if target.existing is None:
+            with contextlib.suppress(OSError):
+                os.unlink(target.name, dir_fd=target.directory)
+        raise
 
 
 def _commit(target: Target, unnamed: int | None, temporary: bytes) -> None:

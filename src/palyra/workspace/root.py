@@ -32,7 +32,22 @@ from palyra.workspace.errors import (
     translate_oserror,
 )
 from palyra.workspace.limits import CHUNK_BYTES, MAX_DIRECTORY_ENTRIES, MAX_WALK_DEPTH, OPENAT2_ATTEMPTS
-from palyra.workspace.names import ProtectedNames, WorkspacePath, decode_name, encode_name, render_name
+from palyra.workspace.names import (
+    ProtectedName,
+    ProtectedNames,
+    WorkspacePath,
+    decode_name,
+    encode_name,
+    normalize_name,
+    render_name,
+)
+from palyra.workspace.protected_table import (
+    REPOSITORY_PARTS,
+    REPOSITORY_PATTERN,
+    REPOSITORY_SIGNS,
+    how_to_open,
+    is_repository,
+)
 
 _SYSCALL_NUMBERS: Final = {"x86_64": 437, "aarch64": 437}
 
@@ -191,6 +206,27 @@ class Workspace(AbstractContextManager["Workspace"]):
             raise Escape(f"{shown} was moved out of the workspace while it was opened", path=shown)
         return tuple(map(decode_name, here.removeprefix(prefix).split(b"/")))
 
+    def refuse_repository(self, names: tuple[str, ...]) -> None:
+        """Refuse a file at a real place in a directory that git takes for a repository by its content, or then would.
+
+        git needs no ``.git`` for that: HEAD, objects and refs are enough, and it takes the configuration beside them.
+        """
+        if REPOSITORY_PATTERN not in self.protected.patterns:
+            return
+        for place, name in enumerate(names):
+            own = normalize_name(name)
+            if own not in REPOSITORY_PARTS:
+                continue
+            with hold(self.open(WorkspacePath(names[:place]), os.O_PATH | os.O_DIRECTORY)) as directory:
+                there = {own, *(each.lower() for each in REPOSITORY_SIGNS if _is_there(directory, each))}
+            if is_repository(there):
+                shown = render_name("/".join(names))
+                raise ProtectedName(
+                    f"git reads the directory of {render_name(name)} in {shown} as a repository",
+                    hint=how_to_open(REPOSITORY_PATTERN),
+                    path=shown,
+                )
+
     def refuse_write(self, path: WorkspacePath) -> None:
         """Refuse what needs only the name."""
         if self.read_only:
@@ -198,6 +234,14 @@ class Workspace(AbstractContextManager["Workspace"]):
         if not path.names:
             raise NotRegular("the workspace itself is a directory", path=".")
         self.protected.refuse(path.names)
+
+
+def _is_there(directory: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def open_workspace(root: Path, protected: tuple[str, ...], read_only: bool = False) -> Workspace:

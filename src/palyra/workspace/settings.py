@@ -3,33 +3,12 @@
 The types are the single source: validation, ``palyra config show`` and the reference page are all read from them.
 """
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
 from palyra.config.setting_types import Patterns, describe
-
-# Read or run by a person's own programs once they open the workspace: an agent that writes them acts as that person.
-PROTECTED_NAMES: Final = (
-    ".git/hooks",
-    ".git/config",
-    ".gitmodules",
-    ".env*",
-    ".vscode",
-    ".idea",
-    ".devcontainer",
-    ".husky",
-    ".pre-commit-config.yaml",
-    ".github/workflows",
-    ".gitlab-ci.yml",
-    ".circleci",
-    "Jenkinsfile",
-    ".mcp.json",
-    ".npmrc",
-    ".pypirc",
-    ".netrc",
-    ".ssh",
-)
+from palyra.workspace.protected_table import PROTECTED_NAMES, ProtectedGroup, leave_out
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,3 +19,11 @@ class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     protected_names: Annotated[Patterns, describe("Names beneath the root that no tool may write, as globs.")] = (
         PROTECTED_NAMES
     )
+    open_groups: Annotated[
+        tuple[ProtectedGroup, ...], describe("Groups of the built-in protected names that agents may write after all.")
+    ] = ()
+
+    @property
+    def protected(self) -> tuple[str, ...]:
+        """The names that are protected: those of the opened groups are left out."""
+        return leave_out(self.protected_names, self.open_groups)

@@ -23,6 +23,7 @@ from palyra.workspace.names import (
     normalize_name,
     render_name,
 )
+from palyra.workspace.protected_table import PROTECTED_NAMES, ProtectedGroup, leave_out
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,78 @@ def test_no_names_protect_nothing() -> None:
     assert NAMES.match([]) is None
 
 
-@pytest.mark.parametrize("source", ["", "/", "/etc", "../x", "a/../b", "**/x", ".", "a\0"])
+DEEP = ProtectedNames((".git/modules/**/config", ".git/modules/**/hooks", "a/**/b/c", "x/**/**/y"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/modules/config",
+        ".git/modules/one/config",
+        "vendor/.GIT/modules/one/two/three/Config",
+        ".git/modules/one/modules/two/hooks/pre-commit",
+        "a/b/c",
+        "a/b/b/c",
+        "a/b/x/b/c/d",
+        "a/b",
+        "x/y",
+        "x/1/2/y",
+    ],
+)
+def test_two_stars_stand_for_any_number_of_names(path: str) -> None:
+    assert DEEP.match(path.split("/")) is not None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".git/modules/one/HEAD", ".git/modules/one/objects/ab/cdef", ".git/modules", "modules/one/config", "a/c", "a/x/c"],
+)
+def test_two_stars_make_no_file_on_the_way_special(path: str) -> None:
+    """A repository's objects lie beneath ``.git/modules``; only a file in the place of a named directory matters."""
+    assert DEEP.match(path.split("/")) is None
+
+
+def test_a_link_where_two_stars_may_go_on_is_found() -> None:
+    _, state = DEEP.step(START, ".git")
+    _, state = DEEP.step(state, "modules")
+    assert DEEP.parent_of(state) is None
+    assert DEEP.parent_of(state, link=True) == ".git/modules/**/config"
+
+
+@pytest.mark.parametrize(
+    ("path", "group"),
+    [
+        (".git/modules/a/b/config", "git"),
+        ("deep/er/CLAUDE.md", "agents"),
+        (".cursor/rules/x.mdc", "agents"),
+        ("my.code-workspace", "editors"),
+        (".nvim.lua", "editors"),
+        ("sub/.envrc", "secrets"),
+        (".mise.local.toml", "shell"),
+        ("lib/python3.12/site-packages/evil.pth", "package-tools"),
+        ("app/node_modules/.bin/tsc", "package-tools"),
+        (".cargo/config.toml", "package-tools"),
+        (".forgejo/workflows/ci.yml", "ci"),
+        (".env.local", "secrets"),
+    ],
+)
+def test_the_built_in_names_of_a_group_can_be_opened(path: str, group: ProtectedGroup) -> None:
+    parts = path.split("/")
+    with pytest.raises(ProtectedName) as refused:
+        ProtectedNames(PROTECTED_NAMES).refuse(parts)
+    assert f'open_groups = ["{group}"]' in (refused.value.hint or "")
+    ProtectedNames(leave_out(PROTECTED_NAMES, [group])).refuse(parts)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["README.md", "docs/agents/index.md", "src/config", "config", "path.py", "head.txt", "package.json", "bin/run"],
+)
+def test_ordinary_files_are_in_no_group(path: str) -> None:
+    ProtectedNames(PROTECTED_NAMES).refuse(path.split("/"))
+
+
+@pytest.mark.parametrize("source", ["", "/", "/etc", "../x", "a/../b", "**/x", "x/**", "**", ".", "a\0"])
 def test_refuses_patterns_that_mean_nothing(source: str) -> None:
     with pytest.raises(BadProtectedName):
         ProtectedNames((source,))

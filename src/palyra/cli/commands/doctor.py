@@ -88,7 +88,7 @@ def _attack(invocation: Invocation, tier: str | None) -> None:
     from palyra.sandbox.domain.profile import SandboxTier
 
     tiers = (SandboxTier(tier),) if tier else (SandboxTier.C, SandboxTier.B)
-    protected = tuple(invocation.settings.workspace.protected_names)
+    protected = tuple(invocation.settings.workspace.protected)
     begun: set[tuple[str, str]] = set()
 
     def progress(where: "SandboxTier", attempt: "Attempt", number: int, total: int) -> None:

@@ -191,7 +191,7 @@ def _show_plan(invocation: Invocation, command: tuple[str, ...], platform: str) 
         max_output_bytes=settings.sandbox.max_output_bytes,
         tier=ToolTier.C,
     )
-    profile = compile_profile(call, settings.sandbox, settings.workspace.protected_names, watched=True)
+    profile = compile_profile(call, settings.sandbox, settings.workspace.protected, watched=True)
     if platform == "macos":
         lines = seatbelt_profile(profile, temporary="/private/tmp/palyra").splitlines()
     else:

@@ -10,6 +10,7 @@ from typing import Final
 
 from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile
 from palyra.workspace.names import ProtectedNames
+from palyra.workspace.protected_table import watched_in_sandbox
 
 _READABLE: Final = (
     ("/usr", "programs and libraries"),
@@ -72,7 +73,7 @@ def _workspace(profile: SandboxProfile) -> list[str]:
         return [f"; the workspace, read-only\n(allow file-read* (subpath {root}))"]
     lines = [f"; the workspace\n(allow file-read* file-write* (subpath {root}))"]
     lines.append(f"; the workspace itself is not renamed or removed\n(deny file-write-unlink (literal {root}))")
-    for pattern in ProtectedNames(profile.protected_names).patterns:
+    for pattern in ProtectedNames(watched_in_sandbox(profile.protected_names)).patterns:
         for expression in _expressions(profile.workspace_root, pattern):
             lines.append(f"; protected, whether it exists or not\n(deny file-write* (regex {quoted(expression)}))")
         for expression in _ancestors(profile.workspace_root, pattern):
@@ -85,13 +86,19 @@ def _workspace(profile: SandboxProfile) -> list[str]:
 
 def _expressions(root: str, pattern: str) -> list[str]:
     names = [name for name in pattern.split("/") if name not in ("", ".")]
-    inner = "/".join(map(_translated, names))
-    return [f"^{_escaped(root)}/(.*/)?{inner}(/.*)?$"]
+    return [f"^{_escaped(root)}/(.*/)?{_joined(names)}(/.*)?$"]
 
 
 def _ancestors(root: str, pattern: str) -> list[str]:
     names = [name for name in pattern.split("/") if name not in ("", ".")]
-    return [f"^{_escaped(root)}/(.*/)?{'/'.join(map(_translated, names[:cut]))}$" for cut in range(1, len(names))]
+    above = [names[:cut] for cut in range(1, len(names))]
+    return [f"^{_escaped(root)}/(.*/)?{_joined(each).removesuffix('/')}$" for each in above]
+
+
+def _joined(names: list[str]) -> str:
+    """Translate a path. ``**`` stands for any number of names, also for none."""
+    inner = "".join("(.*/)?" if name == "**" else f"{_translated(name)}/" for name in names)
+    return inner.removesuffix("/")
 
 
 def _translated(name: str) -> str:

@@ -31,6 +31,7 @@ from palyra.sandbox.layers.workspace_scan import (
     scan_workspace,
 )
 from palyra.workspace.names import decode_name, protected_names_of, render_name
+from palyra.workspace.protected_table import watched_in_sandbox
 from palyra.workspace.root import RESOLVE_BENEATH, hold, openat2
 
 
@@ -249,7 +250,7 @@ def _mountable(profile: SandboxProfile, names: Names) -> Names:
 
 def gather_workspace(profile: SandboxProfile) -> tuple[WorkspaceFacts, WorkspaceScan]:
     """Scan the workspace as it is now. The caller keeps the scan to compare it with one after the call."""
-    protected = protected_names_of(profile.protected_names)
+    protected = protected_names_of(watched_in_sandbox(profile.protected_names))
     with hold(open_workspace_root(profile.workspace_root)) as root:
         seen = add_hard_links(root, scan_workspace(root, protected))
         return facts_of(root, profile, seen), seen

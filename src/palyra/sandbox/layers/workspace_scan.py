@@ -15,7 +15,8 @@ import msgspec
 
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import Identity, Kind, Names
-from palyra.workspace.names import START, ProtectedNames, State
+from palyra.workspace.names import START, ProtectedNames, State, protected_names_of
+from palyra.workspace.protected_table import PACKAGE_FOLDERS, brought_by_no_package
 from palyra.workspace.root import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, hold, openat2
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -216,13 +217,15 @@ class _Walker(TreeWalk[State]):
         super().__init__(most, without)
         self.workspace = workspace
         self.protected = protected
+        self._packaged = protected_names_of(brought_by_no_package(protected.patterns))
         self.found: dict[Names, Found] = {}
         self.real_places: set[Names] = set()
         self._links: list[tuple[Names, State]] = []
 
     def children(self, directory: int, names: list[bytes], state: State) -> list[tuple[bytes, State]]:
         """Record the protected names of a directory, and return the directories to enter."""
-        step = self.protected.step
+        protected = self.protected if PACKAGE_FOLDERS.isdisjoint(names) else self._packaged
+        step, parent_of = protected.step, protected.parent_of
         enter: list[tuple[bytes, State]] = []
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -230,14 +233,16 @@ class _Walker(TreeWalk[State]):
                     return []
                 pattern, onward = step(state, entry.name)
                 is_directory = entry.is_dir(follow_symlinks=False)
-                if pattern is None and (is_directory or not onward):
-                    if is_directory:
-                        enter.append((os.fsencode(entry.name), onward))
+                if pattern is None and is_directory:
+                    enter.append((os.fsencode(entry.name), onward))
                     continue
                 # Complete, or a file or link in the place of a protected name's parent (a file named .git).
+                at = pattern or (parent_of(onward, link=entry.is_symlink()) if onward else None)
+                if at is None:
+                    continue
                 path = (*names, os.fsencode(entry.name))
                 self.entries += len(names)
-                self._record(directory, path, pattern or onward[0][0].source)
+                self._record(directory, path, at)
                 if entry.is_symlink():
                     self._links.append((path, START if pattern else onward))
         return enter

@@ -21,6 +21,7 @@ from palyra.sandbox.layers.protected_mounts import open_workspace_root
 from palyra.sandbox.layers.workspace_scan import Found, WorkspaceScan, beneath, open_names, scan_workspace
 from palyra.sandbox.limits import MAX_NEW_ENTRIES, MAX_REPORTED_NAMES
 from palyra.workspace.names import ProtectedNames, decode_name, protected_names_of, render_name
+from palyra.workspace.protected_table import watched_in_sandbox
 from palyra.workspace.root import hold
 
 
@@ -148,7 +149,7 @@ def look_again(
     with hold(open_workspace_root(profile.workspace_root)) as root:
         after = scan_workspace(
             root,
-            machine or protected_names_of(profile.protected_names),
+            machine or protected_names_of(watched_in_sandbox(profile.protected_names)),
             most=before.entries + MAX_NEW_ENTRIES,
             # Nothing in them could change.
             without=before.unseen,
