@@ -20,8 +20,9 @@ from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.raw_http import operator
 from fakes.web_server import web_page
 from palyra.client.protocol import ApiError
+from palyra.ids import TokenId
 from palyra.limits import MAX_HTTP_BODY_BYTES
-from palyra.server.console.limits import MAX_LISTENERS, MAX_WRONG_LOGINS_PER_TOKEN
+from palyra.server.console.limits import MAX_LISTENERS, MAX_WRONG_LOGINS, MAX_WRONG_LOGINS_PER_TOKEN
 
 pytestmark = pytest.mark.promise("P-console-guarded")
 
@@ -89,7 +90,7 @@ async def test_a_session_cannot_be_fixed_beforehand(tmp_path: Path) -> None:
         assert (await thief.get("/")).status == 303, "the session before ended with the new login"
 
 
-async def test_guessing_tokens_is_slowed_down_and_tells_nothing(tmp_path: Path) -> None:
+async def test_guessing_tokens_tells_nothing_and_locks_nobody_out(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         token = await operator(harness)
         guesser = ConsoleUser(harness)
@@ -100,9 +101,13 @@ async def test_guessing_tokens_is_slowed_down_and_tells_nothing(tmp_path: Path) 
         assert int(answers[-1].headers["retry-after"]) > 0
         malformed = await guesser.log_in("x")
         assert malformed.body == answers[0].body, "malformed and wrong look alike"
-        assert (await guesser.log_in(token)).status == 429, "the token that was guessed at has to wait"
+        assert (await ConsoleUser(harness).log_in(token)).status == 201, "wrong tokens lock out no right one"
         other = ConsoleUser(harness)
-        assert (await other.log_in(await operator(harness))).status == 201, "nobody else has to"
+        for _ in range(MAX_WRONG_LOGINS):
+            await guesser.log_in(f"plr_{TokenId.new()}_{'x' * 43}")
+        assert (await guesser.log_in(f"plr_{TokenId.new()}_{'x' * 43}")).status == 429
+        assert (await other.log_in(await operator(harness))).status == 201
+        assert (await other.log_in(token)).status == 201
         rejected = [payload["count"] for kind, payload in harness.events() if kind == "credential.rejected"]
         assert len(rejected) == 1, "guessing does not fill the journal"
 

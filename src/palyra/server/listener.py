@@ -1,6 +1,7 @@
 """The daemon's listener: the HTTP parser with its bound, and the choice between the API and the console."""
 
 import asyncio
+import resource
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from palyra.limits import MAX_HTTP_HEAD_BYTES
+
+# The time for a request's line and headers, from its first byte, or from the connection's first moment.
+HEAD_SECONDS = 10.0
+# The time for the rest of a request: the largest body, from the slowest client that still works.
+BODY_SECONDS = 120.0
+# Connections of all clients of one listener, where the limit of descriptors allows as many.
+MAX_CONNECTIONS = 4096
 
 if TYPE_CHECKING:
     from palyra.server.http.openapi import DescribedRoute
@@ -23,9 +31,10 @@ API_PATHS = frozenset(("", "v1", "mcp", "healthz", "readyz", "metrics", "openapi
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Uvicorn's fast HTTP parser, which closes a connection whose request line and headers pass the limit.
+    """Uvicorn's fast HTTP parser with bounds on what a stranger sends before any token is checked.
 
-    The parser alone collects headers without end, before any token is checked.
+    A head has a size and a time, a body a time. Trailers are refused: the parser would collect them without end. Past
+    the bound on connections the one closes that has waited longest for a request: idle ones keep nobody out.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -33,9 +42,32 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0
         self._messages = 0
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._close_after(HEAD_SECONDS)
+        if len(self.connections) > max_connections():
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_deadline()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        if self._deadline is None:
+            self._close_after(HEAD_SECONDS)
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value)
+        else:
+            self._refuse(b"400 Bad Request")
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._close_after(BODY_SECONDS)
         size = sum(len(name) + len(value) for name, value in self.headers)
         if size > MAX_HTTP_HEAD_BYTES:
             self._refuse()
@@ -46,7 +78,32 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0
         self._messages += 1
+        if self.cycle is not None and self.cycle.response_complete:
+            # Answered before its body ended: nobody else sets a time for the next request.
+            self._close_after(HEAD_SECONDS)
+        else:
+            self._stop_deadline()
         super().on_message_complete()
+
+    def _make_room(self) -> None:
+        """Close the connection that has waited longest for a request; this one, if all others are at work."""
+        waiting = [each for each in self.connections if isinstance(each, BoundedHttpProtocol) and each._in_head]
+        oldest = min(waiting, key=BoundedHttpProtocol._waits_until, default=self)
+        oldest.transport.abort()
+
+    def _waits_until(self) -> float:
+        """Return the time at which this connection closes if no request comes. A busy one has none."""
+        timer = self._deadline or self.timeout_keep_alive_task
+        return float("inf") if timer is None else timer.when()
+
+    def _close_after(self, seconds: float) -> None:
+        self._stop_deadline()
+        self._deadline = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def data_received(self, data: bytes) -> None:
         began_in_head, messages = self._in_head, self._messages
@@ -57,12 +114,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if self._head_bytes > MAX_HTTP_HEAD_BYTES:
                 self._refuse()
 
-    def _refuse(self) -> None:
+    def _refuse(self, status: bytes = b"431 Request Header Fields Too Large") -> None:
         if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(
-                b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-            )
+            self.transport.write(b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
             self.transport.close()
+
+
+def max_connections() -> int:
+    """Return how many connections to keep: fewer than half of this process's descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, max(1, soft // 2 - 1))
 
 
 def _accepts_html(scope: Scope) -> bool:

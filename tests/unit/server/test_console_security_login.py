@@ -15,22 +15,21 @@ def token(name: str) -> str:
 def test_one_token_is_tried_a_few_times_and_another_still_may() -> None:
     throttle, name = LoginThrottle(), str(TokenId.new())
     for _ in range(MAX_WRONG_LOGINS_PER_TOKEN):
-        throttle.check(token(name), 0.0)
-        throttle.wrong(token(name), 0.0)
+        throttle.count_wrong(token(name), 0.0)
     with pytest.raises(TooManyLogins):
-        throttle.check(token(name), 1.0)
-    throttle.check(token(str(TokenId.new())), 1.0)
-    throttle.check(token(name), LOGIN_WINDOW_SECONDS)
+        throttle.count_wrong(token(name), 1.0)
+    throttle.count_wrong(token(str(TokenId.new())), 1.0)
+    throttle.count_wrong(token(name), LOGIN_WINDOW_SECONDS)
 
 
 @pytest.mark.promise("P-console-guarded")
 def test_nonsense_counts_as_one_and_naming_many_gains_nothing() -> None:
     throttle = LoginThrottle()
     for number in range(MAX_WRONG_LOGINS_PER_TOKEN):
-        throttle.wrong(f"nonsense {number}", 0.0)
+        throttle.count_wrong(f"nonsense {number}", 0.0)
     with pytest.raises(TooManyLogins):
-        throttle.check("other nonsense", 0.0)
-    for _ in range(MAX_WRONG_LOGINS):
-        throttle.wrong(token(str(TokenId.new())), 0.0)
+        throttle.count_wrong("other nonsense", 0.0)
+    for _ in range(MAX_WRONG_LOGINS - MAX_WRONG_LOGINS_PER_TOKEN):
+        throttle.count_wrong(token(str(TokenId.new())), 0.0)
     with pytest.raises(TooManyLogins):
-        throttle.check(token(str(TokenId.new())), 0.0)
+        throttle.count_wrong(token(str(TokenId.new())), 0.0)

@@ -1,12 +1,23 @@
-"""The bound on request heads must not touch bodies, however they arrive."""
+"""The listener bounds what a stranger sends, in bytes, time and connections, and leaves honest requests alone."""
 
+import asyncio
+import resource
 import socket
 import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+import uvicorn
+
 from fakes.daemon import Daemon, Place
+from palyra.daemon.palyrad import ServerWithoutSignals, bind
 from palyra.limits import MAX_HTTP_HEAD_BYTES
+from palyra.server import listener
+from palyra.server.listener import BoundedHttpProtocol
 
 
 def _answers(daemon: Daemon, *parts: bytes) -> bytes:
@@ -35,3 +46,138 @@ def test_large_bodies_pass_whole_in_pieces_and_one_after_the_other(tmp_path: Pat
         assert b" 400 " in _answers(daemon, *pieces)
         two = _answers(daemon, _post(daemon, size, last=False), _post(daemon, size, last=True))
         assert two.count(b" 400 ") == 2 and b" 431 " not in two
+
+
+@asynccontextmanager
+async def _serving(app: Any) -> AsyncIterator[int]:
+    server = ServerWithoutSignals(
+        uvicorn.Config(app, lifespan="off", log_config=None, http=BoundedHttpProtocol, timeout_keep_alive=60)
+    )
+    with bind("127.0.0.1", 0) as listening:
+        serving = asyncio.create_task(server.serve([listening]))
+        await server.listening.wait()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = server.force_exit = True
+            await serving
+
+
+async def _ok(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def _read_all(scope: Any, receive: Any, send: Any) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    await _ok(scope, receive, send)
+
+
+@pytest.mark.promise("P-floods")
+@pytest.mark.parametrize(
+    "start",
+    [b"", b"G", b"GET / HTTP/1.1\r\nhost: x\r\n", b"GET / HTTP/1.1\r\nhost: x\r\n\r\nGET / HTTP/1.1\r\n"],
+    ids=["nothing", "a letter", "a header", "a second request"],
+)
+async def test_a_head_that_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, start: bytes) -> None:
+    monkeypatch.setattr(listener, "HEAD_SECONDS", 0.2)
+    async with _serving(_ok) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(start)
+
+        async def trickle() -> None:
+            while start:
+                writer.write(b"a")
+                await asyncio.sleep(0.02)
+
+        sending = asyncio.create_task(trickle())
+        with suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                await reader.read()
+        sending.cancel()
+        writer.close()
+
+
+@pytest.mark.promise("P-floods")
+@pytest.mark.parametrize("app", [_ok, _read_all], ids=["answered before it", "waited for"])
+async def test_a_body_that_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, app: Any) -> None:
+    monkeypatch.setattr(listener, "BODY_SECONDS", 0.2)
+    async with _serving(app) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n")
+
+        async def trickle() -> None:
+            while True:
+                writer.write(b"a")
+                await asyncio.sleep(0.02)
+
+        sending = asyncio.create_task(trickle())
+        with suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                await reader.read()
+        sending.cancel()
+        writer.close()
+
+
+@pytest.mark.promise("P-floods")
+async def test_trailers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _serving(_read_all) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        writer.write(head + b"2\r\nhi\r\n0\r\nauthorization: Bearer x\r\n\r\n")
+        async with asyncio.timeout(10):
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        writer.close()
+
+
+@pytest.mark.promise("P-floods")
+async def test_idle_connections_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "max_connections", lambda: 8)
+    async with _serving(_ok) as port:
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            async with asyncio.timeout(10):
+                assert (await reader.read()).endswith(b"ok")
+            writer.close()
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_a_request_that_runs_is_not_cut_off_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "max_connections", lambda: 4)
+    release = asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await release.wait()
+        await _ok(scope, receive, send)
+
+    async with _serving(slow) as port:
+        working = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for _, writer in working:
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        refused, extra = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                assert await refused.read() == b""
+        extra.close()
+        release.set()
+        for reader, writer in working:
+            async with asyncio.timeout(10):
+                assert (await reader.read()).endswith(b"ok")
+            writer.close()
+
+
+@pytest.mark.promise("P-floods")
+def test_a_flood_of_connections_leaves_descriptors_for_calls(tmp_path: Path) -> None:
+    with Place(tmp_path).daemon() as daemon, ExitStack() as opened:
+        soft, hard = 256, resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        address = urlsplit(daemon.url)
+        for _ in range(2 * soft):
+            opened.enter_context(socket.create_connection((address.hostname, address.port), timeout=20))
+        with daemon.client() as client:
+            assert client.call("echo", {"text": "hi"}).result == {"text": "hi"}

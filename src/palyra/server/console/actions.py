@@ -133,11 +133,11 @@ async def log_in(console: Console, request: Request) -> Response:
     """Open a session for a valid token whose principal has a role. The browser's earlier session ends."""
     raw = shape_of(await read_json(request), LoginBody).token.strip()
     clock = console.service.clock
-    console.throttle.check(raw, clock.monotonic())
     try:
         token = check_token_text(console.store, raw, clock.now_ms())
     except Unauthenticated:
-        console.throttle.wrong(raw, clock.monotonic())
+        # After the look-up: who sends wrong tokens must not lock out the holder of the right one.
+        console.throttle.count_wrong(raw, clock.monotonic())
         refusal = answer_problem(LoginRefused("the token is not accepted"))
         # After the answer, so that its time tells an attacker nothing.
         refusal.background = BackgroundTask(console.service.note_rejected)

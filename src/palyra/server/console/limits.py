@@ -12,7 +12,7 @@ SESSION_SECRET_BYTES = 32
 # Browsers and tabs of all operators of one daemon; past it the oldest session ends.
 MAX_SESSIONS = 256
 
-# Wrong tokens in a minute, for one token id and for all. Past them the next one is refused unread.
+# Wrong tokens in a minute, for one token id and for all. Past them the answer says so.
 MAX_WRONG_LOGINS_PER_TOKEN = 5
 MAX_WRONG_LOGINS = 60
 LOGIN_WINDOW_SECONDS = 60.0

@@ -66,31 +66,20 @@ _NAMED = re.compile(r"plr_([0-7][0-9A-HJKMNP-TV-Z]{25})_")
 
 
 class LoginThrottle:
-    """Bounds tries with wrong tokens, and so their cost: a token cannot be guessed.
-
-    A try counts against the token that it names, so that nonsense does not lock out the holder of a good one. It counts
-    against all together too, so that naming many tokens gains nothing.
-    """
+    """Counts wrong tokens, by the token that each names and all together. A right token is never refused."""
 
     def __init__(self) -> None:
         self._wrong: deque[tuple[float, str]] = deque()
 
-    def check(self, raw: str, now: float) -> None:
-        """Raise if this token is not to be checked now."""
-        self._forget(now)
+    def count_wrong(self, raw: str, now: float) -> None:
+        """Count a wrong token. Raise if there were too many in the last minute."""
+        while self._wrong and now - self._wrong[0][0] >= LOGIN_WINDOW_SECONDS:
+            self._wrong.popleft()
         name = _name_of(raw)
         of_this = sum(1 for _, other in self._wrong if other == name)
         if of_this >= MAX_WRONG_LOGINS_PER_TOKEN or len(self._wrong) >= MAX_WRONG_LOGINS:
             raise TooManyLogins("too many wrong tokens were tried", retry_after_seconds=int(LOGIN_WINDOW_SECONDS))
-
-    def wrong(self, raw: str, now: float) -> None:
-        self._forget(now)
-        if len(self._wrong) < MAX_WRONG_LOGINS:
-            self._wrong.append((now, _name_of(raw)))
-
-    def _forget(self, now: float) -> None:
-        while self._wrong and now - self._wrong[0][0] >= LOGIN_WINDOW_SECONDS:
-            self._wrong.popleft()
+        self._wrong.append((now, name))
 
 
 def _name_of(raw: str) -> str:
