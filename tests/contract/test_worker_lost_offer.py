@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fakes.eventually import eventually
-from fakes.fleet_server_harness import PATIENCE, FleetServerHarness, open_harness
+from fakes.fleet_server_harness import BUILD, PATIENCE, FleetServerHarness, open_harness
 from fakes.lossy_relay import LossyRelay, lossy_relay
 from fakes.worker_agent_harness import WorkerAgentHarness
 from palyra.daemon.settings import Settings
@@ -72,7 +72,7 @@ async def test_a_worker_whose_lease_was_lost_on_the_way_and_fenced_comes_back_an
     harness: FleetServerHarness, relay: LossyRelay, machine: WorkerAgentHarness
 ) -> None:
     lease_id, call = await lost_offer(harness, relay, machine)
-    harness.clock.ahead_ms += harness.settings.policy().heartbeat_timeout_ms + 1_000
+    harness.clock.ahead_ms += harness.settings.policy(BUILD).heartbeat_timeout_ms + 1_000
     with pytest.raises(LeaseLost):
         await call
     assert harness.parts.ledger.worker(machine.worker_id).owes == (lease_id,)
@@ -93,7 +93,7 @@ async def test_it_comes_back_to_another_life_of_the_daemon_as_well(
     lease_id, call = await lost_offer(harness, relay, machine)
     await harness.close()
     call.cancel()
-    harness.clock.ahead_ms += harness.settings.policy().heartbeat_timeout_ms + 1_000
+    harness.clock.ahead_ms += harness.settings.policy(BUILD).heartbeat_timeout_ms + 1_000
     await harness.open()
     await eventually(lambda: harness.parts.ledger.lease(lease_id).state is LeaseState.FENCED)
     relay.daemon_port = harness.port
@@ -107,7 +107,7 @@ async def test_a_worker_that_restarted_meanwhile_is_quarantined(
     harness: FleetServerHarness, relay: LossyRelay, machine: WorkerAgentHarness
 ) -> None:
     lease_id, call = await lost_offer(harness, relay, machine)
-    harness.clock.ahead_ms += harness.settings.policy().heartbeat_timeout_ms + 1_000
+    harness.clock.ahead_ms += harness.settings.policy(BUILD).heartbeat_timeout_ms + 1_000
     with pytest.raises(LeaseLost):
         await call
     machine.agent.stop()

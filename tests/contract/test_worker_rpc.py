@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from fakes.eventually import eventually
-from fakes.fleet_server_harness import PATIENCE, SETTINGS, FleetServerHarness, HandWorker, open_harness
+from fakes.fleet_server_harness import BUILD, PATIENCE, SETTINGS, FleetServerHarness, HandWorker, open_harness
 from palyra.errors import PalyraError
 from palyra.fleet import limits
 from palyra.fleet.domain import commands
@@ -309,7 +309,7 @@ async def test_an_offer_that_never_arrived_and_is_void_is_disclaimed(
     lease = harness.parts.ledger.lease(owed.lease_id)
     assert lease.state is LeaseState.FENCED and lease.disclaimed_ms and not lease.retried_as
     # Beyond the time in which a cleanup has to be shown it is still there, and works.
-    harness.clock.ahead_ms += SETTINGS.policy().settle_grace_ms
+    harness.clock.ahead_ms += SETTINGS.policy(BUILD).settle_grace_ms
     await worker.beat()
     await harness.parts.sessions.reap()
     again = harness.call(call_id="01AGAIN")
@@ -348,7 +348,7 @@ async def test_a_lease_that_its_worker_showed_and_does_not_name_is_not_given_out
     await worker.beat()
     assert not [one for one in worker.heard if one.WhichOneof("command") == "lease"]
     assert harness.parts.ledger.lease(offer.lease_id).is_open
-    harness.clock.ahead_ms += 61_000 + SETTINGS.policy().settle_grace_ms
+    harness.clock.ahead_ms += 61_000 + SETTINGS.policy(BUILD).settle_grace_ms
     await eventually(lambda: not harness.parts.ledger.lease(offer.lease_id).is_open)
     with pytest.raises(LeaseLost):
         await call

@@ -353,7 +353,7 @@ class HandWorker:
     async def given_up(self) -> None:
         """The line breaks, and the worker is silent until its leases are void."""
         await self.hang_up()
-        self.harness.clock.ahead_ms += self.harness.settings.policy().heartbeat_timeout_ms + 1_000
+        self.harness.clock.ahead_ms += self.harness.settings.policy(BUILD).heartbeat_timeout_ms + 1_000
         await eventually(lambda: self.record().state.value in ("orphaned", "offline"))
 
     async def hang_up(self) -> None:

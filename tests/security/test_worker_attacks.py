@@ -10,11 +10,13 @@ import grpc
 import pytest
 
 from fakes.eventually import eventually
-from fakes.fleet_server_harness import PATIENCE, EnvelopeKey, FleetServerHarness, HandWorker, open_harness
+from fakes.fleet_server_harness import BUILD, PATIENCE, EnvelopeKey, FleetServerHarness, HandWorker, open_harness
 from fakes.identity_harness import DeviceKey
+from palyra.fleet.agent.facts import own_build
 from palyra.fleet.domain import commands
 from palyra.fleet.domain.lease import LeaseLost, LeaseState
 from palyra.fleet.domain.placement import NoWorker
+from palyra.fleet.domain.policy import WorkerFleetSettings
 from palyra.fleet.domain.workspace_scope import ArtifactRef
 from palyra.wire.worker.v1 import worker_pb2 as wire
 
@@ -51,6 +53,22 @@ async def is_distrusted(worker: HandWorker, code: str) -> None:
     assert code in record.reason
     with pytest.raises(NoWorker):
         await worker.harness.call()
+
+
+async def test_without_settings_only_the_daemons_own_build_gets_work(tmp_path: Path) -> None:
+    settings = WorkerFleetSettings(require_egress_binding=False)
+    async with asyncio.timeout(4 * PATIENCE), open_harness(tmp_path, settings) as harness:
+        changed, same = await harness.worker("changed"), await harness.worker("same")
+        await changed.open()
+        answer = await changed.attest((await changed.receive("challenge")).nonce)
+        assert answer.code == "worker_attestation.build_digest"
+        await is_distrusted(changed, "worker_attestation.build_digest")
+        await same.open()
+        answer = await same.attest((await same.receive("challenge")).nonce, build_digest_sha256=own_build())
+        assert answer.code == ""
+        assert same.record().attested is not None
+        for each in (changed, same):
+            await each.close()
 
 
 @pytest.mark.parametrize(
@@ -333,7 +351,7 @@ async def test_who_restarted_or_stays_silent_about_a_lease_is_quarantined_as_eve
     await rogue.online()
     owed = await rogue.receive("owed")
     assert rogue.record().owes == (owed.lease_id,)
-    harness.clock.ahead_ms += harness.settings.policy().settle_grace_ms
+    harness.clock.ahead_ms += harness.settings.policy(BUILD).settle_grace_ms
     await is_distrusted(rogue, "worker_cleanup.missing")
 
 
@@ -358,7 +376,7 @@ async def test_who_is_let_out_of_quarantine_and_keeps_a_workspace_is_found_out(
         await worker.beat(workspaces=1)
         await harness.parts.sessions.batcher.settle()
         assert worker.record().state.value == "available"
-        harness.clock.ahead_ms += harness.settings.policy().settle_grace_ms
+        harness.clock.ahead_ms += harness.settings.policy(BUILD).settle_grace_ms
         await eventually(lambda: not worker.record().written_off)
     elif how == "reported":
         assert (await worker.settle(offer)).code == "lease.fenced"

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar, get_origin
 import msgspec
 
 from palyra.config.setting_types import ENV_PREFIX, ENV_SEPARATOR, InvalidSetting, SettingInfo, known_settings
+from palyra.config.state_dir import refuse_if_others_may_write
 from palyra.config.toml_lines import TomlRefused, lines_of_keys
 from palyra.errors import InvalidInput, Unavailable
 from palyra.limits import KIB
@@ -192,6 +193,7 @@ class TomlFile(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_toml(path: Path) -> TomlFile:
     try:
+        refuse_if_others_may_write(path)
         with path.open("rb") as file:
             raw = file.read(MAX_SETTINGS_FILE_BYTES + 1)
     except OSError as error:

@@ -6,7 +6,9 @@ content may have been read already.
 
 import contextlib
 import fcntl
+import grp
 import os
+import pwd
 import secrets
 import stat
 from pathlib import Path, PurePosixPath
@@ -84,6 +86,37 @@ def refuse_if_exposed(path: Path) -> None:
     if status.st_mode & 0o077:
         mode = stat.S_IMODE(status.st_mode)
         raise StateDirExposed(f"{path} is open to others (mode {mode:04o})", path=str(path))
+
+
+class WritableByOthers(Denied):
+    code = "config.writable_by_others"
+    hint = "check what is in it, then `chmod go-w` it, and `chown` it if it belongs to somebody else"
+
+
+def refuse_if_others_may_write(path: Path) -> None:
+    """Raise if another user may change this file or folder, or replace it through a folder above it."""
+    place = Path(os.path.realpath(path))
+    for each in (place, *place.parents):
+        status = os.stat(each)
+        mode = status.st_mode
+        if os.statvfs(each).f_flag & os.ST_RDONLY:
+            continue
+        if status.st_uid not in (0, os.geteuid()):
+            raise WritableByOthers(f"{each} belongs to another user (uid {status.st_uid})", path=str(each))
+        # In a sticky folder, such as /tmp, only the owner of a file replaces it.
+        if stat.S_ISDIR(mode) and mode & stat.S_ISVTX:
+            continue
+        if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not _is_private(status.st_gid)):
+            raise WritableByOthers(f"others may change {each} (mode {stat.S_IMODE(mode):04o})", path=str(each))
+
+
+def _is_private(group: int) -> bool:
+    """Return whether the group is that of one user alone, as distributions make it with each user."""
+    try:
+        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return group == user.pw_gid and found.gr_name == user.pw_name and set(found.gr_mem) <= {user.pw_name}
 
 
 def replace_file(folder: int, name: str, content: bytes) -> None:

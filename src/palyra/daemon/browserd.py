@@ -55,6 +55,7 @@ from palyra.clock import Clock, SystemClock
 from palyra.config.state_dir import HeldLock, StateDir
 from palyra.daemon.browserd_supervisor import LOCK_FILE
 from palyra.daemon.palyrad import ServerWithoutSignals, bind
+from palyra.daemon.process_setup import keep_memory_private
 from palyra.daemon.settings import Settings
 from palyra.egress.domain.events import Resolver
 from palyra.errors import Unavailable
@@ -293,6 +294,7 @@ async def serve_browser(settings: Settings, state: StateDir, announce: Announce,
 
     ``until_input_ends`` also ends it with the process that started it.
     """
+    keep_memory_private()
     state.path(LOCK_FILE).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         lock = HeldLock.take(state.path(LOCK_FILE))

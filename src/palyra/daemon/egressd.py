@@ -18,6 +18,7 @@ from pathlib import Path
 
 from palyra.config.load import locate
 from palyra.config.state_dir import StateDir
+from palyra.daemon.process_setup import keep_memory_private
 from palyra.daemon.service_manager import notify_ready
 from palyra.devicelink.pairing.code import ServerAddress, parse_code
 from palyra.errors import PalyraError, exit_code_of
@@ -70,6 +71,8 @@ def _run(options: argparse.Namespace) -> None:
         worker_uids=frozenset(options.worker_uid or [os.geteuid()]),
         worker_id=options.worker,
     )
+
+    keep_memory_private()
 
     async def serve() -> None:
         async with notify_ready(f"listeners at {host_options.socket}"):

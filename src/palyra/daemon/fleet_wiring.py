@@ -14,6 +14,7 @@ from palyra.clock import MS_PER_SECOND, Clock
 from palyra.config.state_dir import StateDir
 from palyra.daemon.node_wiring import NodeServices
 from palyra.errors import PalyraError, Unavailable
+from palyra.fleet.agent.facts import own_build
 from palyra.fleet.domain import commands
 from palyra.fleet.domain.commands import FleetDecision
 from palyra.fleet.domain.lease import WorkerLease
@@ -78,7 +79,7 @@ class FleetServices:
         self._clock = clock
         self._metrics = metrics
         self._runs = False
-        policy = settings.policy()
+        policy = settings.policy(own_build())
         self.ledger = SqliteFleet(store, WorkerFleetManager(policy))
         self.sessions = FleetSessions(
             ledger=self.ledger,

@@ -10,6 +10,7 @@ from typing import Any
 
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
+from palyra.daemon.process_setup import keep_memory_private
 from palyra.daemon.settings import Settings
 from palyra.devicelink.agent.device_folder import DaemonUnreachable, DeviceRecord, NotPaired
 from palyra.devicelink.agent.identity import HeldIdentity, read_held_certificate
@@ -124,7 +125,8 @@ class NodeHost:
         self._name = chosen[:MAX_DEVICE_NAME_CHARS]
 
     async def run(self, code: PairingCode | None, servers: Sequence[ServerAddress]) -> End:
-        """Pairs if need be, then serves until SIGTERM or SIGINT, or until it cannot go on."""
+        """Pair if need be, then serve until SIGTERM or SIGINT, or until it cannot go on."""
+        keep_memory_private()
         self._folder.lock()
         try:
             stopping = asyncio.Event()

@@ -18,7 +18,7 @@ from palyra.config.state_dir import LOCK_FILE, StateDir, take_daemon_lock
 from palyra.daemon.console_wiring import build_console
 from palyra.daemon.gateway_wiring import Gateway, running_gateway
 from palyra.daemon.operator_token import operator_token
-from palyra.daemon.process_setup import return_large_blocks, settle_in
+from palyra.daemon.process_setup import keep_memory_private, return_large_blocks, settle_in
 from palyra.daemon.service_manager import notify_ready
 from palyra.daemon.settings import Settings
 from palyra.errors import InvalidInput, Unavailable
@@ -64,6 +64,7 @@ async def serve(
     SIGTERM and SIGINT end it in order: no new calls, running ones finish or are cancelled, the journal is sealed.
     ``beside`` runs from the first answer until the calls have ended.
     """
+    keep_memory_private()
     return_large_blocks()
     lock = take_daemon_lock(state.path(LOCK_FILE))
     try:

@@ -1,4 +1,4 @@
-"""Settings of the Python process: its garbage collector, its lock, and its memory.
+"""Settings of the Python process: its garbage collector, its lock, its memory and who may read that.
 
 Modules and services that stay are frozen. Otherwise the collector looks through them again and again, which takes a
 sixth of a start.
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from palyra.limits import MIB
+from palyra.sandbox.layers import linux_calls
 
 
 @contextmanager
@@ -46,6 +47,14 @@ def settle_in() -> None:
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     sys.setswitchinterval(TURN_SECONDS)
+
+
+def keep_memory_private() -> None:
+    """Refuse debuggers, memory readers and core dumps: a daemon's memory has its keys and tokens.
+
+    Other programs of the same user, such as one in Tier B, cannot attach to the process then.
+    """
+    linux_calls.prctl(linux_calls.PR_SET_DUMPABLE, 0)
 
 
 # Large blocks go back to the system when they are freed.

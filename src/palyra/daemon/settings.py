@@ -100,7 +100,7 @@ def check_together(settings: Settings) -> None:
     _at_most(settings, "tools.timeout_ms", "tools.max_timeout_ms")
     _at_most(settings, "approvals.ttl_seconds", "approvals.max_ttl_seconds")
     _at_most(settings, "nodes.heartbeat_seconds", "nodes.heartbeat_timeout_seconds")
-    _explained("workers.heartbeat_timeout_seconds", settings.workers.policy)
+    _explained("workers.heartbeat_timeout_seconds", lambda: settings.workers.policy(own_build="0" * 64))
     for operator in settings.access.operators:
         _explained("access.operators", partial(Principal.parse, operator))
     for who in (*settings.mcp.deciders, *settings.mcp.deciders.values()):

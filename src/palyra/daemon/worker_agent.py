@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
+from palyra.daemon.process_setup import keep_memory_private
 from palyra.daemon.settings import Settings
 from palyra.devicelink.agent.device_folder import DaemonUnreachable, DeviceRecord, NotPaired, PairingFolder
 from palyra.devicelink.agent.identity import HeldIdentity, read_held_certificate
@@ -69,6 +70,7 @@ class WorkerHost:
 
     async def run(self, egress: EgressOfLease | None = None) -> End:
         """Serve until SIGTERM or SIGINT, or until the daemon no longer knows this worker."""
+        keep_memory_private()
         proxy = None if egress is not None else self._proxy()
         try:
             return await self._serve(egress or proxy)

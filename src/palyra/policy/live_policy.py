@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 
 import msgspec
 
-from palyra.config.state_dir import StateDir
+from palyra.config.state_dir import StateDir, refuse_if_others_may_write
 from palyra.errors import InvalidInput, LimitExceeded, PalyraError, Unavailable
 from palyra.policy.bundle import SCHEMA_NAME, BadBundle, Bundle, Problem
 from palyra.policy.cedar import CedarEngine, is_panic
@@ -48,15 +48,15 @@ class PolicyDirectoryMissing(Unavailable):
     hint = "create the directory, or name another with policy.dir"
 
 
-def load_bundle(policy_dir: Path | None, directory: EntityDirectory, *, must_exist: bool = False) -> Bundle:
+def load_bundle(policy_dir: Path | None, directory: EntityDirectory, *, proposed: bool = False) -> Bundle:
     """Read the shipped schema and baseline, then the operator's ``*.cedar`` files in the order of their names.
 
-    Skip hidden files, where editors keep half-written copies. A directory that does not exist has no policies, unless
-    it ``must_exist``.
+    Skip hidden files, where editors keep half-written copies. A directory that does not exist has no policies. Others
+    may not be able to write it. A ``proposed`` one is not in force: it has to exist, and anybody may write it.
     """
     files = [(DEFAULTS_PREFIX + name, _default(name)) for name in _DEFAULT_POLICIES]
     if policy_dir is not None:
-        files.extend(_operator_files(policy_dir, must_exist=must_exist))
+        files.extend(_operator_files(policy_dir, proposed=proposed))
     return Bundle(
         schema=_default(SCHEMA_NAME),
         files=tuple(files),
@@ -69,11 +69,13 @@ def _default(name: str) -> str:
     return resources.files("palyra.policy").joinpath("defaults", name).read_text(encoding="utf-8")
 
 
-def _operator_files(policy_dir: Path, *, must_exist: bool) -> Iterator[tuple[str, str]]:
+def _operator_files(policy_dir: Path, *, proposed: bool) -> Iterator[tuple[str, str]]:
     try:
         names = sorted(os.listdir(policy_dir))
+        if not proposed:
+            refuse_if_others_may_write(policy_dir)
     except FileNotFoundError as error:
-        if must_exist:
+        if proposed:
             raise PolicyDirectoryMissing(f"there is no directory {policy_dir}") from error
         return
     except OSError as error:
@@ -83,14 +85,14 @@ def _operator_files(policy_dir: Path, *, must_exist: bool) -> Iterator[tuple[str
         raise PolicyFileTooLarge(f"{policy_dir} holds {len(chosen)} policy files, more than {MAX_POLICY_FILES}")
     total = 0
     for name in chosen:
-        content = _read(policy_dir, name)
+        content = _read(policy_dir, name, proposed=proposed)
         total += len(content)
         if total > MAX_BUNDLE_BYTES:
             raise PolicyFileTooLarge(f"the files of {policy_dir} are together larger than {MAX_BUNDLE_BYTES} bytes")
         yield name, _text(policy_dir / name, content)
 
 
-def _read(policy_dir: Path, name: str) -> bytes:
+def _read(policy_dir: Path, name: str, *, proposed: bool) -> bytes:
     """Read one file. A link may stay inside the directory, as mounted configuration does, but not lead out of it."""
     path = policy_dir / name
     try:
@@ -98,6 +100,8 @@ def _read(policy_dir: Path, name: str) -> bytes:
         root = os.path.realpath(policy_dir, strict=True)
         if os.path.commonpath((real, root)) != root:
             raise PolicyFileRefused(f"{path} is a link out of the policy directory")
+        if not proposed:
+            refuse_if_others_may_write(path)
         # Do not follow a last link or wait for a FIFO's writer: another process may have put one there since.
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with _regular(path, descriptor) as file:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import stat
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -83,6 +84,12 @@ def measure(package: Path | None = None, *, image_file: Path = IMAGE_FILE, image
             raise ImageFileBad(f"{digest[:80]!r} is not a SHA-256 in hex")
     measured = build_digest(package or package_folder())
     return msgspec.structs.replace(image, image_digest_sha256=chosen, build_digest_sha256=measured)
+
+
+@cache
+def own_build() -> str:
+    """Return the digest of the program that runs. Blocking, the first time."""
+    return build_digest(package_folder())
 
 
 def build_digest(package: Path) -> str:

@@ -145,7 +145,10 @@ class ImageUnknown(Denied):
 
 class BuildUnknown(Denied):
     code = "worker_attestation.build_digest"
-    hint = "the worker's installed files are not of a build among workers.build_digests"
+    hint = (
+        "install the daemon's version of Palyra on the worker, or list in workers.build_digests what"
+        " `palyra-workerd measure` prints there"
+    )
 
 
 class ArtifactUnknown(Denied):

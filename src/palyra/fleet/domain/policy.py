@@ -106,7 +106,10 @@ _MS: int = 1_000
 _DEFAULT = WorkerFleetPolicy()
 
 
+# In the place of a digest of a build: no build is pinned.
+ANY_BUILD: Final = "any"
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+BuildDigest = Annotated[str, Meta(pattern=rf"^([0-9a-f]{{64}}|{ANY_BUILD})\Z")]
 Capability = Annotated[str, Meta(min_length=1, max_length=limits.MAX_CAPABILITY_CHARS)]
 
 
@@ -145,7 +148,8 @@ class WorkerFleetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         tuple[Digest, ...], _says("SHA-256 of the images that workers may run; empty takes any.")
     ] = ()
     build_digests: Annotated[
-        tuple[Digest, ...], _says("SHA-256 of the builds that workers may be, as they measure them; empty takes any.")
+        tuple[BuildDigest, ...],
+        _says("SHA-256 of the builds that workers may be; empty takes the daemon's own build alone, `any` takes all."),
     ] = ()
     artifact_digests: Annotated[
         tuple[Digest, ...], _says("SHA-256 of the packages that workers may be installed from; empty takes any.")
@@ -170,10 +174,14 @@ class WorkerFleetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         _DEFAULT.max_attempts
     )
 
-    def policy(self) -> WorkerFleetPolicy:
-        """Make the policy. Raise InvalidFleetPolicy for values that contradict each other."""
-        # An empty list pins nothing.
+    def policy(self, own_build: str) -> WorkerFleetPolicy:
+        """Make the policy of a daemon of that build. Raise InvalidFleetPolicy for values that contradict each other."""
+        # An empty list of anything but builds pins nothing.
         digests: dict[str, Any] = {name: frozenset(getattr(self, name)) or None for name in _DIGESTS}
+        if not self.build_digests:
+            digests["build_digests"] = frozenset((own_build,))
+        elif ANY_BUILD in self.build_digests:
+            digests["build_digests"] = None
         return WorkerFleetPolicy(
             max_workers=self.max_workers,
             max_leases_per_worker=self.max_leases_per_worker,
