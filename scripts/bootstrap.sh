@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes the environment in the folder given: the programs that Palyra runs on, a Python of at least 3.11, the pinned
-# packages, this package. What only tests need is added by bootstrap_tests.sh.
+# packages, this package. What only tests need is added by bootstrap_tests.sh. With the word `copy` behind the folder it
+# gets a copy of the package, for a service: that does not change with the checkout.
 set -eu
 venv=$1
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -36,6 +37,8 @@ install --require-hashes -r "$top/requirements.lock"
 # What builds this package, as it is pinned for those who work on it.
 sed -n '/^setuptools==/,/[^\\]$/p' "$top/requirements-dev.lock" >"$venv/build.lock"
 install --require-hashes -r "$venv/build.lock"
-install --no-deps --no-build-isolation -e "$top"
+if [ "${2:-}" = copy ]; then install --no-deps --no-build-isolation "$top"
+else install --no-deps --no-build-isolation -e "$top"
+fi
 # Once, and not at every start: where Python is told to write no bytecode, half of a command's time would go into this.
 "$venv/bin/python" -m compileall -q "$top/src"

@@ -71,6 +71,13 @@ def test_the_container_file_copies_what_is_there_and_runs_as_an_ordinary_user() 
     assert "--require-hashes -r requirements.lock" in text
 
 
+def test_installs_of_services_take_packages_by_their_hashes_alone() -> None:
+    files = [ROOT / "packaging" / "Containerfile", ROOT / "docs" / "how-to" / "run-as-a-service.md"]
+    lines = [line for file in files for line in re.findall(r"pip install.*", file.read_text())]
+    assert len(lines) >= 4
+    assert [line for line in lines if "--require-hashes" not in line and "--no-deps" not in line] == []
+
+
 def test_the_changelog_tells_of_this_version() -> None:
     version = installed_version("palyra")
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
