@@ -121,7 +121,7 @@ def configuration_page() -> str:
                 "|---|---|---|---|---|",
             ]
         default = _cell(f"`{as_toml(info.default)}`")
-        row = (f"`{info.key}`", _cell(info.description), _cell(_kind(info)), default, f"`{info.env_name}`")
+        row = (f"`{info.key or 'NAME'}`", _cell(info.description), _cell(_kind(info)), default, f"`{info.env_name}`")
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
 

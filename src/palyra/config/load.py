@@ -66,14 +66,17 @@ def merge(tree: type[Tree], layers: Sequence[Layer], check: Callable[[Tree], Non
     ``check`` refuses values that do not go together, with an ``InvalidSetting`` that names the settings.
     """
     known = known_settings(tree)
-    values: dict[str, dict[str, Any]] = {}
+    values: dict[str, Any] = {}
     origins = dict.fromkeys(known, Origin(kind=OriginKind.DEFAULT))
     for layer in layers:
         for name, given in layer.items():
             info = known.get(name)
             if info is None:
                 raise _unknown(known, name, given.origin)
-            values.setdefault(info.section, {})[info.key] = _convert(info, given)
+            if info.key:
+                values.setdefault(info.section, {})[info.key] = _convert(info, given)
+            else:
+                values[name] = _convert(info, given)
             origins[name] = given.origin
     settings = msgspec.convert(values, tree)
     try:
@@ -88,10 +91,12 @@ def merge(tree: type[Tree], layers: Sequence[Layer], check: Callable[[Tree], Non
 
 
 def given_in_file(tree: type[msgspec.Struct], file: "TomlFile") -> dict[str, Given]:
-    sections = {info.section for info in known_settings(tree).values()}
+    known = known_settings(tree)
+    sections = {info.section for info in known.values()}
     found: dict[str, Given] = {}
     for section, body in file.tree.items():
-        keys = {section: (section,)} if not isinstance(body, dict) else {f"{section}.{k}": (section, k) for k in body}
+        whole = section in known or not isinstance(body, dict)
+        keys = {section: (section,)} if whole else {f"{section}.{k}": (section, k) for k in body}
         # An empty table of an unknown name is a misspelling as well.
         if not keys and section not in sections:
             keys = {section: (section,)}
@@ -103,14 +108,14 @@ def given_in_file(tree: type[msgspec.Struct], file: "TomlFile") -> dict[str, Giv
 
 
 def given_in_environment(tree: type[msgspec.Struct], environ: Mapping[str, str]) -> dict[str, Given]:
-    """Read ``PALYRA_SECTION__KEY`` variables. Ignore names without the double underscore."""
+    """Read ``PALYRA_SECTION__KEY`` variables. Ignore other names without the double underscore."""
     by_env_name = {info.env_name: info for info in known_settings(tree).values()}
     found: dict[str, Given] = {}
     for variable in sorted(environ):
-        if not variable.startswith(ENV_PREFIX) or ENV_SEPARATOR not in variable:
+        info = by_env_name.get(variable)
+        if info is None and not (variable.startswith(ENV_PREFIX) and ENV_SEPARATOR in variable):
             continue
         origin = Origin(kind=OriginKind.ENVIRONMENT, where=variable)
-        info = by_env_name.get(variable)
         if info is None:
             near = difflib.get_close_matches(variable, by_env_name, n=1)
             raise UnknownSetting(

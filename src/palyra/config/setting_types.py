@@ -1,11 +1,13 @@
 """Types of a tree of settings: a struct of sections, each a struct of keys with a type, a default, bounds and one line.
 
+A section may also be a table of named tables, such as ``[workspaces.web]``: then it is one setting without a key.
+
 Validation, ``palyra config show`` and the reference page all read these types.
 """
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -42,7 +44,7 @@ class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def env_name(self) -> str:
-        return f"{ENV_PREFIX}{self.section}{ENV_SEPARATOR}{self.key}".upper()
+        return f"{ENV_PREFIX}{self.name.replace('.', ENV_SEPARATOR)}".upper()
 
 
 @cache
@@ -50,6 +52,16 @@ def known_settings(tree: type[msgspec.Struct]) -> Mapping[str, SettingInfo]:
     """Return every setting by its dotted name, in the order of the tree."""
     found: dict[str, SettingInfo] = {}
     for section in msgspec.structs.fields(tree):
+        if get_origin(section.type) is Annotated:
+            found[section.name] = SettingInfo(
+                name=section.name,
+                section=section.name,
+                key="",
+                type=section.type,
+                default=section.default_factory(),
+                description=_read_description(section.type),
+            )
+            continue
         defaults = section.type()
         for field in msgspec.structs.fields(section.type):
             name = f"{section.name}.{field.name}"
@@ -73,4 +85,4 @@ def _read_description(kind: Any) -> str:
 
 def value_of(settings: msgspec.Struct, name: str) -> Any:
     section, _, key = name.partition(".")
-    return getattr(getattr(settings, section), key)
+    return getattr(getattr(settings, section), key) if key else getattr(settings, section)

@@ -15,16 +15,16 @@ PUBLIC_KEY = "signing.pub"
 
 def build_console(gateway: "Gateway") -> "ASGIApp":
     """Build the console's application. Call it in a thread: it loads templates."""
-    from palyra.doctor.checks import machine_probes
+    from palyra.doctor.checks import machine_probes, workspaces
     from palyra.doctor.report import examine
     from palyra.journal.checkpoint import CHECKPOINT_NAME
     from palyra.server.console.app import create_console_app
     from palyra.server.console.services import CHANNEL, CandidateService, Console, JournalService
 
     def examine_machine() -> list[dict[str, Any]]:
-        report = examine(
-            machine_probes(gateway.state.root, gateway.policy.folder, gateway.directory, gateway.settings.browser)
-        )
+        probes = machine_probes(gateway.state.root, gateway.policy.folder, gateway.directory, gateway.settings.browser)
+        assigned = gateway.broker.config.workspaces
+        report = examine((*probes, workspaces(lambda: assigned)) if assigned.named else probes)
         checks: list[dict[str, Any]] = msgspec.to_builtins(report.checks)
         return checks
 

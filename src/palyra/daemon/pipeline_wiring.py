@@ -2,7 +2,9 @@
 
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
+from itertools import permutations, product
 from pathlib import Path
 from typing import Final
 
@@ -20,14 +22,17 @@ from palyra.journal import search
 from palyra.nodes.store import schema as nodes
 from palyra.pipeline.domain.budget import RunBudget
 from palyra.pipeline.domain.call import ToolCallConfig
-from palyra.pipeline.domain.workspaces import Workspaces
+from palyra.pipeline.domain.workspaces import Workspaces, assign_workspaces, expand_who
 from palyra.pipeline.store import approval_tables, call_tables, run_tables
 from palyra.policy.request import EntityDirectory
+from palyra.sandbox.tier_b import SYSTEM_PATHS
 from palyra.server.console import tables as console
 from palyra.skills.registry import schema as skills
 from palyra.vault import tables as vault
 from palyra.workspace.errors import BadRoot
 
+# In the state directory: where calls work if the settings name no folder.
+OWN_WORKSPACE: Final = "workspace"
 # As many as the kernel follows.
 _MOST_LINKS: Final = 40
 
@@ -40,6 +45,11 @@ class WorkspaceHoldsPalyra(InvalidInput):
     )
 
 
+class WorkspacesOverlap(InvalidInput):
+    code = "workspace.overlap"
+    hint = "give each workspace a folder of its own: none may be another one, or lie in it, also through links"
+
+
 def tool_call_config(
     settings: Settings,
     state: StateDir,
@@ -47,16 +57,13 @@ def tool_call_config(
     directory: EntityDirectory,
     settings_file: Path | None = None,
 ) -> ToolCallConfig:
-    meant = state.path("workspace")
-    root = Path(settings.workspace.root).expanduser() if settings.workspace.root else meant
-    _refuse_own_places(_real(root), settings, state, policy_dir, settings_file)
-    if root == meant:
+    own = state.path(OWN_WORKSPACE)
+    if _default_root(settings, state.root) == own:
         with suppress(FileExistsError):
-            root.mkdir(mode=0o700)
-    _refuse_missing(root)
+            own.mkdir(mode=0o700)
     return ToolCallConfig(
         directory=directory,
-        workspaces=Workspaces(default=str(_real(root))),
+        workspaces=check_workspaces(settings, state.root, policy_dir, directory, settings_file),
         timeout_ms=settings.tools.timeout_ms,
         max_timeout_ms=settings.tools.max_timeout_ms,
         max_output_bytes=settings.tools.max_output_bytes,
@@ -67,7 +74,40 @@ def tool_call_config(
     )
 
 
-def _refuse_missing(root: Path) -> None:
+def check_workspaces(
+    settings: Settings, state: Path, policy_dir: Path, directory: EntityDirectory, settings_file: Path | None
+) -> Workspaces:
+    """Return the workspaces of the settings. Refuse folders that are missing, that overlap, or that hold Palyra."""
+    own = state / OWN_WORKSPACE
+    roots = {"workspace.root": _default_root(settings, state)}
+    roots |= {f"workspaces.{name}": Path(table.root).expanduser() for name, table in settings.workspaces.items()}
+    for setting, root in roots.items():
+        _refuse_own_places(_real(root), settings, state, policy_dir, settings_file)
+        if root != own or own.exists():
+            _refuse_missing(root, setting)
+    workspaces = workspaces_of(settings, state, directory)
+    if workspaces.named:
+        _refuse_shared_places(roots, settings)
+    return workspaces
+
+
+def _default_root(settings: Settings, state: Path) -> Path:
+    return Path(settings.workspace.root).expanduser() if settings.workspace.root else state / OWN_WORKSPACE
+
+
+def workspaces_of(settings: Settings, state: Path, directory: EntityDirectory) -> Workspaces:
+    """Build the workspaces of the settings, whatever their folders are."""
+    return Workspaces(
+        default=str(_real(_default_root(settings, state))),
+        others=expand_who(settings.workspace.who, directory.groups),
+        named=tuple(
+            msgspec.structs.replace(each, root=str(_real(Path(each.root).expanduser())))
+            for each in assign_workspaces(settings.workspaces, directory.groups)
+        ),
+    )
+
+
+def _refuse_missing(root: Path, setting: str) -> None:
     """Refuse a missing workspace rather than make it.
 
     A new folder for a misspelled name would look like a project that lost its files.
@@ -76,15 +116,56 @@ def _refuse_missing(root: Path) -> None:
         return
     if root.exists():
         raise BadRoot(f"the workspace {root} is not a folder", path=str(root))
+    where = "--workspace or workspace.root" if setting == "workspace.root" else f"{setting}.root"
     raise BadRoot(
         f"the workspace {root} does not exist",
-        hint="name the folder of a project that is there, with --workspace or workspace.root; or make this one first",
+        hint=f"name the folder of a project that is there, with {where}; or make this one first",
         path=str(root),
     )
 
 
+def _refuse_shared_places(roots: Mapping[str, Path], settings: Settings) -> None:
+    """Refuse workspaces that share a file with another one, or with what the programs of every principal may read.
+
+    Agents of one could read or change the files of the other. A link in one workspace that leads to another counts,
+    because its agents could make it lead elsewhere.
+    """
+    for (one, root), (other, its) in permutations(roots.items(), 2):
+        place = _find_place_in(root, its)
+        if place is not None:
+            raise WorkspacesOverlap(f"{one} is {root}, and {place} lies in {its}, which is {other}", path=str(root))
+    readable = [*map(Path, SYSTEM_PATHS), *(Path(each).expanduser() for each in settings.sandbox.tool_roots)]
+    for (one, root), place in product(roots.items(), readable):
+        if _find_place_in(root, place) or _find_place_in(place, root):
+            raise WorkspacesOverlap(
+                f"{one} is {root}, and the programs of every principal may read {place}",
+                hint="choose another folder, or take the place out of sandbox.tool_roots",
+                path=str(root),
+            )
+
+
+def _find_place_in(path: Path, folder: Path) -> Path | None:
+    """Return the path, or a link on the way to it, if that lies in the folder or is the folder.
+
+    Folders are compared by device and inode: a bind mount, or another spelling of a name, is the same folder.
+    """
+    with suppress(OSError):
+        whole = _identity(folder)
+        for place in _on_the_way_to(path):
+            for above in (place, *place.parents):
+                with suppress(OSError):
+                    if _identity(above) == whole:
+                        return place
+    return None
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
 def _refuse_own_places(
-    root: Path, settings: Settings, state: StateDir, policy_dir: Path, settings_file: Path | None
+    root: Path, settings: Settings, state: Path, policy_dir: Path, settings_file: Path | None
 ) -> None:
     """Refuse a workspace that holds, or lies in, a place that Palyra itself depends on.
 
@@ -92,11 +173,11 @@ def _refuse_own_places(
     yet counts, because an agent could write it.
     """
     files = [*([settings_file] if settings_file else []), *_named_files(settings)]
-    folders = [state.root, policy_dir]
+    folders = [state, policy_dir]
     for place in (each for own in (*folders, *files) for each in _on_the_way_to(own)):
         if place == root or root in place.parents:
             raise WorkspaceHoldsPalyra(f"{root} holds {place}: it cannot be a workspace", path=str(root))
-    meant = _real(state.path("workspace"))
+    meant = _real(state / OWN_WORKSPACE)
     for place in (_real(each) for each in folders):
         if place in root.parents and root != meant and meant not in root.parents:
             raise WorkspaceHoldsPalyra(f"{root} lies in {place}: it cannot be a workspace", path=str(root))

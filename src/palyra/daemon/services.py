@@ -9,6 +9,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from palyra.clock import Clock
 from palyra.config.state_dir import StateDir
 from palyra.daemon.browser_wiring import BrowserTier
@@ -295,12 +297,15 @@ class GatewayServices:
         return gets_less(asked, self.settings.wasm, self.settings.egress, self.settings.tools)
 
     def status(self) -> dict[str, Any]:
+        workspaces = self.broker.config.workspaces
+        named = {"workspaces": msgspec.to_builtins(workspaces.named)} if workspaces.named else {}
         return {
             "version": VERSION,
             "instance": self.instance,
             "policy": self.policy.status(),
             "journal": {"head": self.store.head()[0], "degraded": self.store.degraded},
-            "workspace": self.broker.config.workspaces.default,
+            "workspace": workspaces.default,
+            **named,
             "running_calls": self.broker.running(),
             "pending_approvals": self.pending(),
             "nodes": self.nodes.status(),

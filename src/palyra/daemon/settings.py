@@ -26,14 +26,16 @@ from palyra.ids import Principal
 from palyra.journal.settings import JournalSettings
 from palyra.nodes.agent.settings import NodeHostSettings, check_commands
 from palyra.nodes.settings import NodeSettings
+from palyra.pipeline.domain.workspaces import assign_workspaces, expand_who
 from palyra.pipeline.settings import ApprovalsSettings, BudgetSettings, ToolsSettings
+from palyra.policy.request import ALLOWED, OPERATORS
 from palyra.policy.settings import PolicySettings
 from palyra.sandbox.settings import SandboxSettings
 from palyra.skills.settings import SkillsSettings
 from palyra.telemetry.log import LogSettings
 from palyra.vault.settings import VaultSettings
 from palyra.wasm.settings import WasmSettings
-from palyra.workspace.settings import WorkspaceSettings
+from palyra.workspace.settings import WorkspaceName, WorkspaceSettings, WorkspaceTable
 
 
 class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +64,13 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     daemon: DaemonSettings = DaemonSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
+    workspaces: Annotated[
+        dict[WorkspaceName, WorkspaceTable],
+        describe(
+            "Workspaces of their own by name, each a table with `root`, a folder that has to be there, and `who`: the"
+            " principals, globs and groups (`group:NAME`) that work in it and nowhere else."
+        ),
+    ] = {}
     tools: ToolsSettings = ToolsSettings()
     access: AccessSettings = AccessSettings()
     policy: PolicySettings = PolicySettings()
@@ -105,6 +114,10 @@ def check_together(settings: Settings) -> None:
         _explained("access.operators", partial(Principal.parse, operator))
     for who in (*settings.mcp.deciders, *settings.mcp.deciders.values()):
         _explained("mcp.deciders", partial(Principal.parse, who))
+    access = settings.access
+    groups = {**access.groups, ALLOWED: access.principals, OPERATORS: access.operators}
+    _explained("workspace.who", partial(expand_who, settings.workspace.who, groups))
+    _explained("workspaces", partial(assign_workspaces, settings.workspaces, groups))
     _check_egress(settings)
     _explained("browser.session_budget", settings.browser.ceiling)
     if settings.browser.download_types:
@@ -112,6 +125,7 @@ def check_together(settings: Settings) -> None:
     _explained("node.commands", partial(check_commands, settings.node.commands))
     for name, path in (
         ("workspace.root", settings.workspace.root),
+        *(("workspaces", table.root) for table in settings.workspaces.values()),
         ("policy.dir", settings.policy.dir),
         ("egress.ca_file", settings.egress.ca_file),
         ("browser.engine", settings.browser.engine),

@@ -10,8 +10,11 @@ from palyra.doctor.report import Finding, Probe, missing, ok, warn
 from palyra.errors import PalyraError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from palyra.browser.engine.isolation_layers import IsolationReceipt
     from palyra.browser.settings import BrowserSettings
+    from palyra.pipeline.domain.workspaces import Workspaces
     from palyra.policy.request import EntityDirectory
 
 DIGEST_CHARS_SHOWN: Final = 16
@@ -114,6 +117,18 @@ def policy_bundle(folder: Path, directory: "EntityDirectory") -> Finding:
     except PalyraError as error:
         return missing(error.message, error.hint)
     return ok(f"valid, with the files of {folder}, digest {digest[:DIGEST_CHARS_SHOWN]}")
+
+
+def workspaces(check: "Callable[[], Workspaces]") -> Probe:
+    """Show who works where. ``check`` refuses folders that a daemon started now would refuse."""
+
+    def look() -> Finding:
+        try:
+            return ok(check().describe())
+        except PalyraError as error:
+            return missing(error.message, error.hint)
+
+    return Probe(name="workspaces", purpose="keep the files of principals apart", required=True, look=look)
 
 
 TIMEOUT_SECONDS: Final = 2.0

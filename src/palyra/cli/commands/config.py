@@ -77,7 +77,11 @@ def settings_as_toml(settings: msgspec.Struct) -> str:
         if info.section != section:
             section = info.section
             lines += ["", f"[{section}]"]
-        lines.append(f"{info.key} = {as_toml(value_of(settings, name))}")
+        value = value_of(settings, name)
+        if info.key:
+            lines.append(f"{info.key} = {as_toml(value)}")
+        else:
+            lines += [f"{as_toml(key)} = {as_toml(table)}" for key, table in value.items()]
     return "\n".join(lines[1:])
 
 

@@ -42,15 +42,18 @@ def doctor(invocation: Invocation, attack: bool, tier: str | None) -> None:
 
 def probes(invocation: Invocation) -> tuple[Probe, ...]:
     """List the checks of every machine, and whether a daemon answers."""
-    from palyra.daemon.pipeline_wiring import directory_of
+    from palyra.daemon.pipeline_wiring import check_workspaces, directory_of
+    from palyra.pipeline.domain.workspaces import EVERYBODY
 
-    settings = invocation.settings
+    settings, state = invocation.settings, invocation.state_path
+    directory = directory_of(settings)
     daemon = Probe(name="daemon", purpose="answers calls", required=False, look=lambda: running_daemon(invocation))
     policies = invocation.locations.policy_dir(settings.policy.dir)
-    return (
-        *checks.machine_probes(invocation.state_path, policies, directory_of(settings), settings.browser),
-        daemon,
-    )
+    found = [*checks.machine_probes(state, policies, directory, settings.browser)]
+    if settings.workspaces or settings.workspace.who != EVERYBODY:
+        config = invocation.config_path
+        found.append(checks.workspaces(lambda: check_workspaces(settings, state, policies, directory, config)))
+    return (*found, daemon)
 
 
 def running_daemon(invocation: Invocation) -> Finding:

@@ -226,7 +226,7 @@ def _engine(invocation: Invocation, folder: Path | None) -> "CedarEngine":
 def _tool_request(
     invocation: Invocation, principal: str, tool: str, channel: str, *, approved: bool, arguments: str | None
 ) -> "PolicyRequest":
-    from palyra.daemon.pipeline_wiring import directory_of
+    from palyra.daemon.pipeline_wiring import directory_of, workspaces_of
     from palyra.executors.tool_set import builtin_catalog
     from palyra.ids import Principal
     from palyra.pipeline.domain.call import build_tool_entity
@@ -234,18 +234,20 @@ def _tool_request(
     from palyra.pipeline.intake import accept_arguments
     from palyra.policy.request import tool_request
 
-    directory = directory_of(invocation.settings)
-    who = directory.principal(Principal.parse(principal))
+    settings = invocation.settings
+    directory = directory_of(settings)
+    workspaces = workspaces_of(settings, invocation.state_path, directory)
+    asker = Principal.parse(principal)
     entry = builtin_catalog().entry(tool)
     spec = entry.spec
     accepted = None if arguments is None else accept_arguments(spec, entry.input_check, arguments)
     touches = AccessedResources() if accepted is None else spec.touches(accepted.value)
     return tool_request(
-        who,
+        directory.principal(asker),
         build_tool_entity(directory, spec),
         directory.channel(channel),
         approved=approved,
-        workspace=str(invocation.locations.workspace_root(invocation.settings.workspace.root)),
+        workspace=workspaces.of(asker),
         run="",
         argument_bytes=0 if accepted is None else len(accepted.canonical),
         paths=touches.paths,

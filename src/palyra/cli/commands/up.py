@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -80,6 +80,7 @@ def run_daemon(
             "token": token.reveal(),
             "state_dir": str(invocation.state_path),
             "workspace": gateway.broker.config.workspaces.default,
+            "workspaces": {each.name: each.root for each in gateway.broker.config.workspaces.named},
             "policy_dir": str(invocation.locations.policy_dir(invocation.settings.policy.dir)),
         }
         invocation.output.data(started, _greeting)
@@ -120,14 +121,15 @@ def run_daemon(
         runner.run(service)
 
 
-def _greeting(started: dict[str, str]) -> str:
+def _greeting(started: dict[str, Any]) -> str:
     palyra = command_of(sys.argv[0])
     return (
         f"Palyra is up.\n"
         f"  console    {started['url']}/\n"
         f"  token      {started['token']}\n"
         f"  workspace  {started['workspace']}\n"
-        f"  policies   {started['policy_dir']}\n"
+        + "".join(f"             {root} ({name})\n" for name, root in started["workspaces"].items())
+        + f"  policies   {started['policy_dir']}\n"
         f"  state      {started['state_dir']}\n"
         f"Open the console and log in with the token. In another terminal: {palyra} tour, or\n"
         f'{palyra} call echo --input \'{{"text": "hi"}}\'. Ctrl-C stops.'

@@ -187,8 +187,13 @@ def token_view(record: TokenRecord) -> TokenData:
 
 @describe("How the daemon stands.", data=StatusData)
 async def show_status(service: ApiService, request: Request) -> Response:
-    service.require_permitted(service.caller(request), "status.read")
-    return answer(service.status())
+    caller = service.caller(request)
+    service.require_permitted(caller, "status.read")
+    status = service.status()
+    if not caller.operates:
+        status["workspace"] = service.broker.config.workspaces.find(caller.principal)
+        status.pop("workspaces", None)
+    return answer(status)
 
 
 # ``/v1/vault``. No route but ``reveal`` returns a value.

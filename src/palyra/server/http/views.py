@@ -160,12 +160,21 @@ class RevealedSecret(TypedDict):
     value: str
 
 
+class WorkspaceData(TypedDict):
+    name: str
+    root: str
+    who: list[str]
+
+
 class StatusData(TypedDict):
+    """``workspace`` is the folder of the caller's calls. Operators see the default, and every one of ``workspaces``."""
+
     version: str
     instance: str
     policy: dict[str, Any]
     journal: dict[str, Any]
     workspace: str
+    workspaces: NotRequired[list[WorkspaceData]]
     running_calls: int
     pending_approvals: int
     nodes: dict[str, Any]
