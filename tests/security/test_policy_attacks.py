@@ -12,12 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fakes.daemon import Place
+from fakes.eventually import eventually_sync
+from palyra.errors import PalyraError
 from palyra.policy.bundle import BadBundle, Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Outcome, Reason
 from palyra.policy.limits import MAX_POLICY_FILE_BYTES, MAX_REQUEST_BYTES
 from palyra.policy.live_policy import (
+    LAST_GOOD,
     BundleHolder,
+    PolicyDirectoryMissing,
     PolicyFileRefused,
     PolicyFileTooLarge,
     Rejected,
@@ -347,3 +352,56 @@ def test_a_policy_that_would_crash_the_parser_is_refused(tmp_path: Path, bomb: s
     )
     finished = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, timeout=100)
     assert finished.returncode == 7, finished.stderr.decode()[-500:]
+
+
+# ---- a folder that is gone ---------------------------------------------------------------------------------------
+
+NO_ECHO = '@id("no-echo") forbid(principal, action == Action::"tool.execute", resource == Tool::"echo");'
+
+
+@pytest.mark.promise("P-policy-reload")
+@pytest.mark.parametrize("how", ["removed", "emptied", "moved away", "a broken link"])
+def test_a_folder_of_policies_that_is_gone_lifts_no_forbid(tmp_path: Path, how: str) -> None:
+    place = Place(tmp_path)
+    rule = place.policies / "a.cedar"
+    rule.write_text(NO_ECHO)
+
+    def code() -> str:
+        return str(place.palyra("call", "echo", "--input", "{}", "--json").error["code"])
+
+    with place.daemon() as daemon, daemon.client() as client:
+        digest = client.status().document["policy"]["bundle_digest"]
+        kept = (place.state / LAST_GOOD).read_bytes()
+        if how == "moved away":
+            place.policies.rename(tmp_path / "elsewhere")
+        else:
+            rule.unlink()
+            if how != "emptied":
+                place.policies.rmdir()
+        if how == "a broken link":
+            place.policies.symlink_to(tmp_path / "nowhere")
+        rejected = eventually_sync(lambda: client.status().document["policy"]["rejected"])
+        assert rejected["code"] == PolicyDirectoryMissing.code
+        assert client.status().document["policy"]["bundle_digest"] == digest
+        with pytest.raises(PalyraError) as denied:
+            client.call("echo", {"text": "hi"})
+        assert denied.value.as_dict()["code"] == "call.denied"
+        with pytest.raises(PalyraError):
+            client.ready()
+        assert (place.state / LAST_GOOD).read_bytes() == kept
+    with place.daemon() as daemon, daemon.client() as client:
+        assert client.status().document["policy"]["bundle_digest"] == digest, "a restart lifts it neither"
+        assert "policy file any more" in (report := place.palyra("doctor").stdout) or "no directory" in report
+        if how == "a broken link":
+            place.policies.unlink()
+        place.policies.mkdir(exist_ok=True)
+        rule.write_text("// none")
+        eventually_sync(lambda: client.status().document["policy"]["bundle_digest"] != digest)
+        client.ready()
+
+
+def test_a_folder_that_the_settings_name_has_to_be_there(tmp_path: Path) -> None:
+    place = Place(tmp_path, f'[policy]\ndir = "{tmp_path / "absent"}"\n')
+    assert place.palyra("call", "echo", "--input", '{"text": "hi"}', "--json").error["code"] == (
+        PolicyDirectoryMissing.code
+    )

@@ -22,7 +22,14 @@ def build_console(gateway: "Gateway") -> "ASGIApp":
     from palyra.server.console.services import CHANNEL, CandidateService, Console, JournalService
 
     def examine_machine() -> list[dict[str, Any]]:
-        probes = machine_probes(gateway.state.root, gateway.policy.folder, gateway.directory, gateway.settings.browser)
+        settings = gateway.settings
+        probes = machine_probes(
+            gateway.state.root,
+            gateway.policy.folder,
+            gateway.directory,
+            settings.browser,
+            named=bool(settings.policy.dir),
+        )
         assigned = gateway.broker.config.workspaces
         report = examine((*probes, workspaces(lambda: assigned)) if assigned.named else probes)
         checks: list[dict[str, Any]] = msgspec.to_builtins(report.checks)

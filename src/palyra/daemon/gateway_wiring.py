@@ -85,7 +85,9 @@ class Gateway(GatewayServices):
         )
         try:
             self.directory = directory_of(settings)
-            self.policy = LivePolicy(policy_dir, self.directory, self.store, state, self.metrics)
+            self.policy = LivePolicy(
+                policy_dir, self.directory, self.store, state, self.metrics, named=bool(settings.policy.dir)
+            )
             self.policy.on_change = self.policy_changed
             instance, self._instance_lock = InstanceRegistry(state.path("instances")).enter()
             self.instance = str(instance)

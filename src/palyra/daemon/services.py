@@ -22,7 +22,7 @@ from palyra.pipeline.broker import Broker
 from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.execute import DeferredExecutors
 from palyra.pipeline.store import approval_tables
-from palyra.policy.live_policy import LivePolicy
+from palyra.policy.live_policy import LivePolicy, PolicyDirectoryMissing
 from palyra.policy.request import EntityDirectory
 from palyra.store.sqlite.store import SqliteStore
 from palyra.telemetry.metrics import UnreadMetrics
@@ -315,7 +315,11 @@ class GatewayServices:
 
     def missing(self) -> list[str]:
         """Return the reasons why this daemon takes no calls; empty if it is ready."""
-        return [f"journal: {self.store.degraded}"] if self.store.degraded else []
+        reasons = [f"journal: {self.store.degraded}"] if self.store.degraded else []
+        rejected = self.policy.status()["rejected"]
+        if rejected is not None and rejected["code"] == PolicyDirectoryMissing.code:
+            reasons += [f"policies: {error}" for error in rejected["errors"]]
+        return reasons
 
     def pending(self) -> int:
         return approval_tables.count_pending(self.store)

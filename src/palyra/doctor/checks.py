@@ -23,12 +23,18 @@ _SMALLEST_GUEST: Final = bytes.fromhex("0061736d010000000105016000017f0302010007
 
 
 def machine_probes(
-    state: Path, policy_dir: Path, directory: "EntityDirectory", browser: "BrowserSettings"
+    state: Path, policy_dir: Path, directory: "EntityDirectory", browser: "BrowserSettings", *, named: bool
 ) -> tuple[Probe, ...]:
-    """List the questions. Only what every call needs is required; tiers report their own needs when they start."""
+    """List the questions. Only what every call needs is required; tiers report their own needs when they start.
+
+    ``named`` says that the settings name the folder of policies.
+    """
     from palyra.doctor import host, kernel
     from palyra.doctor.sandbox_layers import OTHER_NAMESPACES, build_layers
     from palyra.sandbox.domain.profile import Layer
+
+    def policies() -> Finding:
+        return policy_bundle(policy_dir, directory, named=named, state=state)
 
     rows = (
         ("python", "runs Palyra", True, host.python),
@@ -36,7 +42,7 @@ def machine_probes(
         ("durable writes", "make a record outlive a power cut", True, lambda: host.durable_writes(state)),
         ("sqlite", "holds the journal", True, lambda: host.sqlite(state)),
         ("clock", "dates records and ends approvals", True, lambda: host.clock(state)),
-        ("policy bundle", "decides every call", True, lambda: policy_bundle(policy_dir, directory)),
+        ("policy bundle", "decides every call", True, policies),
         ("openat2", "keeps the file tools in their workspace", True, kernel.openat2),
         ("landlock", "limits files and TCP without privileges", False, kernel.landlock),
         ("seccomp", "limits system calls", False, kernel.seccomp),
@@ -107,13 +113,13 @@ def browser_fences(browser: "BrowserSettings") -> Finding:
     return ok(f"{product}; up: {held}")
 
 
-def policy_bundle(folder: Path, directory: "EntityDirectory") -> Finding:
+def policy_bundle(folder: Path, directory: "EntityDirectory", *, named: bool, state: Path) -> Finding:
     """Load the bundle that a daemon started now would load."""
     from palyra.policy.cedar import CedarEngine
-    from palyra.policy.live_policy import load_bundle
+    from palyra.policy.live_policy import load_installed
 
     try:
-        digest = CedarEngine(load_bundle(folder, directory)).bundle_digest
+        digest = CedarEngine(load_installed(folder, directory, state, named=named)).bundle_digest
     except PalyraError as error:
         return missing(error.message, error.hint)
     return ok(f"valid, with the files of {folder}, digest {digest[:DIGEST_CHARS_SHOWN]}")

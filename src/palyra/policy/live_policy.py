@@ -45,18 +45,23 @@ class PolicyFileTooLarge(LimitExceeded):
 
 class PolicyDirectoryMissing(Unavailable):
     code = "policy.directory_missing"
-    hint = "create the directory, or name another with policy.dir"
+    hint = (
+        "bring the directory and its files back; if you want no policies of your own, put a .cedar file with a comment"
+        " there"
+    )
 
 
-def load_bundle(policy_dir: Path | None, directory: EntityDirectory, *, proposed: bool = False) -> Bundle:
+def load_bundle(
+    policy_dir: Path | None, directory: EntityDirectory, *, proposed: bool = False, must_exist: bool = False
+) -> Bundle:
     """Read the shipped schema and baseline, then the operator's ``*.cedar`` files in the order of their names.
 
-    Skip hidden files, where editors keep half-written copies. A directory that does not exist has no policies. Others
-    may not be able to write it. A ``proposed`` one is not in force: it has to exist, and anybody may write it.
+    Skip hidden files, where editors keep half-written copies. A directory that does not exist has no policies, unless
+    it ``must_exist``. Others may not be able to write it. A ``proposed`` one is not in force: anybody may write it.
     """
     files = [(DEFAULTS_PREFIX + name, _default(name)) for name in _DEFAULT_POLICIES]
     if policy_dir is not None:
-        files.extend(_operator_files(policy_dir, proposed=proposed))
+        files.extend(_operator_files(policy_dir, proposed=proposed, must_exist=must_exist))
     return Bundle(
         schema=_default(SCHEMA_NAME),
         files=tuple(files),
@@ -69,13 +74,13 @@ def _default(name: str) -> str:
     return resources.files("palyra.policy").joinpath("defaults", name).read_text(encoding="utf-8")
 
 
-def _operator_files(policy_dir: Path, *, proposed: bool) -> Iterator[tuple[str, str]]:
+def _operator_files(policy_dir: Path, *, proposed: bool, must_exist: bool) -> Iterator[tuple[str, str]]:
     try:
         names = sorted(os.listdir(policy_dir))
         if not proposed:
             refuse_if_others_may_write(policy_dir)
     except FileNotFoundError as error:
-        if proposed:
+        if must_exist:
             raise PolicyDirectoryMissing(f"there is no directory {policy_dir}") from error
         return
     except OSError as error:
@@ -254,8 +259,12 @@ class LivePolicy:
         store: Store,
         state: StateDir,
         observer: ReloadObserver,
+        *,
+        named: bool = False,
     ) -> None:
+        """Put the files of the folder in force. The folder has to exist if it is ``named`` in the settings."""
         self._policy_dir = policy_dir
+        self._named = named
         self._directory = directory
         self._store = store
         self._state = state
@@ -322,7 +331,7 @@ class LivePolicy:
                 log.error("a policy reload could not be recorded: %s", error)
 
     def _load(self) -> Bundle:
-        return load_bundle(self._policy_dir, self._directory)
+        return load_installed(self._policy_dir, self._directory, self._state.root, named=self._named)
 
     def _keep(self, bundle: Bundle) -> None:
         content = msgspec.json.encode({"version": 1, "schema": bundle.schema, "files": bundle.files})
@@ -331,17 +340,37 @@ class LivePolicy:
             self._state.write_atomic(LAST_GOOD, content)
 
     def _last_good(self) -> Bundle | None:
-        path = self._state.path(LAST_GOOD)
-        if not path.exists():
-            return None
-        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
-        return Bundle(schema=kept.schema, files=kept.files, directory=self._directory)
+        kept = _read_kept(self._state.root)
+        return None if kept is None else Bundle(schema=kept.schema, files=kept.files, directory=self._directory)
 
 
 class _Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: int
     schema: str
     files: tuple[tuple[str, str], ...]
+
+
+def _read_kept(state: Path) -> _Kept | None:
+    path = state / LAST_GOOD
+    return msgspec.json.decode(path.read_bytes(), type=_Kept) if path.exists() else None
+
+
+def load_installed(policy_dir: Path, directory: EntityDirectory, state: Path, *, named: bool) -> Bundle:
+    """Load the bundle that a daemon puts in force.
+
+    Where there were files of the operator there have to be some: a folder that is gone, or that lies below a volume
+    which is not mounted, must not lift what it forbids. One that is ``named`` in the settings has to exist.
+    """
+    kept = _read_kept(state)
+    had_own = kept is not None and _has_own(kept.files)
+    bundle = load_bundle(policy_dir, directory, must_exist=named or had_own)
+    if had_own and not _has_own(bundle.files):
+        raise PolicyDirectoryMissing(f"{policy_dir} has no policy file any more")
+    return bundle
+
+
+def _has_own(files: tuple[tuple[str, str], ...]) -> bool:
+    return any(not name.startswith(DEFAULTS_PREFIX) for name, _ in files)
 
 
 def _event(outcome: Swapped | Rejected) -> NewEvent:

@@ -31,7 +31,7 @@ def test_operators_files_follow_in_the_order_of_their_names(tmp_path: Path) -> N
 
 def test_a_named_directory_must_exist(tmp_path: Path) -> None:
     with pytest.raises(PolicyDirectoryMissing) as caught:
-        load_bundle(tmp_path / "absent", NOBODY, proposed=True)
+        load_bundle(tmp_path / "absent", NOBODY, must_exist=True)
     assert caught.value.exit_code is ExitCode.UNAVAILABLE
 
 

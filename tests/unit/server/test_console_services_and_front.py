@@ -44,7 +44,9 @@ async def test_services_show_what_the_daemon_has(tmp_path: Path) -> None:
         journal = JournalService(gateway.store, gateway.state.path("signing.pub"), gateway.state.path("none"))
         assert journal.verify().events == gateway.store.head()[0]
         assert b"daemon.started" in b"".join(journal.export(1, None))
-        probes = machine_probes(gateway.state.root, gateway.policy.folder, gateway.directory, gateway.settings.browser)
+        probes = machine_probes(
+            gateway.state.root, gateway.policy.folder, gateway.directory, gateway.settings.browser, named=False
+        )
         assert len({probe.name for probe in probes}) == len(probes)
         candidates = CandidateService(gateway.state.path("candidates"), gateway.settings.skills)
         assert candidates.all() == ()

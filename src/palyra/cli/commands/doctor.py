@@ -49,7 +49,7 @@ def probes(invocation: Invocation) -> tuple[Probe, ...]:
     directory = directory_of(settings)
     daemon = Probe(name="daemon", purpose="answers calls", required=False, look=lambda: running_daemon(invocation))
     policies = invocation.locations.policy_dir(settings.policy.dir)
-    found = [*checks.machine_probes(state, policies, directory, settings.browser)]
+    found = [*checks.machine_probes(state, policies, directory, settings.browser, named=bool(settings.policy.dir))]
     if settings.workspaces or settings.workspace.who != EVERYBODY:
         config = invocation.config_path
         found.append(checks.workspaces(lambda: check_workspaces(settings, state, policies, directory, config)))

@@ -209,7 +209,8 @@ def _engine(invocation: Invocation, folder: Path | None) -> "CedarEngine":
     from palyra.policy.live_policy import DEFAULTS_PREFIX, load_bundle
 
     place = _folder(invocation, folder)
-    bundle = load_bundle(place, directory_of(invocation.settings), proposed=folder is not None)
+    proposed = folder is not None
+    bundle = load_bundle(place, directory_of(invocation.settings), proposed=proposed, must_exist=proposed)
     try:
         return CedarEngine(bundle)
     except BadBundle as error:
