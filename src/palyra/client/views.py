@@ -75,7 +75,8 @@ class RunView(View, frozen=True, kw_only=True):
 class ApprovalView(View, frozen=True, kw_only=True):
     """``touches`` lists what the call would access; ``meaning`` says in words what an approval permits.
 
-    ``outdated`` is the reason if the approval no longer covers anything."""
+    ``runs`` says in words where it runs and what it sends there. ``files`` are the programs and files that the approval
+    is bound to. ``outdated`` is the reason if the approval no longer covers anything."""
 
     id: str
     state: str
@@ -85,6 +86,12 @@ class ApprovalView(View, frozen=True, kw_only=True):
     argument_digest: str = ""
     bundle_digest: str = ""
     workspace: str = ""
+    place: str = ""
+    tier: str = ""
+    runs: str = ""
+    obligations: dict[str, Any] = {}
+    files: tuple[dict[str, Any], ...] = ()
+    sends: dict[str, Any] | None = None
     session: str | None = None
     run_id: str | None = None
     touches: Any = None

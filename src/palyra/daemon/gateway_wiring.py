@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ from palyra.executors import builtin
 from palyra.executors.browser.spec import BROWSER_EXECUTOR
 from palyra.executors.fetch.spec import EXECUTOR as FETCH_EXECUTOR
 from palyra.executors.files.spec import FILES_EXECUTOR, file_spec
+from palyra.executors.inspection import CallInspector
 from palyra.executors.mcp_upstream.settings import MCP_EXECUTOR
 from palyra.executors.node.spec import NODE_EXECUTOR
 from palyra.executors.process.executor import PROCESS_EXECUTOR, ProcessExecutor
@@ -99,12 +101,14 @@ class Gateway(GatewayServices):
                 serving=channel != "cli",
                 actor=ACTOR,
             )
+            inspector = CallInspector(settings.sandbox, settings.workspace.protected_names)
             self.processes = ProcessExecutor(
                 settings.sandbox,
                 settings.workspace.protected,
                 state.path("sandbox"),
                 lambda: self.egress,
                 one_command=channel == "cli",
+                verify=inspector.verify,
             )
             self.executors = DeferredExecutors(
                 {
@@ -116,7 +120,7 @@ class Gateway(GatewayServices):
                     MCP_EXECUTOR: lambda: self.mcp.servers,
                     NODE_EXECUTOR: self._node_tool,
                     BROWSER_EXECUTOR: lambda: self.browser.tools,
-                    WORKER_EXECUTOR: self._worker_tier,
+                    WORKER_EXECUTOR: partial(self._worker_tier, inspector),
                 }
             )
             self.broker = Broker(
@@ -132,6 +136,7 @@ class Gateway(GatewayServices):
                 redact=self.redactor.result,
                 refresh=lambda: self.skills_in_use.refresh(),
                 wait_until_ready=lambda plan: self.wasm.wait_until_ready(plan),
+                inspect=inspector.inspect,
             )
             if settings.mcp.servers:
                 # Their tools are in the catalog.
@@ -157,7 +162,7 @@ class Gateway(GatewayServices):
 
         return NodeTool(self.nodes.devices)
 
-    def _worker_tier(self) -> Executor:
+    def _worker_tier(self, inspector: CallInspector) -> Executor:
         from palyra.executors.worker.executor import WorkerExecutor, WorkerHosts
 
         return WorkerExecutor(
@@ -166,6 +171,7 @@ class Gateway(GatewayServices):
             protected=self.settings.workspace.protected,
             hosts=WorkerHosts(self.settings.sandbox, self.egress),
             check=self.wasm.require_runnable,
+            verify=inspector.verify,
         )
 
     def release_abandoned(self) -> int:

@@ -6,6 +6,7 @@ A decision of this process wakes its waiters at once. One of another process is 
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 
 import msgspec
 
@@ -14,8 +15,9 @@ from palyra.errors import Unavailable
 from palyra.ids import ApprovalId
 from palyra.pipeline import reserve
 from palyra.pipeline.authorize import AuthorizedCall
-from palyra.pipeline.domain.approval import Approval, ApprovalBinding, ApprovalState
-from palyra.pipeline.domain.call import ToolCallConfig
+from palyra.pipeline.domain.approval import Approval, ApprovalBinding, ApprovalState, CallPlace, InspectedCall
+from palyra.pipeline.domain.call import ExecutionPlan, ToolCallConfig
+from palyra.pipeline.domain.spec import ToolSpec
 from palyra.pipeline.reserve import PendingCall, StartedCall
 from palyra.pipeline.store import approval_tables
 from palyra.pipeline.store.approval_tables import expire_due, read_approval, read_next_expiry_ms
@@ -30,6 +32,14 @@ LOOK_AGAIN_SECONDS = 1.0
 OTHERS_LOOK_SECONDS = 30.0
 # The time between two attempts after the disk failed.
 RETRY_SECONDS = 1.0
+
+
+# Reads the files of a call that needs an approval. Blocking.
+Inspect = Callable[[ToolSpec, ExecutionPlan], InspectedCall]
+
+
+def inspect_nothing(_spec: ToolSpec, _plan: ExecutionPlan) -> InspectedCall:
+    return InspectedCall()
 
 
 class Waiter:
@@ -105,7 +115,13 @@ class ApprovalService:
     """Starts a call that a person has to approve: at once if that was done, else when it is, if its caller waits."""
 
     def __init__(
-        self, config: ToolCallConfig, policy: PolicyPort, store: Store, clock: Clock, waiters: ApprovalWaiters
+        self,
+        config: ToolCallConfig,
+        policy: PolicyPort,
+        store: Store,
+        clock: Clock,
+        waiters: ApprovalWaiters,
+        inspect: Inspect = inspect_nothing,
     ) -> None:
         self._ttl_ms = config.approval_ttl_ms
         self._max_waiting = config.max_concurrent_calls
@@ -113,6 +129,7 @@ class ApprovalService:
         self._store = store
         self._clock = clock
         self._waiters = waiters
+        self._inspect = inspect
         # The callers that wait, by the call's id. One whose call is judged again keeps its place.
         self.waiting: dict[str, Waiter] = {}
 
@@ -121,9 +138,11 @@ class ApprovalService:
 
         Return None if the policies changed while it waited: no approval of the request counts under other policies.
         """
-        request, call_id = self._build_request(authorized), authorized.record.call_id
+        call_id = authorized.record.call_id
         while True:
-            begun = await self._store.transact(lambda tx: reserve.start_approved_or_wait(tx, authorized, request))
+            # Build it each time: a file that changed while a person decided makes it another call.
+            request = await self._build_request(authorized)
+            begun = await self._begin(authorized, request)
             if isinstance(begun, StartedCall):
                 return begun
             self._waiters.notify(begun.approval.id)
@@ -146,7 +165,14 @@ class ApprovalService:
             if decided.state is not ApprovalState.APPROVED:
                 return msgspec.structs.replace(begun, approval=decided)
 
-    def _build_request(self, authorized: AuthorizedCall) -> Approval:
+    async def _begin(self, authorized: AuthorizedCall, request: Approval) -> StartedCall | PendingCall:
+        return await self._store.transact(lambda tx: reserve.start_approved_or_wait(tx, authorized, request))
+
+    async def _build_request(self, authorized: AuthorizedCall) -> Approval:
+        plan, spec = authorized.plan, authorized.entry.spec
+        assert plan is not None
+        inspected = await asyncio.to_thread(self._inspect, spec, plan)
+        obligations = msgspec.structs.asdict(plan.obligations)
         now = self._clock.now_ms()
         return Approval(
             id=str(ApprovalId.new()),
@@ -157,7 +183,11 @@ class ApprovalService:
                 argument_digest=authorized.arguments.digest,
                 bundle_digest=authorized.decision["bundle_digest"],
                 workspace=authorized.context.workspace,
-                skill=authorized.entry.spec.digest,
+                skill=spec.digest,
+                place=(CallPlace.WORKER if plan.on_worker else CallPlace.HERE).value,
+                tier=plan.tier.value,
+                obligations={name: value for name, value in obligations.items() if value is not None},
+                files=inspected.files,
             ),
             session=authorized.context.session,
             arguments=authorized.arguments.value,
@@ -165,6 +195,7 @@ class ApprovalService:
             policies=tuple(authorized.decision["policies"]),
             created_ms=now,
             expires_ms=now + self._ttl_ms,
+            sends=inspected.sends,
         )
 
     async def _withdraw_outdated(self, waiter: Waiter, authorized: AuthorizedCall, approval: Approval) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from palyra.clock import Clock
 from palyra.errors import Denied, InvalidInput, LimitExceeded, Unavailable
 from palyra.pipeline import reserve
-from palyra.pipeline.approve import ApprovalService, ApprovalWaiters, Waiter
+from palyra.pipeline.approve import ApprovalService, ApprovalWaiters, Inspect, Waiter, inspect_nothing
 from palyra.pipeline.attest import AttestedCall, attest
 from palyra.pipeline.authorize import AuthorizedCall, Authorizer
 from palyra.pipeline.catalog import Catalog
@@ -52,12 +52,14 @@ class Broker:
         redact: Callable[[Any], Any] = lambda value: value,
         refresh: Callable[[], Awaitable[None]] | None = None,
         wait_until_ready: Callable[[ExecutionPlan], Awaitable[None] | None] = lambda plan: None,
+        inspect: Inspect = inspect_nothing,
     ) -> None:
         """Build the pipeline over its services.
 
         ``redact`` removes known secrets from what a call returns. ``refresh`` brings the catalog up to date with the
         skills in use. ``wait_until_ready`` blocks until the executor can take the plan of a reviewed tool. It does
-        not count against the call's deadline.
+        not count against the call's deadline. ``inspect`` reads, on a thread, the files of a call that needs an
+        approval.
         """
         self.config = config
         self.catalog = catalog
@@ -73,7 +75,7 @@ class Broker:
         self._settlement = CallSettlement(store, clock)
         self._running = RunningCalls()
         self.approval_waiters = ApprovalWaiters(store)
-        self._approvals = ApprovalService(config, policy, store, clock, self.approval_waiters)
+        self._approvals = ApprovalService(config, policy, store, clock, self.approval_waiters, inspect)
 
     async def call(self, request: CallRequest) -> CallRecord:
         """Return the finished record of the call. Denials and failures are records too, with their error in them."""
@@ -137,8 +139,10 @@ class Broker:
         return await self._settlement.settle(started, self._attest(authorized, started, result))
 
     async def _execute(self, authorized: AuthorizedCall, plan: ExecutionPlan, started: StartedCall) -> ExecutionResult:
-        approval = {"approved": started.approved, "approval_id": started.record.approval_id or ""}
-        granted = apply_grants(plan, started.granted, **approval)
+        approval_id = started.record.approval_id or ""
+        granted = apply_grants(
+            plan, started.granted, approved=started.approved, approval_id=approval_id, bound=started.bound
+        )
         executor = self._executors[authorized.executor]
         return await execute(executor, authorized.entry, granted, redact=self._redact, clock=self._clock)
 

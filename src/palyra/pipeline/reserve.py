@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from palyra.pipeline.authorize import AuthorizedCall
-from palyra.pipeline.domain.approval import Approval, ApprovalScope, build_approval_error
+from palyra.pipeline.domain.approval import Approval, ApprovalBinding, BoundFile, build_approval_error
 from palyra.pipeline.domain.budget import BudgetKind, name_amounts
 from palyra.pipeline.domain.call import CallRecord, CallState, build_call_event, render_decision
 from palyra.pipeline.store import approval_tables, run_tables
@@ -19,12 +19,13 @@ class StartedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call whose start is on disk.
 
     ``approved`` means that a person saw and approved exactly these arguments. An approval of a pattern of calls, or for
-    a while, covers the tool. It covers no secret and no host in particular.
+    a while, covers the tool. It covers no secret and no host in particular. ``bound`` are the files it is bound to.
     """
 
     record: CallRecord
     granted: dict[BudgetKind, int]
     approved: bool = False
+    bound: tuple[BoundFile, ...] = ()
 
 
 class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +75,7 @@ def start_approved_or_wait(tx: Transaction, authorized: AuthorizedCall, request:
     pending = None if cover else approval_tables.find_pending(tx, request)
     record_request(tx, authorized)
     if cover is not None:
-        return _start_approved(tx, authorized, cover)
+        return _start_approved(tx, authorized, cover, request.binding)
     record = authorized.record
     if pending is None:
         approval_tables.request_approval(tx, request, actor=record.actor, run=record.run_id, call=record.call_id)
@@ -84,7 +85,9 @@ def start_approved_or_wait(tx: Transaction, authorized: AuthorizedCall, request:
     return PendingCall(record=record, approval=pending)
 
 
-def _start_approved(tx: Transaction, authorized: AuthorizedCall, approval: Approval) -> StartedCall:
+def _start_approved(
+    tx: Transaction, authorized: AuthorizedCall, approval: Approval, binding: ApprovalBinding
+) -> StartedCall:
     record = authorized.record
     accounts = run_tables.ensure_run(tx, record.run_id, record.principal, record.actor, authorized.run_budget)
     granted = run_tables.reserve_budget(tx, record.run_id, authorized.reserve, accounts)
@@ -92,8 +95,9 @@ def _start_approved(tx: Transaction, authorized: AuthorizedCall, approval: Appro
     started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=tx.now_ms, approval_id=approval.id)
     put_call(tx, started, instance=authorized.instance, reserved=granted)
     tx.append(build_start_event(authorized, started, granted))
-    exact = approval.scope in (ApprovalScope.ONCE, ApprovalScope.SESSION)
-    return StartedCall(record=started, granted=granted, approved=exact)
+    exact = approval.scope is not None and approval.scope.exact
+    bound = binding.files if exact else binding.programs
+    return StartedCall(record=started, granted=granted, approved=exact, bound=bound)
 
 
 def build_request_events(authorized: AuthorizedCall) -> Iterator[NewEvent]:

@@ -257,13 +257,17 @@ class ProcessRunner:
         prewarmed: PrewarmedSandbox | None,
     ) -> PreparedCall:
         checked = check_before_spawn(profile, command, host, served=network.served)
-        if profile.tier is SandboxTier.B:
+        scanned = None if profile.tier is SandboxTier.B else gather_facts(profile)
+        if command.before_start is not None:
+            # After the scan, which may take a second.
+            command.before_start()
+        if scanned is None:
             home = tempfile.mkdtemp(prefix="call-", dir=self._settings.scratch)
             group = self._cgroups.take(profile.limits)
             return PreparedCall(
                 profile=profile, command=command, network=network, checked=checked, group=group, home=home
             )
-        facts, before = gather_facts(profile)
+        facts, before = scanned
         sandbox = prewarmed if prewarmed is not None and prewarmed.serves(facts) else None
         return PreparedCall(
             profile=profile,

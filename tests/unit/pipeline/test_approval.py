@@ -14,6 +14,7 @@ from palyra.pipeline.domain.approval import (
     ApprovalOutdated,
     ApprovalScope,
     ApprovalState,
+    BoundFile,
     ChangedCall,
     InForce,
     ScopeIncomplete,
@@ -24,7 +25,13 @@ from palyra.pipeline.domain.approval import (
 )
 
 BINDING = ApprovalBinding(
-    principal="agent:bot", tool="fs.write", argument_digest="a" * 64, bundle_digest="b" * 64, workspace="/w"
+    principal="agent:bot",
+    tool="fs.write",
+    argument_digest="a" * 64,
+    bundle_digest="b" * 64,
+    workspace="/w",
+    place="here",
+    tier="builtin",
 )
 ARGUMENTS = {"path": "docs/a.md", "content": "x"}
 
@@ -156,6 +163,55 @@ def test_the_binding_digest_depends_on_every_field() -> None:
         BINDING.digest
     }
     assert len(digests) == len(BINDING.__struct_fields__) + 1
+
+
+def test_a_request_of_an_earlier_version_keeps_its_digest_and_covers_no_call() -> None:
+    names = ("principal", "tool", "argument_digest", "bundle_digest", "workspace", "skill")
+    stored = msgspec.json.encode({name: getattr(BINDING, name) for name in names})
+    earlier = msgspec.json.decode(stored, type=ApprovalBinding)
+    assert earlier.digest == "31f7b6a181d04df83323b8e4a3e2cd8093a5648d327527201d8cb7bb71a1797c"
+    in_force = InForce(bundle_digest=earlier.bundle_digest, workspace=earlier.workspace, skill=None)
+    assert "earlier version" in in_force.changed_since(earlier)
+    approved = an_approval(binding=earlier, state=ApprovalState.APPROVED, scope=ApprovalScope.TIMEBOXED)
+    assert match_scope(approved, BINDING, ARGUMENTS, "s1", 1) is None
+
+
+PROGRAM = BoundFile(path="make", real="/usr/bin/make", sha256="1" * 64, program=True)
+SCRIPT = BoundFile(path="build.sh", real="build.sh", sha256="2" * 64)
+
+
+@pytest.mark.promise("P-approval-exact")
+@pytest.mark.parametrize("scope", ApprovalScope)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"place": "worker"},
+        {"tier": "b"},
+        {"obligations": {"read_only": True}},
+        {"files": ()},
+        {"files": (msgspec.structs.replace(PROGRAM, sha256="3" * 64), SCRIPT)},
+        {"files": (msgspec.structs.replace(PROGRAM, real="bin/make"), SCRIPT)},
+    ],
+)
+def test_every_scope_binds_the_place_and_the_program(scope: ApprovalScope, changed: dict[str, Any]) -> None:
+    bound = msgspec.structs.replace(BINDING, files=(PROGRAM, SCRIPT))
+    pattern = {"path": "docs/**"} if scope is ApprovalScope.PATTERN else None
+    approved = an_approval(binding=bound, state=ApprovalState.APPROVED, scope=scope, pattern=pattern)
+    assert match_scope(approved, bound, ARGUMENTS, "s1", 1) is scope
+    assert match_scope(approved, msgspec.structs.replace(bound, **changed), ARGUMENTS, "s1", 1) is None
+
+
+@pytest.mark.promise("P-approval-exact")
+@pytest.mark.parametrize("scope", ApprovalScope)
+def test_an_exact_approval_binds_each_named_file_and_a_wider_one_says_that_it_does_not(scope: ApprovalScope) -> None:
+    bound = msgspec.structs.replace(BINDING, files=(PROGRAM, SCRIPT))
+    pattern = {"path": "docs/**"} if scope is ApprovalScope.PATTERN else None
+    approved = an_approval(binding=bound, state=ApprovalState.APPROVED, scope=scope, pattern=pattern)
+    changed = msgspec.structs.replace(bound, files=(PROGRAM, msgspec.structs.replace(SCRIPT, sha256="4" * 64)))
+    covered = match_scope(approved, changed, ARGUMENTS, "s1", 1) is scope
+    assert covered is not scope.exact
+    said = approved.in_words()
+    assert ("do not change" in said) if scope.exact else ("/usr/bin/make as it is now, whatever the files hold" in said)
 
 
 @pytest.mark.promise("P-approval-ends")

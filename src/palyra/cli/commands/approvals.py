@@ -150,6 +150,8 @@ def render_approval(approval: "ApprovalView") -> str:
             ("tool", escape(approval.tool)),
             ("arguments", pretty_json(approval.arguments)),
             ("digest", escape(approval.argument_digest)),
+            ("runs", escape(approval.runs)),
+            ("program and files", render_files(approval.files)),
             ("would touch", render_accessed(approval.touches)),
             ("workspace", escape(approval.workspace)),
             ("policy asks", escape(", ".join(approval.policies))),
@@ -172,6 +174,17 @@ def render_approval(approval: "ApprovalView") -> str:
             ("used by call", escape(approval.consumed_by or "")),
         )
     )
+
+
+def render_files(files: tuple[dict[str, Any], ...]) -> str:
+    """Show each program and file that the approval is bound to, with its digest."""
+    lines = []
+    for file in files:
+        leads = "" if file["real"] == file["path"] else f" is {escape(file['real'])}" if file["real"] else " is missing"
+        bound = f"sha256 {file['sha256']}" if file["sha256"] else f"stamp {file['stamp']}" if file["stamp"] else ""
+        kind = "program" if file["program"] else "file"
+        lines.append(f"{kind} {escape(file['path'])}{leads}" + (f", {file['bytes']} bytes, {bound}" if bound else ""))
+    return "\n".join(lines)
 
 
 def render_accessed(touches: Any) -> str:

@@ -9,6 +9,7 @@ import base64
 import contextlib
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,9 +98,13 @@ class ProcessTools:
         self.live_input: int | None = None
 
     async def perform(
-        self, plan: ExecutionPlan, profile: SandboxProfile, listener: NetworkListener | None = None
+        self,
+        plan: ExecutionPlan,
+        profile: SandboxProfile,
+        listener: NetworkListener | None = None,
+        before_start: Callable[[], None] | None = None,
     ) -> ExecutorOutcome:
-        """Run one call. ``listener`` serves the hosts that the profile allows to it."""
+        """Run one call. ``listener`` serves its hosts. ``before_start`` is the last look at it, on a thread."""
         match plan.tool:
             case "process.logs":
                 return ExecutorOutcome(result=self._logs(plan))
@@ -107,7 +112,7 @@ class ProcessTools:
                 return await self._stop(plan)
             case tool if tool not in STARTING:
                 raise UnknownTool(f"the executor {PROCESS_EXECUTOR} does not run {tool}")
-        command = parse_command(dict(plan.arguments))
+        command = msgspec.structs.replace(parse_command(dict(plan.arguments)), before_start=before_start)
         if plan.tool == "process.start" or command.background:
             return await self._start(plan, profile, command, listener)
         if self.live_input is not None:
@@ -153,9 +158,8 @@ class ProcessTools:
             await asyncio.wait([each.task])
             raise
         self._background[each.handle] = each
-        started = {"handle": each.handle, "tier": profile.tier.value, "backend": running.backend}
-        if plan.tool == "process.start":
-            started["state"] = _read_state(each)
+        state = {"state": _read_state(each)} if plan.tool == "process.start" else {}
+        started = {"handle": each.handle, "tier": profile.tier.value, "backend": running.backend, **state}
         return ExecutorOutcome(result=started, receipt=tuple(running.receipt.as_dicts()))
 
     async def _live(
@@ -448,17 +452,20 @@ class ProcessExecutor:
         egress: "Callable[[], NetworkService] | None" = None,
         *,
         one_command: bool = False,
+        verify: Callable[[ExecutionPlan], None] = lambda plan: None,
     ) -> None:
         """Create an executor.
 
         Without ``egress`` it refuses programs that get hosts: nothing would let just those through. The first such
-        call calls ``egress``. With ``one_command`` it prepares nothing for a next call.
+        call calls ``egress``. With ``one_command`` it prepares nothing for a next call. ``verify`` raises if the files
+        that an approval is bound to are others by now. It runs on a thread.
         """
         self._settings = settings
         self._protected = protected_names
         self._scratch = scratch
         self._egress = egress
         self._one_command = one_command
+        self._verify = verify
         self._runner: ProcessRunner | None = None
         self._tools: ProcessTools | None = None
 
@@ -479,12 +486,11 @@ class ProcessExecutor:
         return self._tools
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
-        watched = self.tools.sink is not None
-        profile = compile_profile(plan, self._settings, self._protected, watched=watched)
+        profile = compile_profile(plan, self._settings, self._protected, watched=self.tools.sink is not None)
         listener: SandboxListener | None = None
         if self._egress is not None and plan.tool in STARTING and profile.reaches_hosts:
             profile, listener = self._egress().prepare_listener(plan, profile)
-        return await self.tools.perform(plan, profile, listener)
+        return await self.tools.perform(plan, profile, listener, partial(self._verify, plan) if plan.bound else None)
 
     async def close(self) -> None:
         if self._tools is not None and self._runner is not None:

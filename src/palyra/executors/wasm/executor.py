@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import secrets
 import threading
@@ -28,6 +29,7 @@ from palyra.executors.wasm.spec import (
 )
 from palyra.ids import Principal
 from palyra.pipeline.authorize import build_skill_request
+from palyra.pipeline.domain.approval import ApprovedFileChanged
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import CallDenied, ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.intake import MAX_QUICK_BYTES
@@ -55,7 +57,10 @@ def read_workspace_module(plan: ExecutionPlan, protected_names: tuple[str, ...])
     ):
         if os.fstat(descriptor).st_size > MAX_MODULE_BYTES:
             raise ModuleTooLarge(f"{path.render()} is larger than {MAX_MODULE_BYTES} bytes")
-        return read_up_to(descriptor, 0, MAX_MODULE_BYTES, shown=path.render(), cancelled=threading.Event())
+        module = read_up_to(descriptor, 0, MAX_MODULE_BYTES, shown=path.render(), cancelled=threading.Event())
+    if plan.bound and hashlib.sha256(module).hexdigest() != plan.bound[0].sha256:
+        raise ApprovedFileChanged(f"{path.render()} changed after {plan.tool} was approved", path=path.render())
+    return module
 
 
 CACHE: Final = "wasm/compiled"

@@ -20,7 +20,7 @@ from palyra.egress.domain.target import Target
 from palyra.errors import CallCancelled, ExitCode, PalyraError, RemoteError
 from palyra.executors.network.service import NetworkService
 from palyra.executors.process.executor import choose_hosts
-from palyra.executors.worker.files import copy_to_workspace, gather_inputs, scope_of
+from palyra.executors.worker.files import copy_to_workspace, gather_inputs, refuse_changed_inputs, scope_of
 from palyra.fleet.domain.lease import LeaseOutcome, LeaseRequest
 from palyra.fleet.domain.settlement import LeaseReport
 from palyra.fleet.store.artifacts import ArtifactStore
@@ -94,6 +94,8 @@ class WorkerExecutor:
     protected: tuple[str, ...]
     hosts: HostsOfCall
     check: Callable[[ExecutionPlan], None]
+    # Raises if the files that the approval is bound to are others by now. Blocking.
+    verify: Callable[[ExecutionPlan], None] = lambda plan: None
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         fleet = self.fleet()
@@ -113,7 +115,9 @@ class WorkerExecutor:
         spec = self.catalog.entry(plan.tool).spec
         paths = spec.touches(plan.arguments).paths
         whole = scope_of(spec, paths, plan.workspace, read_only=bool(plan.obligations.read_only))
+        await asyncio.to_thread(self.verify, plan)
         scope, inputs = await _run_in_thread(lambda stop: gather_inputs(whole, self.protected, files, stop))
+        refuse_changed_inputs(plan.bound, inputs)
         hosts, egress_bytes, tunnels = self.hosts(plan)
         return LeaseRequest(
             run_id=plan.run_id,

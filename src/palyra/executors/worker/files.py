@@ -4,6 +4,7 @@ Both directions use the confinement of the file tools. Links and protected names
 from a worker is refused.
 """
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -18,6 +19,7 @@ from palyra.fleet.agent.scratch import is_text_name
 from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.fleet.limits import CHUNK_BYTES, MAX_ARTIFACT_BYTES, MAX_ARTIFACTS, MAX_ARTIFACTS_BYTES
 from palyra.fleet.store.artifacts import ArtifactStore
+from palyra.pipeline.domain.approval import ApprovedFileChanged, BoundFile, SentFiles
 from palyra.pipeline.domain.spec import ToolCapability, ToolSpec
 from palyra.workspace.errors import NotFound
 from palyra.workspace.names import WorkspacePath
@@ -87,6 +89,24 @@ def gather_inputs(
     return scope.with_folders(bare), tuple(sorted(found.values(), key=lambda ref: ref.path))
 
 
+def measure_scope(scope: WorkerWorkspaceScope, protected: tuple[str, ...]) -> SentFiles:
+    """Count what ``gather_inputs`` would send, up to what a worker takes. Blocking."""
+    files = size = 0
+    more = False
+    if scope.allowed_paths:
+        with open_workspace(Path(scope.root), protected, read_only=True) as workspace:
+            for path in map(WorkspacePath.parse, scope.allowed_paths):
+                for _, opened in _list_entries(workspace, path, threading.Event()):
+                    if opened is None:
+                        continue
+                    more = files == MAX_ARTIFACTS or size > MAX_ARTIFACTS_BYTES
+                    if more:
+                        break
+                    with contextlib.suppress(PalyraError), opened() as descriptor:
+                        files, size = files + 1, size + os.fstat(descriptor).st_size
+    return SentFiles(paths=scope.allowed_paths, files=files, bytes=size, more=more)
+
+
 def _list_entries(
     workspace: Workspace, path: WorkspacePath, cancelled: threading.Event
 ) -> Iterator[tuple[tuple[str, ...], Callable[[], AbstractContextManager[int]] | None]]:
@@ -133,6 +153,14 @@ def _find_folder_above(workspace: Workspace, path: WorkspacePath) -> tuple[str, 
         except PalyraError:
             continue
     return ()
+
+
+def refuse_changed_inputs(bound: tuple[BoundFile, ...], inputs: tuple[ArtifactRef, ...]) -> None:
+    """Raise if a file that would be sent is not the one that the approval is bound to."""
+    digests = {file.real: file.sha256 for file in bound if file.sha256}
+    for ref in inputs:
+        if digests.get(ref.path, ref.digest_sha256) != ref.digest_sha256:
+            raise ApprovedFileChanged(f"{ref.path} changed after the call was approved", path=ref.path)
 
 
 def _store_file(name: str, descriptor: int, store: ArtifactStore, cancelled: threading.Event) -> ArtifactRef:

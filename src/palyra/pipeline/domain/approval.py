@@ -97,7 +97,9 @@ def _skip_stars(tokens: list[str], positions: set[int]) -> set[int]:
     return reached
 
 
-BINDING_FORMAT = "palyra.approval.binding.v1"
+# The format of requests that were made before approvals were bound to a place and to files.
+_BINDING_FORMAT_WITHOUT_PLACE = "palyra.approval.binding.v1"
+BINDING_FORMAT = "palyra.approval.binding.v2"
 
 
 class ApprovalState(StrEnum):
@@ -133,6 +135,18 @@ class ApprovalScope(StrEnum):
     SESSION = "session"
     PATTERN = "pattern"
     TIMEBOXED = "timeboxed"
+
+    @property
+    def exact(self) -> bool:
+        """Return whether it covers only the call that was shown, with the files that were shown."""
+        return self in (ApprovalScope.ONCE, ApprovalScope.SESSION)
+
+
+class CallPlace(StrEnum):
+    """The machine that a call runs on."""
+
+    HERE = "here"
+    WORKER = "worker"
 
 
 class UnknownApproval(InvalidInput):
@@ -173,6 +187,12 @@ class ApprovalOutdated(InvalidInput):
     http_status = 409
 
 
+class ApprovedFileChanged(InvalidInput):
+    code = "approval.changed_file"
+    hint = "make the call again: it asks again, with the files as they are now"
+    http_status = 409
+
+
 class ScopeIncomplete(InvalidInput):
     code = "approval.scope_incomplete"
     hint = "session needs a request made in a session; pattern needs an argument pattern; only pattern takes one"
@@ -181,6 +201,46 @@ class ScopeIncomplete(InvalidInput):
 class TooManyPending(LimitExceeded):
     code = "approval.too_many_pending"
     hint = "wait until a person has decided some of them"
+
+
+class BoundFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that a call runs, or a file that its words name, as it was when a person was asked.
+
+    ``path`` is the word of the call. ``real`` is where that leads: relative in the workspace, absolute elsewhere, empty
+    if nothing is there. A file too large to read has a ``stamp`` instead of a digest. It changes with every write.
+    """
+
+    path: str
+    real: str
+    bytes: int = 0
+    sha256: str = ""
+    stamp: str = ""
+    # The call runs this file itself.
+    program: bool = False
+
+
+class SentFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that a call on a worker sends there. ``paths`` are the parts of the workspace that hold them."""
+
+    paths: tuple[str, ...]
+    files: int
+    bytes: int
+    # Whether there are more than were counted. Such a call fails, because a worker takes only so many.
+    more: bool = False
+
+    def in_words(self) -> str:
+        if not self.paths:
+            return "sends no file there"
+        what = "the whole workspace" if "." in self.paths else ", ".join(self.paths)
+        least = "more than " if self.more else ""
+        return f"sends {what} there ({least}{self.files} files, {self.bytes} bytes)"
+
+
+class InspectedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a call as they are now: those that an approval is bound to, and those that leave this machine."""
+
+    files: tuple[BoundFile, ...] = ()
+    sends: SentFiles | None = None
 
 
 class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,10 +252,30 @@ class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):
     bundle_digest: str
     workspace: str
     skill: str = ""
+    # Empty in a request that an earlier version made.
+    place: str = ""
+    tier: str = ""
+    obligations: dict[str, Any] = {}
+    files: tuple[BoundFile, ...] = ()
 
     @property
     def digest(self) -> str:
-        return digest_of({"format": BINDING_FORMAT, **msgspec.structs.asdict(self)})
+        if self.place:
+            return digest_of({"format": BINDING_FORMAT, **msgspec.to_builtins(self)})
+        earlier = ("principal", "tool", "argument_digest", "bundle_digest", "workspace", "skill")
+        fields = {name: getattr(self, name) for name in earlier}
+        return digest_of({"format": _BINDING_FORMAT_WITHOUT_PLACE, **fields})
+
+    @property
+    def programs(self) -> tuple[BoundFile, ...]:
+        return tuple(file for file in self.files if file.program)
+
+    def for_scope(self, scope: ApprovalScope) -> Self:
+        """Return what an approval of this scope binds: a wider one leaves the arguments and what they name free."""
+        if scope.exact:
+            return self
+        programs = tuple(msgspec.structs.replace(file, path="") for file in self.programs)
+        return msgspec.structs.replace(self, argument_digest="", files=programs)
 
 
 class InForce(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,6 +287,8 @@ class InForce(msgspec.Struct, frozen=True, kw_only=True):
 
     def changed_since(self, binding: ApprovalBinding) -> str:
         """Say why a request with this binding covers no call that is made now; return an empty text if it does."""
+        if not binding.place:
+            return "an earlier version of Palyra asked it, without the place and the files of the call"
         if binding.bundle_digest != self.bundle_digest:
             return "it was asked under other policies than those now in force"
         if binding.workspace != self.workspace:
@@ -233,6 +315,16 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     decided_by: str | None = None
     reason: str = ""
     consumed_by: str | None = None
+    # What the call would send to a worker, counted when it was asked for.
+    sends: SentFiles | None = None
+
+    @property
+    def runs(self) -> str:
+        """Say where the call runs, and what leaves this machine for it."""
+        tier = "" if self.binding.tier in ("", "builtin") else f", in tier {self.binding.tier}"
+        if self.binding.place == CallPlace.WORKER:
+            return f"on a worker{tier}: {'' if self.sends is None else self.sends.in_words()}"
+        return f"here{tier}" if self.binding.place else ""
 
     def after(self, event: ApprovalEvent) -> ApprovalState:
         try:
@@ -247,14 +339,26 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         match self.scope:
             case ApprovalScope.SESSION:
                 where = f"in session {self.session} until {until}"
-                return f"{who} may make exactly this {tool} call any number of times {where}"
+                return f"{who} may make exactly this {tool} call any number of times {where}{self._conditions()}"
             case ApprovalScope.PATTERN:
                 words = ArgumentPattern.parse(self.pattern or {}).in_words()
-                return f"{who} may call {tool} {words}, any number of times until {until}"
+                return f"{who} may call {tool} {words}, any number of times until {until}{self._conditions()}"
             case ApprovalScope.TIMEBOXED:
-                return f"{who} may call {tool} with any arguments until {until}"
+                return f"{who} may call {tool} with any arguments until {until}{self._conditions()}"
             case _:
-                return f"{who} may make exactly this {tool} call once, until {until}"
+                return f"{who} may make exactly this {tool} call once, until {until}{self._conditions()}"
+
+    def _conditions(self) -> str:
+        """Say what else holds for the calls that it allows: their place, their program and their files."""
+        conditions = ["on a worker"] if self.binding.place == CallPlace.WORKER else []
+        programs = [file.real or file.path for file in self.binding.programs]
+        if self.scope is None or self.scope.exact:
+            conditions += ["as long as its program and files do not change"] if self.binding.files else []
+        elif programs:
+            conditions.append(
+                f"only with the program {programs[0]} as it is now, whatever the files hold that it reads"
+            )
+        return "".join(f", {condition}" for condition in conditions)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,23 +412,20 @@ def _check_scope(approval: Approval, verdict: Verdict) -> None:
 def match_scope(
     approval: Approval, binding: ApprovalBinding, arguments: dict[str, Any], session: str, now_ms: int
 ) -> ApprovalScope | None:
-    """Return the scope under which this approval covers that call. Every scope binds all but the arguments."""
-    bound = msgspec.structs.replace(approval.binding, argument_digest=binding.argument_digest)
-    if approval.state is not ApprovalState.APPROVED or now_ms >= approval.expires_ms or bound != binding:
+    """Return the scope under which this approval covers that call. Every scope binds the place and the program."""
+    scope = approval.scope
+    if approval.state is not ApprovalState.APPROVED or now_ms >= approval.expires_ms or scope is None:
         return None
-    same_arguments = approval.binding.argument_digest == binding.argument_digest
-    match approval.scope:
-        case ApprovalScope.ONCE:
-            fits = same_arguments
+    if approval.binding.for_scope(scope) != binding.for_scope(scope):
+        return None
+    match scope:
         case ApprovalScope.SESSION:
-            fits = same_arguments and session == approval.session
+            fits = session == approval.session
         case ApprovalScope.PATTERN:
             fits = ArgumentPattern.parse(approval.pattern or {}).matches(arguments)
-        case ApprovalScope.TIMEBOXED:
-            fits = True
         case _:
-            fits = False
-    return approval.scope if fits else None
+            fits = True
+    return scope if fits else None
 
 
 class ApprovalNeeded(NeedsApproval):

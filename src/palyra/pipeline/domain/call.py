@@ -10,6 +10,7 @@ from palyra import limits
 from palyra.clock import rfc3339
 from palyra.errors import Denied, ExitCode, Failed, InvalidInput, LimitExceeded, PalyraError, Unavailable
 from palyra.ids import CallId, Principal, RunId
+from palyra.pipeline.domain.approval import BoundFile
 from palyra.pipeline.domain.budget import BudgetKind, RunBudget, Usage
 from palyra.pipeline.domain.spec import AccessedResources, Arguments, ToolSpec, ToolTier
 from palyra.pipeline.domain.workspaces import Workspaces
@@ -230,6 +231,8 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     # Whether a person approved exactly this call, and which approval it runs under.
     approved: bool = False
     approval_id: str = ""
+    # The programs and files that the approval is bound to. The executor refuses to start if one of them changed.
+    bound: tuple[BoundFile, ...] = ()
     # What the call may use at most of the run's budgets, and what it has used of them.
     granted: Mapping[BudgetKind, int] = {}
     usage: Usage = msgspec.field(default_factory=Usage)

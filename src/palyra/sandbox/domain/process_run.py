@@ -6,6 +6,7 @@ every kind one leaf of the error tree, ``sandbox.<kind>``, with the kind in its 
 
 import base64
 import binascii
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Final
 
@@ -31,6 +32,8 @@ class ProcessCommand(msgspec.Struct, frozen=True, kw_only=True):
     background: bool = False
     # The reading end of a pipe that this process fills while the program runs. No caller can name one.
     live_input: int | None = None
+    # The last look before the start, on a thread. It raises what refuses the call.
+    before_start: Callable[[], None] | None = None
 
     @property
     def known_input(self) -> bytes | None:
@@ -42,8 +45,8 @@ class ProcessCommand(msgspec.Struct, frozen=True, kw_only=True):
         return (self.command, *self.args)
 
 
-# The fields of a request: ``live_input`` is ours, and text of the input may be encoded.
-_FIELDS: Final = {*ProcessCommand.__struct_fields__, "stdin_encoding"} - {"live_input"}
+# The fields of a request: the last two are ours, and text of the input may be encoded.
+_FIELDS: Final = {*ProcessCommand.__struct_fields__, "stdin_encoding"} - {"live_input", "before_start"}
 
 
 def encode_word(word: str) -> bytes:

@@ -6,7 +6,7 @@ from palyra.devicelink.pairing.code import PairingMethod
 from palyra.identity.api_tokens import TokenScope
 from palyra.identity.device import DeviceKind
 from palyra.nodes.domain.records import CodeState, PairingState
-from palyra.pipeline.domain.approval import ApprovalScope, ApprovalState
+from palyra.pipeline.domain.approval import ApprovalScope, ApprovalState, BoundFile, SentFiles
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import CallState
 from palyra.pipeline.domain.spec import ToolTier
@@ -81,10 +81,7 @@ class RunData(TypedDict):
 
 
 class ApprovalData(TypedDict):
-    """``touches`` are the resources of the call; ``meaning`` says what an approval lets happen.
-
-    ``outdated`` says why the approval covers no call any more, or is empty.
-    """
+    """``runs``, ``meaning`` and ``outdated`` are words: where it runs, what an approval allows, why it covers no call."""
 
     id: UlidText
     state: ApprovalState
@@ -94,6 +91,12 @@ class ApprovalData(TypedDict):
     argument_digest: str
     bundle_digest: str
     workspace: str
+    place: str
+    tier: str
+    runs: str
+    obligations: dict[str, Any]
+    files: tuple[BoundFile, ...]
+    sends: SentFiles | None
     session: str
     touches: dict[str, Any]
     policies: list[str]
