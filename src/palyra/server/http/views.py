@@ -81,7 +81,7 @@ class RunData(TypedDict):
 
 
 class ApprovalData(TypedDict):
-    """``runs``, ``meaning`` and ``outdated`` are words: where it runs, what an approval allows, why it covers no call."""
+    """``runs``, ``meaning`` and ``outdated`` are words: where it runs, what an approval allows and why not."""
 
     id: UlidText
     state: ApprovalState
