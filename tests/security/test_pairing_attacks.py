@@ -388,6 +388,25 @@ async def test_giant_bodies_and_heads_are_cut_off(harness):
 
 
 @pytest.mark.promise("P-floods")
+async def test_trailers_are_cut_off(harness):
+    reader, writer = await asyncio.open_connection(harness.address.host, harness.address.port, ssl=insecure())
+    writer.write(b"POST /pair/v1/begin HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n")
+    sent = 0
+    with contextlib.suppress(OSError):
+        while sent < 4_000_000 and not reader.at_eof():
+            writer.write(b"a: " + b"x" * 4_000 + b"\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.001)
+            sent += 4_000
+    assert sent < 4_000_000, "the listener went on reading"
+    with contextlib.suppress(OSError):
+        assert await asyncio.wait_for(reader.read(), 60) == b""
+    writer.transport.abort()
+    _, code = await harness.code("pin")
+    assert await Device(harness.address).prove(code)
+
+
+@pytest.mark.promise("P-floods")
 async def test_silent_clients_take_no_more_than_their_places(harness, monkeypatch):
     monkeypatch.setattr("palyra.nodes.pairing.listener.PAIRING_REQUEST_SECONDS", 0.5)
     monkeypatch.setattr("palyra.nodes.pairing.listener.PAIRING_HANDSHAKE_SECONDS", 0.5)

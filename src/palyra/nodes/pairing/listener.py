@@ -198,6 +198,13 @@ class BootstrapHttpProtocol(HttpToolsProtocol):
         if self._in_head and self._head_bytes > MAX_PAIRING_HEAD_BYTES:
             self._close()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value)
+        else:
+            # A trailer: the parser would collect them without end.
+            self._close()
+
     def on_headers_complete(self) -> None:
         self._in_head, self._head_bytes = False, 0
         if sum(len(name) + len(value) for name, value in self.headers) > MAX_PAIRING_HEAD_BYTES:
