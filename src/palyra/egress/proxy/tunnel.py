@@ -253,8 +253,9 @@ class Tunnel:
 
     def record(self, refused: EgressRefused) -> None:
         """Report a refusal now; raising it later does not report it twice."""
-        self._recorded = refused
-        self._owner.refused(refused, self.face)
+        if refused is not self._recorded:
+            self._recorded = refused
+            self._owner.refused(refused, self.face)
 
     async def farewell(self, answer: bytes, because: EgressRefused | None = None) -> None:
         """Send the client the reason, and discard its own last bytes for a moment so that it can read it.
