@@ -59,6 +59,8 @@ class ListedJudge:
         self.judged.append(url)
         self._judge(url)
 
+    def judge_content(self, url: str, method: str, headers: tuple[tuple[str, str], ...]) -> None: ...
+
     def judge_request(self, url: str) -> None:
         self.requests.append(url)
         self._judge(url)

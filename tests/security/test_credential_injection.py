@@ -3,6 +3,7 @@ what they were sent."""
 
 import asyncio
 import base64
+import contextlib
 import datetime
 import http.client
 import json
@@ -17,10 +18,12 @@ import msgspec
 import pytest
 
 from fakes.certificates import make_certificate
+from fakes.eventually import eventually
 from fakes.mirror_server import MirrorServer, mirror_server
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.events import CredentialUsed, EgressEvent, Refused, ResponseRedacted
 from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.header_rules import OVERRIDES, ForbiddenHeader, accept_headers
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed
 from palyra.egress.domain.rules import HostRule
@@ -89,6 +92,25 @@ class Harness:
         self, requests: list[tuple[str, str, Mapping[str, str], bytes | None]], *, host: str = HOST
     ) -> list[tuple[int, Mapping[str, str], bytes]]:
         return await asyncio.to_thread(self._ask, requests, host)
+
+    async def send(self, data: bytes) -> bytes:
+        """Send bytes as they are inside the tunnel's TLS. Return everything that comes back."""
+        return await asyncio.to_thread(self._send, data)
+
+    def _send(self, data: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as sock:
+            name = f"{HOST}:{self.mirror.port}"
+            sock.sendall(f"CONNECT {name} HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
+            assert b" 200 " in sock.recv(4096)
+            self.trust.set_alpn_protocols(["h2", "http/1.1"])
+            with self.trust.wrap_socket(sock, server_hostname=HOST) as secured:
+                assert secured.selected_alpn_protocol() == "http/1.1"
+                secured.sendall(data)
+                received = b""
+                with contextlib.suppress(OSError):
+                    while more := secured.recv(65536):
+                        received += more
+                return received
 
     def _ask(self, requests: list[tuple[str, str, Mapping[str, str], bytes | None]], host: str) -> list[Any]:
         there = self.mirror if host == HOST else self.other
@@ -297,3 +319,90 @@ async def test_a_websocket_to_a_bound_host_is_not_opened(tmp_path: Path) -> None
         status, _, _ = await it.ask("GET", "/", {"Connection": "Upgrade", "Upgrade": "websocket"})
         assert status == 200
         assert "Upgrade" not in it.mirror.seen[0][1]
+
+
+FAMILY = ("X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Prefix", "X-Forwarded-Uri", "X-Forwarded-Method")
+SPELLINGS = ("X-HTTP-Method-Override", "x_http_method_override", "X.HTTP.Method.Override", "X-Http_Method-oVERRIDE")
+
+
+async def test_no_secret_goes_with_a_request_that_says_it_is_another_one(tmp_path: Path) -> None:
+    narrow = CredentialBindingPlan(
+        header_name="Authorization", secret_ref="global/token", hosts=("x",), methods=("GET",), path_prefix="/v1"
+    )
+    names = (*OVERRIDES, *FAMILY, *SPELLINGS, "Destination")
+    async with harness(tmp_path, narrow) as it:
+        for name in names:
+            for value in ("DELETE", ""):
+                status, _, body = await it.ask("GET", "/v1/x", {name: value})
+                assert (status, b"egress.request_overridden" in body) == (403, True), name
+        assert not it.mirror.seen
+        assert it.watcher.refusals() == ["egress.request_overridden"] * 2 * len(names)
+        # What gets no secret is the program's own affair, and so is a host without a binding.
+        await it.ask("POST", "/v2", {"X-HTTP-Method-Override": "GET"}, b"")
+        await it.ask("GET", "/v1/x", {"X-HTTP-Method-Override": "DELETE"}, host=OTHER)
+        assert [headers.get("Authorization") for _, headers, _ in it.mirror.seen] == [None]
+        assert it.other.seen[0][1]["X-HTTP-Method-Override"] == "DELETE"
+
+
+@pytest.mark.parametrize("name", (*OVERRIDES, *FAMILY, *SPELLINGS))
+def test_the_table_of_overrides_is_the_one_of_http_fetch_and_of_skills(name: str) -> None:
+    with pytest.raises(ForbiddenHeader):
+        accept_headers({name: "x"})
+
+
+@pytest.mark.parametrize(
+    "query", ["_method=DELETE", "a=1&_method=PUT", "a=1;%5Fmethod=PUT", "_HttpMethod=PATCH", "_method[]=PUT", "_METHOD"]
+)
+async def test_no_secret_for_one_method_goes_with_a_query_that_names_another(tmp_path: Path, query: str) -> None:
+    narrow = CredentialBindingPlan(
+        header_name="Authorization", secret_ref="global/token", hosts=("x",), methods=("GET", "POST")
+    )
+    async with harness(tmp_path, narrow) as it:
+        status, _, body = await it.ask("POST", f"/v1?{query}", {}, b"")
+        assert status == 403
+        assert b"egress.request_overridden" in body
+        assert not it.mirror.seen
+
+
+HEAD = f"Host: {HOST}:%d\r\nConnection: close\r\n"
+RAW = {
+    "in upper case": "GET / HTTP/1.1\r\n{head}X-HTTP-METHOD-OVERRIDE: PUT\r\n\r\n",
+    "without a space": "GET / HTTP/1.1\r\n{head}X-HTTP-Method-Override:PUT\r\n\r\n",
+    "with space before the colon": "GET / HTTP/1.1\r\n{head}X-HTTP-Method-Override : PUT\r\n\r\n",
+    "behind a space": "GET / HTTP/1.1\r\n{head} X-HTTP-Method-Override: PUT\r\n\r\n",
+    "folded": "GET / HTTP/1.1\r\n{head}X-A: a\r\n\tX-HTTP-Method-Override: PUT\r\n\r\n",
+    "behind a bare line end": "GET / HTTP/1.1\r\n{head}X-A: a\nX-HTTP-Method-Override: PUT\r\n\r\n",
+    "twice": "GET / HTTP/1.1\r\n{head}X-Original-URL: /\r\nX-Original-URL: /admin\r\n\r\n",
+    "before the host": "GET / HTTP/1.1\r\nX-Rewrite-URL: /admin\r\n{head}\r\n",
+    "in HTTP/1.0": "GET / HTTP/1.0\r\n{head}X-Rewrite-URL: /admin\r\n\r\n",
+    "in a trailer": "POST / HTTP/1.1\r\n{head}Transfer-Encoding: chunked\r\nTrailer: X-HTTP-Method-Override\r\n\r\n"
+    "0\r\nX-HTTP-Method-Override: PUT\r\n\r\n",
+    "in HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "in an absolute target": "GET https://other.test/ HTTP/1.1\r\n{head}\r\n",
+    "for another host": "GET / HTTP/1.1\r\nHost: other.test\r\n\r\n",
+    "for two hosts": "GET / HTTP/1.1\r\n{head}Host: other.test\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("how", RAW)
+async def test_an_override_is_refused_however_it_is_written(tmp_path: Path, how: str) -> None:
+    async with harness(tmp_path, BEARER) as it:
+        answer = await it.send(RAW[how].replace("{head}", HEAD % it.mirror.port).encode())
+        assert answer.split(b" ", 2)[1] in (b"400", b"403"), answer
+        # The head of a chunked request may have gone out before its trailer came, and without an end.
+        assert not it.mirror.seen or how == "in a trailer"
+        assert await eventually(it.watcher.refusals)
+        assert TOKEN.encode() not in answer
+
+
+async def test_an_override_in_the_second_request_of_a_connection_is_refused(tmp_path: Path) -> None:
+    async with harness(tmp_path, BEARER) as it:
+        answers = await it.ask_many([("GET", "/one", {}, None), ("GET", "/two", {"X-Original-URL": "/admin"}, None)])
+        assert [status for status, _, _ in answers] == [200, 403]
+        assert [line for line, _, _ in it.mirror.seen] == ["GET /one HTTP/1.1"]
+
+
+async def test_a_header_that_the_connection_names_does_not_go_out(tmp_path: Path) -> None:
+    async with harness(tmp_path, BEARER) as it:
+        await it.ask("GET", "/", {"Connection": "X-Original-URL", "X-Original-URL": "/admin"})
+        assert "X-Original-URL" not in it.mirror.seen[0][1]

@@ -42,5 +42,6 @@ def build_console(gateway: "Gateway") -> "ASGIApp":
         candidates=CandidateService(gateway.state.path(CANDIDATES), gateway.settings.skills),
         examine_machine=examine_machine,
         egress_rules=tuple(gateway.settings.egress.allowed_hosts),
+        request_rules=tuple((", ".join(rule.hosts), str(rule)) for rule in gateway.settings.egress.request_rules),
     )
     return create_console_app(console)

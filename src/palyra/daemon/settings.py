@@ -160,11 +160,11 @@ def _check_egress(settings: Settings) -> None:
                 settings=["egress.allowed_hosts", "mcp.servers"],
             )
     _rules(settings, "egress.private_targets")
-    for rule in _rules(settings, "egress.plain_targets"):
-        if rule.port is None:
+    for plain in _rules(settings, "egress.plain_targets"):
+        if plain.port is None:
             raise InvalidSetting(
-                f"egress.plain_targets: {rule} has no port",
-                hint=f"write the port that is spoken to without TLS, such as {rule}:8080",
+                f"egress.plain_targets: {plain} has no port",
+                hint=f"write the port that is spoken to without TLS, such as {plain}:8080",
                 settings=["egress.plain_targets"],
             )
     _rules(settings, "browser.private_targets")
@@ -176,6 +176,8 @@ def _check_egress(settings: Settings) -> None:
             _explained("egress.static_hosts", partial(parse_address, address))
     for binding in settings.egress.bindings:
         _explained("egress.bindings", binding.check)
+    for rule in settings.egress.request_rules:
+        _explained("egress.request_rules", rule.check)
 
 
 def _rules(settings: Settings, name: str) -> tuple[HostRule, ...]:

@@ -11,6 +11,7 @@ from msgspec import Meta
 from palyra.config.setting_types import Count, describe
 from palyra.egress import limits as egress
 from palyra.egress.domain.credential import CredentialBindingPlan
+from palyra.egress.domain.request_rules import RequestRule
 
 _LONGEST_RULE: Final = egress.MAX_HOST_CHARS + len("*.:65535")
 HostTexts = tuple[Annotated[str, Meta(min_length=1, max_length=_LONGEST_RULE)], ...]
@@ -41,6 +42,10 @@ class EgressSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     bindings: Annotated[
         tuple[CredentialBindingPlan, ...],
         describe("Secrets of the vault that the proxy adds to requests, and the requests each is for."),
+    ] = ()
+    request_rules: Annotated[
+        tuple[RequestRule, ...],
+        describe("Hosts that take only some requests, by methods and paths; inspect = true ends TLS for them."),
     ] = ()
     max_tunnels: Annotated[
         int, Meta(ge=1, le=egress.MAX_TUNNELS), describe("Connections one call may have open at once.")

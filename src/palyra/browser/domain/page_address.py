@@ -37,6 +37,10 @@ class RequestJudge(Protocol):
 
     def judge_request(self, url: str) -> None: ...
 
+    def judge_content(self, url: str, method: str, headers: tuple[tuple[str, str], ...]) -> None:
+        """Raise unless the rules of the host, if it has any, cover this method, path and headers."""
+        ...
+
 
 class AddressKind(StrEnum):
     """The judge decides about ``web``. ``inside`` is content that a page made itself, which no tab may show."""

@@ -7,8 +7,10 @@ from typing import Final
 
 from palyra.egress.domain.events import EgressEvent, Resolver
 from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.header_rules import Headers
 from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.domain.refusal import OddTarget, render
+from palyra.egress.domain.request_rules import require_request
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import ProxyLimits
 from palyra.egress.proxy.dial import Upstream
@@ -23,7 +25,10 @@ _ENDS_AN_AUTHORITY: Final = ("", "/", "?", "#")
 
 
 class SessionRequestJudge:
-    """The guard's own judge of scheme, host and port. The guard looks names up and judges the addresses."""
+    """The guard's own judge of scheme, host and port. The guard looks names up and judges the addresses.
+
+    It ends no TLS: what the browser sends inside is judged where the browser holds it.
+    """
 
     def __init__(self, service: EgressProxyPolicyService, grant: EgressGrant) -> None:
         self._service = service
@@ -34,6 +39,14 @@ class SessionRequestJudge:
 
     def judge_request(self, url: str) -> None:
         self._service.judge_target(self._grant, target_of(url))
+
+    def judge_content(self, url: str, method: str, headers: Headers) -> None:
+        if self._grant.request_rules:
+            target = target_of(url)
+            # Without a path Chromium asks for the root.
+            rest = _PARTS.sub(r"\3", url, count=1).partition("#")[0]
+            path = rest if rest.startswith("/") else f"/{rest}"
+            require_request(self._grant.request_rules, target, method, path, headers)
 
 
 def target_of(url: str) -> Target:
@@ -53,6 +66,7 @@ class ChromiumSessionProxy:
     """``resolver`` replaces the system's resolver. ``close`` closes either."""
 
     def __init__(self, settings: EgressSettings, resolver: Resolver | None = None) -> None:
+        self.request_rules = settings.request_rules
         self._resolver = resolver or SystemResolver(settings.static_hosts)
         self._service = EgressProxyPolicyService(OwnAddresses())
         self._reporters: dict[str, Happened] = {}

@@ -33,6 +33,7 @@ from palyra.browser.tabs.download_folder import DownloadSandboxSession, SessionF
 from palyra.clock import Clock
 from palyra.egress.domain.events import EgressEvent, Refused
 from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.request_rules import RequestRule
 from palyra.egress.domain.rules import HostRule, is_within, parse_rules
 from palyra.errors import Failed, InvalidInput, PalyraError
 from palyra.journal.redaction import Redactor
@@ -112,7 +113,13 @@ class BadSessionHosts(InvalidInput):
     hint = "hosts are rules as in egress.allowed_hosts; a private target is one of them, by its full name and its port"
 
 
-def grant_for(session_id: str, caller: Caller, ask: SessionAsk, budget: SessionBudget) -> EgressGrant:
+def grant_for(
+    session_id: str,
+    caller: Caller,
+    ask: SessionAsk,
+    budget: SessionBudget,
+    request_rules: tuple[RequestRule, ...] = (),
+) -> EgressGrant:
     if len(ask.hosts) + len(ask.private_targets) > limits.MAX_HOST_RULES:
         raise BadSessionHosts(f"a session has at most {limits.MAX_HOST_RULES} rules for hosts")
     rules = parse_rules(ask.hosts)
@@ -127,6 +134,7 @@ def grant_for(session_id: str, caller: Caller, ask: SessionAsk, budget: SessionB
         tool=TOOL,
         rules=rules,
         private_targets=private,
+        request_rules=request_rules,
         any_public_host=ask.any_public_host,
         max_bytes=budget.max_network_bytes,
         max_tunnels=limits.MAX_CONNECTIONS,
@@ -157,7 +165,7 @@ class SessionMaker(msgspec.Struct, kw_only=True):
         self, session_id: str, caller: Caller, ask: SessionAsk, profile: BrowserProfileRecord | None
     ) -> BrowserSession:
         budget = clamp(ask.budget, self.ceiling)
-        grant = grant_for(session_id, caller, ask, budget)
+        grant = grant_for(session_id, caller, ask, budget, self.guards.request_rules)
         snapshot = None
         if profile is not None:
             snapshot = await asyncio.to_thread(self.store.load, caller.principal, profile.profile_id)

@@ -7,6 +7,7 @@ prefetches by speculation rules: they are judged when they are reported, and onl
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
 from palyra.browser.domain.cdp_messages import CdpEvent
@@ -55,7 +56,7 @@ class Interception:
     def look_at(self, url: str, frame: str) -> str:
         """Judge a request that is only reported. Record a refusal and return its code, or an empty text."""
         try:
-            self._require(url)
+            self._require(url, {})
         except PalyraError as refused:
             self._refusals.add(url, refused, frame=frame)
             return refused.code
@@ -71,7 +72,7 @@ class Interception:
             self._judging.start(self._document(id_, url, params), "a document is judged")
             return
         try:
-            self._require(url)
+            self._require(url, params["request"])
         except PalyraError as refused:
             self._refuse(id_, url, refused, params)
         else:
@@ -81,6 +82,7 @@ class Interception:
         try:
             async with self._room:
                 await self._judge.judge_document(url)
+            self._require(url, params["request"])
         except PalyraError as refused:
             self._refuse(id_, url, refused, params)
         except Exception:  # a judge that fails has not allowed it
@@ -92,13 +94,16 @@ class Interception:
                 del self._judged[next(iter(self._judged))]
             self._go_on(id_)
 
-    def _require(self, url: str) -> None:
+    def _require(self, url: str, request: Mapping[str, Any]) -> None:
+        """Judge a request as Chromium describes it. One that is only reported counts as a plain GET."""
         kind = kind_of(url)
         if kind is AddressKind.FORBIDDEN:
             raise SchemeRefused(f"a page may not load {render_address(url)!r}")
         if kind is AddressKind.WEB:
             try:
                 self._judge.judge_request(url)
+                headers = tuple((name, str(value)) for name, value in request.get("headers", {}).items())
+                self._judge.judge_content(url, str(request.get("method", "GET")), headers)
             except PalyraError:
                 raise
             except Exception as problem:  # the same

@@ -32,9 +32,12 @@ def egress() -> None:
 @click.option(
     "--resolve/--no-resolve", default=True, help="Whether an allowed name is looked up, and its addresses judged."
 )
+@click.option(
+    "--method", default="GET", metavar="METHOD", help="The request's method, where the host has rules for it."
+)
 @click.option("--programs", is_flag=True, help="Judge for programs in the sandbox, by sandbox.allowed_hosts.")
 @pass_invocation
-def check(invocation: Invocation, url: str, resolve: bool, programs: bool) -> None:
+def check(invocation: Invocation, url: str, resolve: bool, method: str, programs: bool) -> None:
     """Tell step by step whether a tool could reach URL with the settings in force.
 
     URL is http://, https://, or tcp://HOST:PORT for other protocols. A name that no rule allows is never looked up.
@@ -53,7 +56,10 @@ def check(invocation: Invocation, url: str, resolve: bool, programs: bool) -> No
         step = Step(name="target", outcome="refused", detail=error.message)
         _answer(invocation, url, Explanation(verdict="refused", steps=(step,), code=error.code, reason=error.message))
         return
-    _answer(invocation, url, _explain(invocation.settings, grant, target, resolve=resolve))
+    explained = _explain(invocation.settings, grant, target, resolve=resolve)
+    if explained.verdict != "refused" and grant.inspects(target):
+        explained = _add_request(explained, grant, target, method.upper(), url)
+    _answer(invocation, url, explained)
 
 
 def _target(url: str) -> "Target":
@@ -76,6 +82,7 @@ def _grant(settings: "Settings", *, programs: bool) -> "EgressGrant":
         rules=parse_rules(settings.sandbox.allowed_hosts if programs else settings.egress.allowed_hosts),
         private_targets=parse_rules(settings.egress.private_targets),
         bindings=settings.egress.bindings,
+        request_rules=settings.egress.request_rules,
         max_bytes=settings.egress.max_call_bytes,
         max_tunnels=settings.egress.max_tunnels,
     )
@@ -103,6 +110,31 @@ def _explain(settings: "Settings", grant: "EgressGrant", target: "Target", *, re
         if explained.verdict != "refused" and binding.names(target)
     )
     return msgspec.structs.replace(explained, steps=explained.steps + secrets)
+
+
+def _add_request(
+    explained: "Explanation", grant: "EgressGrant", target: "Target", method: str, url: str
+) -> "Explanation":
+    """Add the verdict of the host's rules for requests."""
+    import msgspec
+
+    from palyra.egress.domain.judge import Step
+    from palyra.egress.domain.refusal import EgressRefused, MalformedTraffic
+    from palyra.egress.domain.request_rules import require_request
+    from palyra.egress.protocols.http1_request import WebAddress
+
+    try:
+        if target.scheme == "tcp":
+            raise MalformedTraffic(f"{target.authority} takes HTTP requests only: it has rules for them")
+        require_request(grant.request_rules, target, method, WebAddress.parse(url).path)
+    except EgressRefused as error:
+        step = Step(name="request", outcome="refused", detail=error.message)
+        return msgspec.structs.replace(
+            explained, verdict="refused", steps=(*explained.steps, step), code=error.code, reason=error.message
+        )
+    rules = "; ".join(str(rule) for rule in grant.request_rules if rule.names(target))
+    step = Step(name="request", outcome="passed", detail=f"{method} is among: {rules}")
+    return msgspec.structs.replace(explained, steps=(*explained.steps, step))
 
 
 def _looked_up(settings: "Settings", target: "Target") -> tuple[str, ...]:

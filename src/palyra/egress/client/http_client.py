@@ -26,6 +26,7 @@ from palyra.egress.domain.grant import ByteBudget, Meter
 from palyra.egress.domain.header_rules import Headers
 from palyra.egress.domain.injection import ResponseScan
 from palyra.egress.domain.refusal import EgressRefused, MalformedTraffic
+from palyra.egress.domain.request_rules import require_request
 from palyra.egress.limits import FETCH_CHUNK_BYTES, MAX_INTERIM_RESPONSES, SCAN_AHEAD_BYTES, TLS_HANDSHAKE_SECONDS
 from palyra.egress.protocols.http1_body import BodyKind, body_of_response
 from palyra.egress.protocols.http1_head import ResponseHead, response_buffer
@@ -196,6 +197,8 @@ class Fetch:
 
     async def _exchange(self, hop: Hop) -> Hop | None:
         """Make one request. Return the next hop, or None after the last answer."""
+        rules = self._grant.request_rules
+        require_request(rules, hop.address.target, hop.method, hop.address.path, hop.headers)
         async with self._connect(hop) as stream:
             # Reveal the secret only after the server has proved its identity.
             headers = hop.headers

@@ -11,9 +11,17 @@ from typing import Final
 import msgspec
 
 from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed, render
-from palyra.egress.domain.rules import HostRule, find_rule, parse_rules
+from palyra.egress.domain.request_rules import (
+    ANY_PATH,
+    BadRequestRule,
+    has_odd_path,
+    is_beneath,
+    require_plain_path,
+    route_of,
+)
+from palyra.egress.domain.rules import HostRule, find_rule, overlap, parse_rules
 from palyra.egress.domain.target import Target
-from palyra.egress.limits import MAX_HEADER_NAME_CHARS, MAX_PATH_PREFIX_CHARS
+from palyra.egress.limits import MAX_HEADER_NAME_CHARS
 from palyra.errors import InvalidInput
 from palyra.vault.reference import SecretRef
 
@@ -21,9 +29,6 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _PLACEHOLDER: Final = re.compile(r"\{\{vault:([^{}\s]{1,256})\}\}")
 # Visible ASCII and spaces: what a header value may hold without any server reading an end of line in it.
 _HEADER_TEXT: Final = re.compile(r"[\x20-\x7e\t]*")
-_PREFIX: Final = re.compile(r"/|(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]+)+/?")
-# Servers decode, collapse or cut these before they choose what answers.
-_ODD_PATH: Final = re.compile(r"//|%(?:2[ef]|5c|25|00)|\\|[\x00-\x20\x7f]|(?:^|/)\.{1,2}(?:[/;]|$)", re.IGNORECASE)
 # Headers that say how the message is framed or where it goes: no secret belongs in them.
 _NOT_FOR_SECRETS: Final = frozenset(
     {
@@ -68,12 +73,10 @@ class CredentialBindingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         for method in self.methods:
             if not _TOKEN.fullmatch(method) or method != method.upper():
                 raise BadBinding(f"{render(method)!r} is no HTTP method; they are written in capitals")
-        if (
-            not _PREFIX.fullmatch(self.path_prefix)
-            or _ODD_PATH.search(self.path_prefix)
-            or len(self.path_prefix) > MAX_PATH_PREFIX_CHARS
-        ):
-            raise BadBinding(f"{render(self.path_prefix)!r} is no plain path")
+        try:
+            require_plain_path(self.path_prefix)
+        except BadRequestRule as error:
+            raise BadBinding(error.message, hint=error.hint) from None
         if not _HEADER_TEXT.fullmatch(self.prefix):
             raise BadBinding(f"the prefix of {self.secret_ref} is no header text")
 
@@ -88,18 +91,17 @@ class CredentialBindingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         """
         if not self.names(target) or (self.methods and method not in self.methods):
             return False
-        route = re.split(r"[?#]", path, maxsplit=1)[0]
-        if not route.startswith("/"):
+        if not path.startswith("/"):
             return False
-        if self.path_prefix == "/":
+        if self.path_prefix == ANY_PATH:
             return True
-        if _ODD_PATH.search(route):
+        if has_odd_path(path):
             raise CredentialNotAllowed(
-                f"{render(route)!r} can be read as another path, and {self.secret_ref} is bound to {self.path_prefix}",
+                f"{render(route_of(path))!r} can be read as another path,"
+                f" and {self.secret_ref} is bound to {self.path_prefix}",
                 **target.where,
             )
-        whole = self.path_prefix.removesuffix("/")
-        return route == whole or route.startswith(whole + "/")
+        return is_beneath(path, self.path_prefix)
 
 
 def find_placeholders(header_value: str) -> tuple[str, ...]:
@@ -129,11 +131,4 @@ def header_text(text: str, secret_ref: str) -> str:
 def bindings_for(
     bindings: tuple[CredentialBindingPlan, ...], rules: tuple[HostRule, ...]
 ) -> tuple[CredentialBindingPlan, ...]:
-    def applies(binding: CredentialBindingPlan) -> bool:
-        return any(
-            bound.host == rule.host or bound.names(rule.host) or rule.names(bound.host)
-            for bound in parse_rules(binding.hosts)
-            for rule in rules
-        )
-
-    return tuple(filter(applies, bindings))
+    return tuple(binding for binding in bindings if overlap(parse_rules(binding.hosts), rules))

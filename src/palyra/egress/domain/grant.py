@@ -4,7 +4,9 @@ import msgspec
 
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.refusal import ByteBudgetSpent
+from palyra.egress.domain.request_rules import RequestRule, is_inspected
 from palyra.egress.domain.rules import HostRule
+from palyra.egress.domain.target import Target
 from palyra.egress.limits import DEFAULT_MAX_CALL_BYTES, DEFAULT_MAX_TUNNELS
 
 
@@ -13,6 +15,8 @@ class EgressGrant(msgspec.Struct, frozen=True, kw_only=True):
 
     A host that ``rules`` allow may have addresses on private networks, or on this machine, only if it is also in
     ``private_targets``. These open nothing by themselves.
+
+    A host that ``request_rules`` name takes only the requests they cover.
 
     ``any_public_host`` also allows every host at the ports of the web, as long as all its addresses are public. Only
     browser sessions get it, and only where it was asked for.
@@ -27,12 +31,22 @@ class EgressGrant(msgspec.Struct, frozen=True, kw_only=True):
     private_targets: tuple[HostRule, ...] = ()
     any_public_host: bool = False
     bindings: tuple[CredentialBindingPlan, ...] = ()
+    request_rules: tuple[RequestRule, ...] = ()
     max_bytes: int = DEFAULT_MAX_CALL_BYTES
     max_tunnels: int = DEFAULT_MAX_TUNNELS
 
     def exact_names(self) -> tuple[str, ...]:
         """Return the names that rules give in full, without addresses, each once and in order."""
         return tuple(dict.fromkeys(rule.host for rule in self.rules if not rule.below and not rule.is_address))
+
+    def inspects(self, target: Target) -> bool:
+        return bool(self.request_rules) and is_inspected(self.request_rules, target)
+
+    @property
+    def read_hosts(self) -> tuple[str, ...]:
+        """The rules of the hosts for which the proxy ends TLS and reads requests."""
+        bound = (host for binding in self.bindings for host in binding.hosts)
+        return (*bound, *(host for rule in self.request_rules for host in rule.hosts))
 
     def ports(self) -> tuple[int, ...]:
         return tuple(sorted({port for rule in self.rules for port in rule.ports}))

@@ -20,8 +20,9 @@ import msgspec
 from palyra.egress.domain.credential import CredentialBindingPlan, fill_placeholders, find_placeholders
 from palyra.egress.domain.events import SecretSource
 from palyra.egress.domain.grant import EgressGrant
-from palyra.egress.domain.header_rules import Headers, fold_name
-from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed
+from palyra.egress.domain.header_rules import Headers, find_override, fold_name
+from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed, RequestOverridden
+from palyra.egress.domain.request_rules import ANY_PATH
 from palyra.egress.domain.rules import find_rule, parse_rules
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import MAX_SECRET_BYTES, MIN_SCANNED_BYTES, MIN_SECRET_BYTES
@@ -59,6 +60,7 @@ def plan_injection(grant: EgressGrant, target: Target, method: str, path: str, h
     covering = {fold_name(one.header_name): one for one in reversed(bindings) if one.covers(target, method, path)}
     for binding in covering.values():
         _refuse_in_clear(binding, target)
+        _refuse_override(binding, target, path, headers)
     owned = {fold_name(one.header_name) for one in bindings}
     written: dict[str, str] = {}
     kept: list[tuple[str, str]] = []
@@ -92,6 +94,18 @@ def plan_injection(grant: EgressGrant, target: Target, method: str, path: str, h
         kept = [(name, value) for name, value in kept if fold_name(name) not in UNSCANNABLE]
         kept.append(("Accept-Encoding", "identity"))
     return InjectionPlan(kept=tuple(kept), dropped=tuple(dropped), injections=injections)
+
+
+def _refuse_override(binding: CredentialBindingPlan, target: Target, path: str, headers: Headers) -> None:
+    """Refuse to send a secret with a request that says it is another one than the binding covers."""
+    found = find_override(
+        headers, path, method_matters=bool(binding.methods), path_matters=binding.path_prefix != ANY_PATH
+    )
+    if found is not None:
+        raise RequestOverridden(
+            f"{found} names another method, path or host than the request that {binding.secret_ref} is for",
+            **target.where,
+        )
 
 
 def _refuse_in_clear(binding: CredentialBindingPlan, target: Target) -> None:

@@ -87,6 +87,18 @@ class HostHeaderMismatch(EgressRefused):
     violation = True
 
 
+class RequestNotAllowed(EgressRefused):
+    code = "egress.request_not_allowed"
+    hint = "this host takes only some methods or paths; ask the operator to add a rule to egress.request_rules"
+    violation = True
+
+
+class RequestOverridden(EgressRefused):
+    code = "egress.request_overridden"
+    hint = "send the request with its real method, path and host, and without the header or parameter named here"
+    violation = True
+
+
 class MalformedTraffic(EgressRefused):
     code = "egress.malformed_traffic"
     hint = "the bytes are not the protocol they claim to be, or two programs could read them differently"

@@ -98,6 +98,14 @@ def is_within(rule: HostRule, ceiling: Iterable[HostRule]) -> bool:
     return all(any(port in other.ports for other in holding) for port in rule.ports)
 
 
+def overlap(first: Iterable[HostRule], second: Iterable[HostRule]) -> bool:
+    """Return whether any host may be named by a rule of each list, whatever the ports."""
+    others = tuple(second)
+    return any(
+        one.host == other.host or one.names(other.host) or other.names(one.host) for one in first for other in others
+    )
+
+
 def _holds(other: HostRule, rule: HostRule) -> bool:
     if rule.below:
         return other.below and f".{rule.host}".endswith(f".{other.host}")

@@ -165,6 +165,8 @@ async def _carry(tunnel: Tunnel, target: Target) -> None:
             return
         if opening is Opening.UNKNOWN:
             return
+        if tunnel.grant.inspects(target):
+            raise MalformedTraffic("requests to this host are judged, and this is neither TLS nor HTTP", **target.where)
         await tunnel.connect()
     if await tunnel.relay() is Opening.HTTP:
         await HttpConversation(tunnel, fixed=target).run()

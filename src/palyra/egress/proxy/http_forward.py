@@ -19,6 +19,7 @@ from palyra.egress.domain.refusal import (
     TooManyTunnels,
     Unreachable,
 )
+from palyra.egress.domain.request_rules import require_request
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import BODY_READ_BYTES, MAX_REQUESTS_PER_CONNECTION
 from palyra.egress.protocols.http1_body import BodyKind
@@ -175,6 +176,10 @@ class HttpConversation(ClientConversation):
                 tunnel.client.unread(self._as_sent(forward))
                 await tunnel.terminate(Opening.HTTP, one_request=self._fixed is None)
                 return False
+            if tunnel.grant.request_rules:
+                # A guard that ends no TLS, as the browser's, still judges what it can read.
+                rules, target = tunnel.grant.request_rules, Target.from_url(forward.target_url)
+                require_request(rules, target, forward.head.method, forward.head.target, forward.head.headers)
             server = await tunnel.connect()
         except EgressRefused as refused:
             raise await self.refuse(refused) from None

@@ -1,4 +1,4 @@
-"""Termination of TLS for hosts with credential bindings, to add credentials; all other TLS passes untouched.
+"""Termination of TLS for hosts with credential bindings or request rules; all other TLS passes untouched.
 
 Toward the client this is a server with a certificate of the run's own authority; toward the real server it is an
 ordinary client that checks the real certificate. Requests are framed exactly and each names the host again. The body of
@@ -32,6 +32,7 @@ from palyra.egress.domain.refusal import (
     MalformedTraffic,
     Unreachable,
 )
+from palyra.egress.domain.request_rules import require_request
 from palyra.egress.domain.rules import parse_rules
 from palyra.egress.domain.target import Target
 from palyra.egress.limits import CHUNK_BYTES, FAREWELL_SECONDS, MAX_REQUESTS_PER_CONNECTION
@@ -77,7 +78,7 @@ class ProxyTlsStream(TlsStream):
 
 
 class InjectedExchange:
-    """One request to a host with bindings: its headers replaced, its answer scanned. ``report`` takes events."""
+    """One request to a host whose TLS ends here: its headers replaced, its answer scanned. ``report`` takes events."""
 
     def __init__(
         self,
@@ -230,7 +231,7 @@ class CredentialTermination:
 
     def make_authority(self, grant: EgressGrant) -> RunAuthority:
         """Make an authority that is not yet the grant's: ``adopt`` makes it so."""
-        rules = [rule for binding in grant.bindings for rule in parse_rules(binding.hosts)]
+        rules = parse_rules(grant.read_hosts)
         hosts = tuple(dict.fromkeys("." + rule.host if rule.below else rule.host for rule in rules))
         return RunAuthority(grant.run, hosts, now=self._now())
 
@@ -241,7 +242,7 @@ class CredentialTermination:
         self._authorities.pop(grant_id, None)
 
     def wants(self, grant: EgressGrant, target: Target) -> bool:
-        return bool(bound_to(grant, target))
+        return bool(bound_to(grant, target)) or grant.inspects(target)
 
     async def serve(self, tunnel: Tunnel, opening: Opening, *, one_request: bool) -> None:
         assert tunnel.target is not None
@@ -295,10 +296,10 @@ class _BoundConversation(ClientConversation):
         exchange: InjectedExchange | None = None
         try:
             require_same_host(Target.from_url(forward.target_url), self._target)
-            plan = plan_injection(
-                self._tunnel.grant, self._target, forward.head.method, forward.head.target, forward.head.headers
-            )
-            values = await self._owner.reveal(self._tunnel.grant, plan, self._target)
+            grant, head = self._tunnel.grant, forward.head
+            require_request(grant.request_rules, self._target, head.method, head.target, head.headers)
+            plan = plan_injection(grant, self._target, head.method, head.target, head.headers)
+            values = await self._owner.reveal(grant, plan, self._target)
             server = await self._connect()
             exchange = InjectedExchange(
                 self._client,

@@ -6,6 +6,7 @@ from typing import Any, Final
 from palyra.egress import limits
 from palyra.egress.client.request import METHODS, ContentFormat, FetchRequest, RedirectMode
 from palyra.egress.domain.refusal import HostNotAllowed
+from palyra.egress.domain.request_rules import require_request
 from palyra.egress.domain.rules import find_rule, parse_rules
 from palyra.egress.settings import EgressSettings
 from palyra.ids import ToolName
@@ -167,6 +168,7 @@ def _resource_finder(settings: EgressSettings | None) -> Callable[[Mapping[str, 
                 raise HostNotAllowed(
                     f"{target.authority} is not among the allowed hosts", host=target.host, port=target.port
                 )
+            require_request(settings.request_rules, target, request.method, request.address.path, request.headers)
             for binding in settings.bindings:
                 if binding.covers(target, request.method, request.address.path):
                     secrets[binding.secret_ref] = None

@@ -2,6 +2,7 @@
 
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.request_rules import rules_for
 from palyra.egress.domain.rules import HostRule, parse_rules
 from palyra.egress.policy_judge import CallOfGrant
 from palyra.egress.settings import EgressSettings
@@ -28,6 +29,7 @@ def grant_of(
         rules=rules,
         private_targets=parse_rules(settings.private_targets),
         bindings=bindings,
+        request_rules=rules_for(settings.request_rules, rules),
         max_bytes=min(settings.max_call_bytes, plan.granted.get(BudgetKind.EGRESS_BYTES, 0)),
         max_tunnels=settings.max_tunnels,
     )

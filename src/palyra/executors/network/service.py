@@ -151,8 +151,8 @@ class SandboxListener:
         return self._grant.max_bytes
 
     def add_authorities(self, profile: SandboxProfile) -> SandboxProfile:
-        """Add the run's own certificate authority to the sandbox if a host has a credential binding."""
-        if not self._grant.bindings:
+        """Add the run's own certificate authority to the sandbox if the proxy ends TLS for a host."""
+        if not self._grant.read_hosts:
             return profile
         self._authority = self._network.termination.make_authority(self._grant)
         bundle = self._authority.bundle(_system_bundle(self._network.settings.ca_file))

@@ -61,8 +61,12 @@ class WorkerHosts:
         return allowed, grant.max_bytes, grant.max_tunnels
 
     def _is_allowed(self, grant: EgressGrant, rule: HostRule) -> bool:
+        target = Target.of(rule.host, rule.port or 0, scheme="tcp")
+        if grant.inspects(target):
+            # A worker's proxy ends no TLS: it could not tell a request that is allowed from another.
+            return False
         try:
-            self.egress.service.judge_target(grant, Target.of(rule.host, rule.port or 0, scheme="tcp"))
+            self.egress.service.judge_target(grant, target)
         except PalyraError:
             return False
         return True

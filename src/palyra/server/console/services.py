@@ -128,6 +128,8 @@ class Console:
     # Takes some seconds, in a thread: one check a row, as ``palyra doctor --json`` prints it.
     examine_machine: Callable[[], list[dict[str, Any]]]
     egress_rules: tuple[str, ...] = ()
+    # Rules for hosts, and the requests that these take, in words.
+    request_rules: tuple[tuple[str, str], ...] = ()
     listeners: int = 0
     # When the machine was examined last, and the checks.
     examined: tuple[int, list[dict[str, Any]]] | None = None

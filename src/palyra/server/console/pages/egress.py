@@ -38,13 +38,16 @@ async def show_egress(console: Console, visit: Visit) -> dict[str, Any]:
         "refused": refused.events,
         "next": refused.next,
         "rules": console.egress_rules,
+        "request_rules": console.request_rules,
         "where_to": host_of,
         "why_not": why_not,
     }
 
 
 async def list_as_json(console: Console, _visit: Visit) -> dict[str, Any]:
-    return {"hosts": msgspec.to_builtins(await asyncio.to_thread(_hosts, console)), "allowed": console.egress_rules}
+    hosts = await asyncio.to_thread(_hosts, console)
+    requests = [{"hosts": hosts, "requests": requests} for hosts, requests in console.request_rules]
+    return {"hosts": msgspec.to_builtins(hosts), "allowed": console.egress_rules, "requests": requests}
 
 
 def _refusals(console: Console, before: int | None) -> Found:

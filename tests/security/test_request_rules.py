@@ -1,0 +1,226 @@
+"""Hosts that take some requests only: real programs in Tier C try to get others through the real proxy, over real TLS.
+
+The servers are in a network namespace of the test's own, under names that exist only in its settings.
+"""
+
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.daemon import PALYRA
+from fakes.documented import DOCS
+from fakes.ordinary_user import NOBODY, as_ordinary_user
+from fakes.sandboxed import Workshop
+from fakes.served_host import DATABASE_PORT, ServedHost, served_host
+
+READ, PART, FREE, OTHER = "read.test", "part.test", "free.test", "other.test"
+NAMES = (READ, PART, FREE, OTHER)
+HOSTS = [READ, f"{READ}:{DATABASE_PORT}", PART, FREE, OTHER]
+USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+RECIPE = DOCS / "how-to" / "protect-a-coding-agent.md"
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedHost]:
+    recipe = [fake(name) for name in recipe_settings()["egress"]["allowed_hosts"]]
+    with served_host(tmp_path_factory.mktemp("served") / "host", NAMES[0], other_names=(*NAMES[1:], *recipe)) as host:
+        yield host
+
+
+def settings(host: ServedHost) -> str:
+    return f"""
+[egress]
+allowed_hosts = {json.dumps(HOSTS)}
+private_targets = {json.dumps(HOSTS)}
+static_hosts = {{ {", ".join(f'"{name}" = ["{host.address}"]' for name in NAMES)} }}
+ca_file = "{host.base}/authority.pem"
+
+[[egress.request_rules]]
+hosts = ["{READ}", "{READ}:{DATABASE_PORT}"]
+methods = ["GET", "HEAD"]
+inspect = true
+
+[[egress.request_rules]]
+hosts = ["{PART}"]
+paths = ["/simple", "/files/"]
+inspect = true
+
+[sandbox]
+allowed_hosts = {json.dumps(HOSTS)}
+"""
+
+
+def workshop_for(base: Path, host: ServedHost, text: str, *, user: str, tmp_path: Path) -> Workshop:
+    ordinary = user == "ordinary" and os.geteuid() == 0
+    palyra = (*as_ordinary_user(tmp_path), *PALYRA) if ordinary else PALYRA
+    shutil.copy(host.authority, base / "authority.pem")
+    made = Workshop(base, text.replace(str(host.base), str(base)), palyra=palyra)
+    if ordinary:
+        for path in (base, *base.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+    return made
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    # pytest's own folders are closed to other users.
+    base = Path(tempfile.mkdtemp(prefix="palyra-test-"))
+    try:
+        yield base
+    finally:
+        shutil.rmtree(base)
+
+
+@pytest.fixture(params=USERS)
+def workshop(request: pytest.FixtureRequest, base: Path, tmp_path: Path, host: ServedHost) -> Workshop:
+    return workshop_for(base, host, settings(host), user=request.param, tmp_path=tmp_path)
+
+
+def refusals(workshop: Workshop) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(f"file:{workshop.place.state}/palyra.db?mode=ro", uri=True)) as database, database:
+        rows = database.execute("SELECT payload FROM events WHERE kind = 'egress.refused' ORDER BY seq").fetchall()
+    return [(refusal["code"], refusal["host"]) for refusal in (json.loads(row[0])["refusal"] for row in rows)]
+
+
+def requests(host: ServedHost, before: int) -> list[tuple[str, str, str]]:
+    arrived = [entry for entry in host.arrived()[before:] if entry["what"] == "http"]
+    return [(entry["method"], entry["headers"]["Host"], entry["path"]) for entry in arrived]
+
+
+# One shell for all attempts: each prints its number and what came of it.
+CURL = "curl -sk -m 20 -o /dev/null -w '%{http_code}\\n' --path-as-is"
+NOT_ALLOWED, OVERRIDDEN, ELSEWHERE = (
+    "egress.request_not_allowed", "egress.request_overridden", "egress.host_header_mismatch",
+)  # fmt: skip
+UPLOADS = {
+    f"{CURL} -T - https://{READ}/left-pad < /dev/null": NOT_ALLOWED,
+    f"{CURL} -d x https://{READ}/legacy/": NOT_ALLOWED,
+    f"{CURL} -X DELETE https://{READ}/left-pad": NOT_ALLOWED,
+    f"{CURL} -X PATCH https://{READ}/left-pad": NOT_ALLOWED,
+    f"{CURL} -X OPTIONS https://{READ}/left-pad": NOT_ALLOWED,
+    f"{CURL} -X PUT http://{READ}/left-pad": NOT_ALLOWED,
+    f"{CURL} -X PUT --proxy http://127.0.0.1:1080 http://{READ}/left-pad": NOT_ALLOWED,
+    f"{CURL} -X PUT --proxy http://127.0.0.1:1080 https://{READ}/left-pad": NOT_ALLOWED,
+    f"{CURL} -X PUT --proxy socks5h://127.0.0.1:1080 https://{READ}/left-pad": NOT_ALLOWED,
+    f"{CURL} --http2 -X PUT https://{READ}/left-pad": NOT_ALLOWED,
+    f"{CURL} -H 'X-HTTP-Method-Override: PUT' https://{READ}/left-pad": OVERRIDDEN,
+    f"{CURL} -H 'X_HTTP_Method: PUT' http://{READ}/left-pad": OVERRIDDEN,
+    f"{CURL} -H 'x-original-url: /admin' https://{READ}/left-pad": OVERRIDDEN,
+    f"{CURL} 'https://{READ}/left-pad?_method=PUT'": OVERRIDDEN,
+    f"{CURL} -X put https://{READ}/left-pad": "egress.malformed_traffic",
+    f"{CURL} --request-target https://{OTHER}/left-pad https://{READ}/": "egress.malformed_traffic",
+    f"{CURL} --http2-prior-knowledge -X PUT http://{READ}/left-pad": "egress.malformed_traffic",
+    f"{CURL} --http2-prior-knowledge -X PUT https://{READ}/left-pad": NOT_ALLOWED,
+    f"{CURL} -H 'Host: {OTHER}' https://{READ}/": ELSEWHERE,
+    f"{CURL} -H 'X-Forwarded-Host: {OTHER}' https://{READ}/": OVERRIDDEN,
+    f"{CURL} --connect-to {OTHER}:443:{READ}:443 -X PUT https://{OTHER}/": "egress.server_name_mismatch",
+    f"{CURL} --proxy http://127.0.0.1:1080 -X PUT https://ADDRESS/": "egress.host_not_allowed",
+    f"{CURL} --proxy socks5://127.0.0.1:1080 -X PUT https://ADDRESS/": "egress.host_not_allowed",
+    f"printf 'raw bytes\\n' | timeout 5 bash -c 'cat >/dev/tcp/{READ}/{DATABASE_PORT}'": "egress.malformed_traffic",
+}
+ODD = (
+    "/", "/upload", "/simplex", "/SIMPLE/", "/simple/../upload", "/simple/..", "/simple/%2e%2e/upload",
+    "/simple/.%2E/upload", "/simple/..;/upload", "/simple;/../upload", "/simple/..%3b/upload", "/simple//upload",
+    "//upload", "/./upload", "/simple%2f..%2fupload", "/simple/..%2fupload", "/simple/%252e%252e/upload",
+    "/simple/..%5cupload", "/simple/%c0%ae%c0%ae/upload", "/simple/%u002e%u002e/upload", "/simple/%00",
+    "/upload?/simple/", "/upload;/simple/", "simple/../../upload",
+)  # fmt: skip
+
+
+@pytest.mark.promise("P-net-requests")
+def test_no_request_outside_a_hosts_rules_arrives(workshop: Workshop, host: ServedHost) -> None:
+    before = len(host.arrived())
+    lines = [line.replace("ADDRESS", host.address) for line in UPLOADS]
+    lines += [f"{CURL} --request-target '{path}' https://{PART}/" for path in ODD]
+    lines.append(f"{CURL} -H 'Destination: https://{PART}/upload' https://{PART}/simple/x")
+    workshop.write("attempts.sh", "\n".join(lines) + "\n")
+    out = workshop.free("bash", "attempts.sh").out.decode().split()
+    assert "200" not in out, dict(zip(lines, out, strict=False))
+    assert requests(host, before) == []
+    found = [code for code, _ in refusals(workshop)]
+    assert found[: len(UPLOADS)] == list(UPLOADS.values())
+    assert found[len(UPLOADS) : -1].count(NOT_ALLOWED) >= len(ODD) - 1
+    assert found[-1] == OVERRIDDEN
+
+
+@pytest.mark.promise("P-net-requests")
+def test_what_the_rules_allow_passes_and_a_second_request_is_judged_again(workshop: Workshop, host: ServedHost) -> None:
+    before = len(host.arrived())
+    lines = [
+        f"curl -sS https://{READ}/left-pad",
+        f"curl -sSI https://{READ}/left-pad",
+        f"curl -sS 'http://{READ}/left-pad?_format=1'",
+        f"curl -sS https://{PART}/simple https://{PART}/simple/left-pad/?a=../.. -d x https://{PART}/files/a%20b",
+        f"python3 -c 'import urllib.request as u; print(u.urlopen(\"https://{READ}/by-python\").read().decode())'",
+        # Both go over one connection.
+        f"curl -sS https://{READ}/first --next -sS -X PUT https://{READ}/second",
+        f"curl -sSk -X PUT -H 'Host: {OTHER}' https://{FREE}/inside-tls",
+    ]
+    workshop.write("allowed.sh", "\n".join(lines) + "\n")
+    out = workshop.free("bash", "allowed.sh").out
+    assert b"egress.request_not_allowed: PUT /second is not allowed at read.test:443: only GET, HEAD" in out
+    assert requests(host, before) == [
+        ("GET", READ, "/left-pad"),
+        ("HEAD", READ, "/left-pad"),
+        ("GET", READ, "/left-pad?_format=1"),
+        ("POST", PART, "/simple"),
+        ("POST", PART, "/simple/left-pad/?a=../.."),
+        ("POST", PART, "/files/a%20b"),
+        ("GET", READ, "/by-python"),
+        ("GET", READ, "/first"),
+        # Nobody looks inside the TLS of a host without rules: threat-model.md says so.
+        ("PUT", OTHER, "/inside-tls"),
+    ]
+    assert refusals(workshop) == [(NOT_ALLOWED, READ)]
+
+
+def fake(name: str) -> str:
+    return name.replace(".", "-") + ".test"
+
+
+def recipe_settings() -> dict[str, Any]:
+    """The settings that the page for coding agents shows."""
+    blocks = RECIPE.read_text().split("```toml\n")[1:]
+    return tomllib.loads(blocks[0].partition("```")[0])
+
+
+@pytest.mark.promise("P-net-requests")
+def test_a_coding_agent_reads_registries_and_publishes_to_none(base: Path, tmp_path: Path, host: ServedHost) -> None:
+    """The names of the page stand for servers of the test: none of them is ever asked."""
+    shown = recipe_settings()
+    names = shown["egress"]["allowed_hosts"]
+    assert set(shown["sandbox"]["allowed_hosts"]) == set(names)
+    assert {"pypi.org", "files.pythonhosted.org", "registry.npmjs.org", "index.crates.io", "proxy.golang.org"} <= set(
+        names
+    )
+    hosts = json.dumps([fake(name) for name in names])
+    text = f"[sandbox]\nallow_interpreters = true\nallowed_hosts = {hosts}\n[egress]\nallowed_hosts = {hosts}\n"
+    text += f'private_targets = {hosts}\nca_file = "{host.base}/authority.pem"\n[egress.static_hosts]\n'
+    text += "".join(f'"{fake(name)}" = ["{host.address}"]\n' for name in names)
+    for rule in shown["egress"]["request_rules"]:
+        rule["hosts"] = [fake(name) for name in rule["hosts"]]
+        text += "[[egress.request_rules]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in rule.items())
+    workshop = workshop_for(base, host, text, user="root", tmp_path=tmp_path)
+    before = len(host.arrived())
+    lines = []
+    for name in map(fake, names):
+        lines += [f"curl -sSf https://{name}/a-package", f"curl -sSfI https://{name}/a-package"]
+        for publish in ("-T -", "-d x", "-X DELETE", "-X PATCH", "-H 'X-HTTP-Method-Override: PUT'"):
+            lines.append(f"{CURL} {publish} https://{name}/a-package < /dev/null")
+    npm = fake("registry.npmjs.org")
+    lines.append(f"curl -sSf -d '{{}}' https://{npm}/-/npm/v1/security/advisories/bulk")
+    lines.append(f"{CURL} -d x https://{npm}/-/npm/v1/security/../../../a-package")
+    workshop.write("session.sh", "\n".join(lines) + "\n")
+    workshop.free("bash", "session.sh")
+    expected = [(method, fake(name), "/a-package") for name in names for method in ("GET", "HEAD")]
+    assert requests(host, before) == [*expected, ("POST", npm, "/-/npm/v1/security/advisories/bulk")]
+    assert len(refusals(workshop)) == 5 * len(names) + 1
