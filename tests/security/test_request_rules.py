@@ -21,6 +21,8 @@ from fakes.documented import DOCS
 from fakes.ordinary_user import NOBODY, as_ordinary_user
 from fakes.sandboxed import Workshop
 from fakes.served_host import DATABASE_PORT, ServedHost, served_host
+from palyra.daemon.settings import load_settings
+from palyra.errors import PalyraError
 
 READ, PART, FREE, OTHER = "read.test", "part.test", "free.test", "other.test"
 NAMES = (READ, PART, FREE, OTHER)
@@ -224,3 +226,48 @@ def test_a_coding_agent_reads_registries_and_publishes_to_none(base: Path, tmp_p
     expected = [(method, fake(name), "/a-package") for name in names for method in ("GET", "HEAD")]
     assert requests(host, before) == [*expected, ("POST", npm, "/-/npm/v1/security/advisories/bulk")]
     assert len(refusals(workshop)) == 5 * len(names) + 1
+
+
+@pytest.mark.promise("P-net-requests")
+def test_a_star_does_not_open_the_names_of_strangers(base: Path, tmp_path: Path, host: ServedHost) -> None:
+    """The operator's own word opens a provider's names. Nothing is asked for by name in either case."""
+    workshop = workshop_for(base, host, "", user="root", tmp_path=tmp_path)
+    for rule in ("*.co.uk", "*.github.io", "*.amazonaws.com", "*.GitHub.io:443"):
+        refused = workshop.run("--allow-host", rule, "--", "true", json=True).error
+        assert (refused["code"], "would allow" in refused["message"]) == ("config.invalid_value", True), refused
+    binding = (
+        '[[egress.bindings]]\nheader_name = "Authorization"\nsecret_ref = "global/token"\nhosts = ["*.github.io"]\n'
+    )
+    for text, passes in (
+        (binding, False),
+        ('[egress]\nshared_suffixes = ["github.io"]\n' + binding, True),
+        ('[egress]\nshared_suffixes = ["co.uk"]\n' + binding.replace("github.io", "co.uk"), False),
+    ):
+        workshop.place.config.write_text(text)
+        assert (workshop.run("--allow-host", "site.example", "--", "true").status == 0) is passes, text
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ('hosts = ["a.example"]\nmethods = ["GET"]', "inspect = true"),
+        ('hosts = ["a.example"]\npaths = ["/simple"]', "inspect = true"),
+        ('hosts = ["a.example:80"]\nmethods = ["GET"]\ninspect = false', "inspect = true"),
+        ('hosts = ["a.example"]', "inspect = true"),
+        ("hosts = []\ninspect = true", "names no hosts"),
+        ('hosts = ["*"]\ninspect = true', "no host rule"),
+        ('hosts = ["a.example"]\nmethods = ["get"]\ninspect = true', "capitals"),
+        ('hosts = ["a.example"]\nmethods = ["GET\\r\\nX: y"]\ninspect = true', "no HTTP method"),
+        ('hosts = ["a.example"]\npaths = []\ninspect = true', "would allow no request"),
+        ('hosts = ["a.example"]\npaths = ["/a/../b"]\ninspect = true', "no plain path"),
+        ('hosts = ["a.example"]\npaths = ["/a%2fb"]\ninspect = true', "no plain path"),
+        ('hosts = ["a.example"]\npaths = ["a"]\ninspect = true', "no plain path"),
+        ('hosts = ["a.example"]\nmethod = ["GET"]\ninspect = true', "method"),
+    ],
+)
+def test_a_rule_that_could_not_be_held_is_refused(tmp_path: Path, rule: str, why: str) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f"[[egress.request_rules]]\n{rule}\n")
+    with pytest.raises(PalyraError) as refused:
+        load_settings(config, {}, {})
+    assert why in refused.value.message + (refused.value.hint or ""), refused.value.message

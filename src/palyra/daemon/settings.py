@@ -178,6 +178,22 @@ def _check_egress(settings: Settings) -> None:
         _explained("egress.bindings", binding.check)
     for rule in settings.egress.request_rules:
         _explained("egress.request_rules", rule.check)
+    _refuse_shared(settings)
+
+
+def _refuse_shared(settings: Settings) -> None:
+    """Refuse starred rules that open names of strangers. All other lists of hosts lie within the first."""
+    texts = {
+        "egress.allowed_hosts": settings.egress.allowed_hosts,
+        "egress.bindings": tuple(host for binding in settings.egress.bindings for host in binding.hosts),
+    }
+    for name, hosts in texts.items():
+        starred = [rule for rule in parse_rules(hosts) if rule.below]
+        if starred:
+            # Only they need the list of suffixes.
+            from palyra.egress.public_suffixes import refuse_shared
+
+            _explained(name, partial(refuse_shared, starred, settings.egress.shared_suffixes))
 
 
 def _rules(settings: Settings, name: str) -> tuple[HostRule, ...]:

@@ -47,6 +47,10 @@ class EgressSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         tuple[RequestRule, ...],
         describe("Hosts that take only some requests, by methods and paths; inspect = true ends TLS for them."),
     ] = ()
+    shared_suffixes: Annotated[
+        tuple[HostName, ...],
+        describe("Names such as github.io, beneath which anybody has sites, that a rule *.NAME may open all the same."),
+    ] = ()
     max_tunnels: Annotated[
         int, Meta(ge=1, le=egress.MAX_TUNNELS), describe("Connections one call may have open at once.")
     ] = egress.DEFAULT_MAX_TUNNELS
