@@ -14,6 +14,7 @@ from palyra.limits import MAX_PRINCIPAL_CHARS, MAX_TOOL_NAME_CHARS
 
 # A principal is ``agent:<id>`` or ``user:<id>``, parsed once at the edge.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@/+-]*")
+_CAPITAL = re.compile(r"[A-Z]")
 
 
 class InvalidPrincipal(InvalidInput):
@@ -45,8 +46,11 @@ class Principal(msgspec.Struct, frozen=True, order=True):
 
     @property
     def folder(self) -> str:
-        """Return the name of its own folder. No id holds these two signs, so that no two principals share a name."""
-        return f"{self.kind}={self.id.replace('/', ',')}"
+        """Return the name of its own folder. No id holds ``=`` or a comma, so no two principals share a name.
+
+        Capitals are marked: some file systems do not tell them from small letters.
+        """
+        return f"{self.kind}={_CAPITAL.sub(lambda found: '=' + found[0].lower(), self.id).replace('/', ',')}"
 
 
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")

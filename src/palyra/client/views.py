@@ -218,6 +218,7 @@ class SkillView(View, frozen=True, kw_only=True):
     newest_approved: str | None = None
     versions: tuple[dict[str, Any], ...] = ()
     history: tuple[dict[str, Any], ...] = ()
+    kept_folder: str = ""
 
 
 class SkillVersionView(View, frozen=True, kw_only=True):

@@ -442,7 +442,7 @@ async def test_storage_stays_beneath_its_root_and_quota(tmp_path: Path) -> None:
             await put_in_use(harness, f"1.{number}.0", module=module, capabilities=roots)
             record = await harness.call(TOOL, {})
             assert record.result == {"s": f"{int(expected):+05}"}, (number, record.result, record.error)
-    kept = tmp_path / "state" / "skills" / SKILL / "data"
+    kept = tmp_path / "state" / "skills" / SKILL / "principals" / "agent=bot"
     assert list(kept.iterdir()) == [] and kept.stat().st_mode & 0o777 == 0o700
 
 
@@ -577,7 +577,7 @@ async def test_what_a_removed_skill_stored_stays_until_it_is_purged(tmp_path: Pa
         skills, who = harness.gateway.skills, {"actor": "user:operator"}
         await put_in_use(harness, module=module, capabilities=roots)
         assert (await harness.call(TOOL, {})).result == {"s": "+0000"}
-        folder = tmp_path / "state" / "skills" / SKILL / "data"
+        folder = tmp_path / "state" / "skills" / SKILL / "principals" / "agent=bot"
         with pytest.raises(WrongState):
             await skills.purge(SKILL, **who)
         await skills.remove(SKILL, **who)
@@ -612,7 +612,7 @@ async def test_a_call_that_outlives_its_skill_stores_nothing_more(tmp_path: Path
     )
     web, who = Web(slow), {"actor": "user:operator"}
     capabilities = wishes(f"web.test:{web.port}", more='filesystem = { write_roots = ["notes"] }')
-    folder = tmp_path / "state" / "skills" / SKILL / "data"
+    folder = tmp_path / "state" / "skills" / SKILL / "principals" / "agent=bot"
     with web.server:
         async with open_harness(tmp_path, settings(web)) as harness, asyncio.TaskGroup() as group:
             await put_in_use(harness, module=module, capabilities=capabilities)

@@ -6,6 +6,7 @@ import pytest
 
 from palyra.config.state_dir import StateDir
 from palyra.executors.wasm.skill_storage import SkillFolders, SkillStorage, StorageFull, StorageUnusable
+from palyra.ids import Principal
 
 
 def storage(folder: Path, most_bytes: int = 10_000, most_values: int = 10) -> SkillStorage:
@@ -63,11 +64,31 @@ def test_erasing_leaves_nothing_and_a_new_value_begins_anew(tmp_path: Path) -> N
 
 def test_every_skill_has_a_folder_of_its_own(tmp_path: Path) -> None:
     folders = SkillFolders(StateDir.open(tmp_path / "state"))
-    folders.of("acme.notes", most_bytes=1_000).put("a", b"1")
+    folders.of("acme.notes", Principal.parse("agent:a"), most_bytes=1_000).put("a", b"1")
     folders.erase("acme.other")
     assert folders.stored("acme.notes").values == 1 and folders.stored("acme.other").values == 0
     folders.erase("acme.notes")
     assert folders.stored("acme.notes").values == 0
+
+
+ODD = ("agent:a", "agent:A", "user:a", "agent:a/b", "agent:a.b", "agent:a/../b", "agent:" + "X" * 100)
+
+
+def test_every_principal_has_a_folder_of_its_own_and_purging_takes_them_all(tmp_path: Path) -> None:
+    folders = SkillFolders(StateDir.open(tmp_path / "state"))
+    for name in ODD:
+        folders.of("acme.notes", Principal.parse(name), most_bytes=1_000).put("a", name.encode())
+    for name in ODD:
+        assert folders.of("acme.notes", Principal.parse(name)).get("a") == name.encode()
+    skill = tmp_path / "state" / "skills" / "acme.notes"
+    names = [each.name for each in (skill / "principals").iterdir()]
+    assert len({name.lower() for name in names}) == len(ODD), "also where capitals are not told from small letters"
+    # Made before principals had folders of their own.
+    (skill / "data").mkdir(mode=0o700)
+    storage(skill).put("a", b"somebody's")
+    assert folders.kept("acme.notes") == str(skill / "data") and folders.stored("acme.notes").values == len(ODD) + 1
+    folders.erase("acme.notes")
+    assert list(skill.iterdir()) == [] and folders.kept("acme.notes") == ""
 
 
 def test_a_file_that_is_another_paths_is_not_believed(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from palyra.executors.wasm.channels import ChannelHub
 from palyra.executors.wasm.skill_http import SkillHttp
 from palyra.executors.wasm.skill_storage import SkillFolders, SkillStorage, StorageThreads
 from palyra.executors.wasm.skill_tools import DEFAULT_REQUESTS, DEFAULT_STORAGE_BYTES, ActiveTool
+from palyra.ids import Principal
 from palyra.journal.redaction import Redactor
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan
@@ -108,7 +109,7 @@ class SkillServices:
 
     @cached_property
     def _storage(self) -> SkillStorage:
-        return self._calls.open_storage(self._active)
+        return self._calls.open_storage(self._plan, self._active)
 
     async def http(self, grant: Grant, request: GuestRequest) -> GuestResponse:
         most = self._active.requested.quotas.http_requests
@@ -254,10 +255,11 @@ class SkillCalls:
             await asyncio.shield(self._egress.observer.flush())
             self._egress.observer.forget(plan.call_id)
 
-    def open_storage(self, active: ActiveTool) -> SkillStorage:
+    def open_storage(self, plan: ExecutionPlan, active: ActiveTool) -> SkillStorage:
         most, module = active.requested.quotas.storage_bytes, active.module
         return self._folders.of(
             module.skill_id,
+            Principal.parse(plan.principal),
             most_bytes=DEFAULT_STORAGE_BYTES if most is None else most,
             require_kept=lambda: self._require_kept(module.skill_id, module.digest),
         )

@@ -1,4 +1,4 @@
-"""The storage of a skill: small values under paths, in a directory of its own.
+"""The storage of a skill: small values under paths, in a directory of its own for each principal that calls it.
 
 No text of a guest becomes a file name: the file of a value is named by the digest of its path and begins with the path.
 So no path leaves the directory, no two spellings name one file, and there is no link to follow.
@@ -20,9 +20,12 @@ from typing import Final, TypeVar
 
 from palyra.config.state_dir import StateDir, replace_file
 from palyra.errors import LimitExceeded, PalyraError, Unavailable
+from palyra.ids import Principal
 from palyra.skills.registry.records import StoredValues
 
-_DATA: Final = "skills/{skill_id}/data"
+_OF_PRINCIPALS: Final = "skills/{skill_id}/principals"
+# Before principals had folders of their own, all calls of a skill shared this one. Nobody gets it now.
+_SHARED: Final = "skills/{skill_id}/data"
 # The bytes before the path: the format, then the path's length.
 _MAGIC: Final = b"palyra.stored.v1"
 _HEAD: Final = struct.Struct(f">{len(_MAGIC)}sH")
@@ -48,7 +51,10 @@ def _permit() -> None:
 
 
 class SkillStorage:
-    """The values of one skill. Methods block: call them on a thread. Several processes may use one directory."""
+    """The values of one skill for one principal. Methods block: call them on a thread.
+
+    Several processes may use one directory.
+    """
 
     def __init__(
         self,
@@ -146,15 +152,43 @@ class SkillFolders:
     def __init__(self, state: StateDir) -> None:
         self._state = state
 
-    def of(self, skill_id: str, *, most_bytes: int = 0, require_kept: Callable[[], None] = _permit) -> SkillStorage:
-        folder = self._state.path(_DATA.format(skill_id=skill_id))
+    def of(
+        self,
+        skill_id: str,
+        principal: Principal,
+        *,
+        most_bytes: int = 0,
+        require_kept: Callable[[], None] = _permit,
+    ) -> SkillStorage:
+        folder = self._principals(skill_id) / principal.folder
         return SkillStorage(folder, most_bytes=most_bytes, require_kept=require_kept)
 
     def stored(self, skill_id: str) -> StoredValues:
-        return self.of(skill_id).stored()
+        found = [each.stored() for each in self._every(skill_id)]
+        return StoredValues(values=sum(each.values for each in found), bytes=sum(each.bytes for each in found))
 
     def erase(self, skill_id: str) -> None:
-        self.of(skill_id).erase()
+        for each in self._every(skill_id):
+            each.erase()
+        with contextlib.suppress(OSError):
+            self._principals(skill_id).rmdir()
+
+    def kept(self, skill_id: str) -> str:
+        """Return the folder that all principals shared before, if it holds something."""
+        folder = self._state.path(_SHARED.format(skill_id=skill_id))
+        with contextlib.suppress(OSError):
+            if any(folder.iterdir()):
+                return str(folder)
+        return ""
+
+    def _principals(self, skill_id: str) -> Path:
+        return self._state.path(_OF_PRINCIPALS.format(skill_id=skill_id))
+
+    def _every(self, skill_id: str) -> list[SkillStorage]:
+        folders = [self._state.path(_SHARED.format(skill_id=skill_id))]
+        with contextlib.suppress(FileNotFoundError):
+            folders += self._principals(skill_id).iterdir()
+        return [SkillStorage(folder, most_bytes=0) for folder in folders]
 
 
 def _name(path: str) -> str:

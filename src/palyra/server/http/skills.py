@@ -220,6 +220,7 @@ async def show_skill(service: ApiService, request: Request) -> Response:
                 for version in details.versions
             ],
             "history": [to_view(SkillHistoryEntry, entry, time=rfc3339(entry.time_ms)) for entry in details.history],
+            **({"kept_folder": details.kept_folder} if details.kept_folder else {}),
         }
     )
 

@@ -446,6 +446,7 @@ class SkillDetails(TypedDict):
     newest_approved: str | None
     versions: list[KeptVersion]
     history: list[SkillHistoryEntry]
+    kept_folder: NotRequired[str]
 
 
 class RemovedVersions(TypedDict):

@@ -193,9 +193,12 @@ class StoredValues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SkillData(Protocol):
-    """The values that skills keep between their calls, each skill in a place of its own. Blocking."""
+    """The values that skills keep between their calls, for each principal in a place of its own. Blocking."""
 
     def stored(self, skill_id: str) -> StoredValues: ...
+
+    def kept(self, skill_id: str) -> str:
+        """Return the folder of values that an earlier version kept for all principals together, or an empty text."""
 
     def erase(self, skill_id: str) -> None:
         """Delete everything. Harmless when there is nothing."""

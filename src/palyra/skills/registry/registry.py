@@ -73,13 +73,17 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SkillDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about one skill. ``differences`` are to the version in use, by digest; ``problems`` what is wrong."""
+    """Everything about one skill. ``differences`` are to the version in use, by digest; ``problems`` what is wrong.
+
+    ``kept_folder`` has values of an earlier version of Palyra, which no call gets.
+    """
 
     versions: tuple[SkillVersion, ...]
     problems: dict[str, str]
     differences: dict[str, CapabilityDifference]
     configurations: dict[str, dict[str, Any]]
     history: tuple[HistoryEntry, ...]
+    kept_folder: str
 
 
 class SkillRegistry:
@@ -234,6 +238,7 @@ class SkillRegistry:
             differences=differences,
             configurations=configurations,
             history=tuple(history),
+            kept_folder=await asyncio.to_thread(self._data.kept, skill_id),
         )
 
     async def active_modules(self, *, actor: str) -> tuple[ResolvedInstalledSkillModule, ...]:

@@ -195,6 +195,8 @@ def render_findings(found: dict[str, Any]) -> str:
 
 def _render(found: "SkillView", versions: list[dict[str, Any]]) -> str:
     blocks = [render_review(one) for one in versions]
+    if found.kept_folder:
+        blocks.append(render_fields((("kept folder", f"{escape(found.kept_folder)}, used by nobody"),)))
     history = [
         f"{escape(one['time'])}  {escape(one['kind'])}  {escape(one['version'])}  by {escape(one['actor'])}"
         + (f": {escape(one['reason'])}" if one.get("reason") else "")
