@@ -27,6 +27,8 @@ DEFAULT_RUN_WALL_MS = 6 * 3_600_000
 DEFAULT_RUN_EGRESS_BYTES = 256 * MIB
 DEFAULT_RUN_WASM_FUEL = 10_000_000_000
 DEFAULT_RUN_BROWSER_ACTIONS = 2_560
+# Runs that one principal may open in an hour: one a minute. An agent needs one for each of its tasks.
+DEFAULT_RUNS_PER_HOUR = 60
 
 # HTTP. The largest tool input, as an escaped JSON string inside an envelope, still fits.
 MAX_HTTP_BODY_BYTES = 1 * MIB
@@ -34,6 +36,10 @@ MAX_HTTP_BODY_BYTES = 1 * MIB
 MAX_HTTP_HEAD_BYTES = 64 * KIB
 # Calls the daemon works on at once; it refuses further ones with a hint to come back, instead of queueing them.
 MAX_CONCURRENT_CALLS = 256
+# Those of one principal: four busy agents fit beside each other.
+MAX_CONCURRENT_CALLS_PER_PRINCIPAL = 64
+# Those that only an operator's own call may take, so that a person can act while agents flood.
+CALLS_FOR_OPERATORS = 16
 
 # Journal.
 MAX_EVENT_PAYLOAD_BYTES = 64 * KIB

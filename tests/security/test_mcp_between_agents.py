@@ -17,6 +17,7 @@ from fakes.eventually import eventually
 from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.mcp_clients import over_http, words
 from fakes.web_server import web_page
+from palyra.executors.mcp_upstream import executor
 from palyra.ids import Principal
 from palyra.secret import Secret
 from palyra.vault.reference import SecretRef
@@ -241,3 +242,40 @@ async def test_two_calls_at_once_use_the_hosts_one_after_the_other(tmp_path: Pat
             for call in calls:
                 assert "200 OK" in text(call)
                 assert harness.kinds(call=call.call_id).count("egress.connected") == 1
+
+
+@pytest.mark.promise("P-floods")
+async def test_instances_of_servers_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls without a run share an instance. Those of many runs take a share, and an idle one makes room."""
+    monkeypatch.setattr(executor, "MAX_INSTANCES", 4)
+    monkeypatch.setattr(executor, "MAX_INSTANCES_OF_PRINCIPAL", 2)
+    monkeypatch.setattr(executor, "INSTANCES_FOR_OPERATORS", 1)
+    async with gateway(tmp_path, isolation="run") as harness:
+        instances = harness.gateway.mcp.servers._instances
+        assert [text(await attempt(harness, "count")) for _ in range(3)] == ["1", "2", "3"]
+        assert len(instances) == 1
+        for _ in range(3):
+            await attempt(harness, "count", run_id=await harness.open_run("agent:a"))
+        assert len(instances) == 2
+        busy = [
+            asyncio.create_task(
+                attempt(harness, "sleep", "60", run_id=await harness.open_run("agent:a"), timeout_ms=50_000)
+            )
+            for _ in range(2)
+        ]
+        await eventually(lambda: sum(not each.is_idle and each.is_started for each in instances.values()) == 2)
+        refused = await attempt(harness, "count", run_id=await harness.open_run("agent:a"))
+        assert refused.error is not None and refused.error["code"] == "mcp.too_many_instances"
+        assert "agent:a has 2 instances" in refused.error["message"]
+        assert text(await attempt(harness, "count", principal="agent:b")) == "1"
+        # All but the operators' place is taken, and the idle one of another agent makes room.
+        assert text(await attempt(harness, "count", principal="agent:c")) == "1"
+        assert {each.started_for for each in instances.values()} == {"agent:a", "agent:c"}
+        busy.append(asyncio.create_task(attempt(harness, "sleep", "60", principal="agent:c", timeout_ms=50_000)))
+        await eventually(lambda: all(not each.is_idle for each in instances.values()))
+        full = await attempt(harness, "count", principal="agent:b")
+        assert full.error is not None and full.error["code"] == "mcp.too_many_instances"
+        assert text(await attempt(harness, "count", principal="user:operator", channel="cli")) == "1"
+        for event in harness.gateway.store.events_since(0, 10_000, kind="call.started"):
+            await harness.gateway.broker.cancel(event.call)
+        await asyncio.gather(*busy)

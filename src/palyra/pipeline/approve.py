@@ -17,6 +17,7 @@ from palyra.pipeline import reserve
 from palyra.pipeline.authorize import AuthorizedCall
 from palyra.pipeline.domain.approval import Approval, ApprovalBinding, ApprovalState, CallPlace, InspectedCall
 from palyra.pipeline.domain.call import ExecutionPlan, ToolCallConfig
+from palyra.pipeline.domain.shares import CallShares
 from palyra.pipeline.domain.spec import ToolSpec
 from palyra.pipeline.reserve import PendingCall, StartedCall
 from palyra.pipeline.store import approval_tables
@@ -45,8 +46,10 @@ def inspect_nothing(_spec: ToolSpec, _plan: ExecutionPlan) -> InspectedCall:
 class Waiter:
     """A caller that waits for a person until a time of the monotonic clock."""
 
-    def __init__(self, until: float) -> None:
+    def __init__(self, until: float, principal: str = "", *, operators_own: bool = False) -> None:
         self.until = until
+        self.principal = principal
+        self.operators_own = operators_own
         self.event = asyncio.Event()
         self.cancelled = False
         self.outdated = False
@@ -124,7 +127,7 @@ class ApprovalService:
         inspect: Inspect = inspect_nothing,
     ) -> None:
         self._ttl_ms = config.approval_ttl_ms
-        self._max_waiting = config.max_concurrent_calls
+        self._shares = CallShares.of(config)
         self._policy = policy
         self._store = store
         self._clock = clock
@@ -147,7 +150,7 @@ class ApprovalService:
                 return begun
             self._waiters.notify(begun.approval.id)
             left = waiter.until - self._clock.monotonic()
-            has_place = call_id in self.waiting or len(self.waiting) < self._max_waiting
+            has_place = call_id in self.waiting or self._has_place(waiter)
             if left <= 0 or self._waiters.closed or not has_place:
                 return begun
             self.waiting[call_id] = waiter
@@ -164,6 +167,11 @@ class ApprovalService:
                 return None
             if decided.state is not ApprovalState.APPROVED:
                 return msgspec.structs.replace(begun, approval=decided)
+
+    def _has_place(self, waiter: Waiter) -> bool:
+        """Return whether one more caller of this principal may wait, by the same shares as calls in progress."""
+        holders = [each.principal for each in self.waiting.values()]
+        return self._shares.refuse(holders, waiter.principal, operators_own=waiter.operators_own) is None
 
     async def _begin(self, authorized: AuthorizedCall, request: Approval) -> StartedCall | PendingCall:
         return await self._store.transact(lambda tx: reserve.start_approved_or_wait(tx, authorized, request))

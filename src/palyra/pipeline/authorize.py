@@ -21,6 +21,7 @@ from palyra.pipeline.domain.call import (
     decide_tool_call,
     render_decision,
 )
+from palyra.pipeline.domain.shares import is_operators_own
 from palyra.pipeline.domain.spec import (
     WORKER_EXECUTOR,
     AccessedResources,
@@ -224,6 +225,8 @@ class AuthorizedCall(msgspec.Struct, frozen=True, kw_only=True):
     decided: Answered
     reserve: dict[BudgetKind, int]
     run_budget: RunBudget
+    # How many runs its principal may open in an hour; None if an operator makes the call.
+    runs_per_hour: int | None = None
     instance: str
     executor: str
 
@@ -260,6 +263,7 @@ class Authorizer:
             on_worker=request.tier is ToolTier.WORKER,
         )
         shown = render_decision(decision)
+        own = is_operators_own(self._config.directory, request.principal, request.channel)
         plan: ExecutionPlan | None = None
         denial: PalyraError | None = None
         if decision.outcome is Outcome.DENY:
@@ -303,6 +307,7 @@ class Authorizer:
                 **spec.reserves(arguments.value),
             },
             run_budget=self._config.run_budget,
+            runs_per_hour=None if own else self._config.runs_per_hour,
             instance=self._instance,
             executor=WORKER_EXECUTOR if on_worker else spec.executor,
         )

@@ -22,14 +22,14 @@ from palyra.pipeline.domain.call import (
     CallState,
     ExecutionPlan,
     ToolCallConfig,
-    TooManyCalls,
     open_record,
 )
+from palyra.pipeline.domain.shares import CallShares, is_operators_own
 from palyra.pipeline.domain.spec import SKILL_TOOLS
 from palyra.pipeline.execute import ExecutionResult, Executor, RunningCalls, apply_grants, execute
 from palyra.pipeline.intake import AcceptedCall, accept_call
 from palyra.pipeline.observe import CallObserver
-from palyra.pipeline.reserve import PendingCall, StartedCall
+from palyra.pipeline.reserve import DefaultRuns, PendingCall, StartedCall
 from palyra.pipeline.settle import CallSettlement
 from palyra.policy.decision import PolicyPort
 from palyra.signing.dsse import Signer
@@ -74,23 +74,36 @@ class Broker:
         self._wait_until_ready = wait_until_ready
         self._settlement = CallSettlement(store, clock)
         self._running = RunningCalls()
+        self._shares = CallShares.of(config)
+        self._default_runs = DefaultRuns(clock.monotonic)
         self.approval_waiters = ApprovalWaiters(store)
         self._approvals = ApprovalService(config, policy, store, clock, self.approval_waiters, inspect)
 
     async def call(self, request: CallRequest) -> CallRecord:
         """Return the finished record of the call. Denials and failures are records too, with their error in them."""
+        own = is_operators_own(self.config.directory, request.principal, request.channel)
+        if request.run_id is None and not own:
+            request = msgspec.structs.replace(request, run_id=self._default_runs.run_of(str(request.principal)))
         record = open_record(request, self._clock.now_ms())
-        waiter = Waiter(self._clock.monotonic() + request.wait_ms / 1000)
+        waiter = Waiter(self._clock.monotonic() + request.wait_ms / 1000, record.principal, operators_own=own)
         with self._observer.observe(record) as note_end:
             self._running.require_open()
-            try:
-                ended = await self._drive(record, request, waiter)
-                while ended is None:
-                    ended = await self._drive(record, request, waiter)
-            finally:
-                self._approvals.waiting.pop(record.call_id, None)
+            holders = self._running.holders(except_for=self._approvals.waiting.keys())
+            if too_many := self._shares.refuse(holders, record.principal, operators_own=own):
+                ended = await self._settlement.refuse(record, too_many)
+            else:
+                ended = await self._drive_admitted(record, request, waiter)
             note_end(ended)
         return ended
+
+    async def _drive_admitted(self, record: CallRecord, request: CallRequest, waiter: Waiter) -> CallRecord:
+        with self._running.admitted(record.call_id, record.principal):
+            try:
+                while (ended := await self._drive(record, request, waiter)) is None:
+                    pass
+                return ended
+            finally:
+                self._approvals.waiting.pop(record.call_id, None)
 
     async def _drive(self, record: CallRecord, request: CallRequest, waiter: Waiter) -> CallRecord | None:
         """Take a call through all stages. Return None if the policies changed while it waited for a person."""
@@ -104,8 +117,6 @@ class Broker:
             return await self._settlement.deny(authorized)
         if plan.reviewed_digest and (ready := self._wait_until_ready(plan)) is not None:
             await ready
-        if self._busy() >= self.config.max_concurrent_calls and not waiter.already_recorded:
-            return await self._settlement.refuse(record, TooManyCalls(f"{self._busy()} calls are running"))
         try:
             started = await self._approve_and_reserve(authorized, waiter)
         except (LimitExceeded, InvalidInput) as error:
@@ -127,11 +138,10 @@ class Broker:
         self, authorized: AuthorizedCall, waiter: Waiter
     ) -> StartedCall | PendingCall | None:
         """Start the call. An approval that it needs is used up in the transaction that starts it."""
-        with self._running.starting(authorized.record.call_id):
-            if authorized.needs_approval:
-                return await self._approvals.start_or_wait(authorized, waiter)
-            known = waiter.already_recorded
-            return await self._store.transact(lambda tx: reserve.start_call(tx, authorized, already_recorded=known))
+        if authorized.needs_approval:
+            return await self._approvals.start_or_wait(authorized, waiter)
+        known = waiter.already_recorded
+        return await self._store.transact(lambda tx: reserve.start_call(tx, authorized, already_recorded=known))
 
     async def _run(self, authorized: AuthorizedCall, plan: ExecutionPlan, started: StartedCall) -> CallRecord:
         """Take a call whose start is on disk to its end."""
@@ -148,9 +158,6 @@ class Broker:
 
     async def _attest(self, authorized: AuthorizedCall, started: StartedCall, result: ExecutionResult) -> AttestedCall:
         return await attest(started.record, authorized.executor, result, self._signer)
-
-    def _busy(self) -> int:
-        return self._running.count(except_for=self._approvals.waiting.keys())
 
     async def refresh_catalog(self) -> None:
         if self._refresh is not None:

@@ -143,8 +143,8 @@ class RunningCalls:
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[Any]] = {}
-        # Calls whose start is being written, or that wait for a person first.
-        self._starting: set[str] = set()
+        # The principals of the calls from their admission on, and of those whose caller is gone and that still run.
+        self._holders: dict[str, str] = {}
         self._open = True
 
     def __len__(self) -> int:
@@ -160,23 +160,29 @@ class RunningCalls:
     def close(self) -> None:
         self._open = False
 
-    def count(self, *, except_for: Collection[str]) -> int:
-        """Count the calls that run or start, without those that only wait for a person."""
-        return len(self._tasks) + len(self._starting.difference(except_for))
+    def holders(self, *, except_for: Collection[str]) -> list[str]:
+        """Return the principal of each call in progress, without those that only wait for a person."""
+        return [principal for call_id, principal in self._holders.items() if call_id not in except_for]
 
     @contextlib.contextmanager
-    def starting(self, call_id: str) -> Iterator[None]:
-        self._starting.add(call_id)
+    def admitted(self, call_id: str, principal: str) -> Iterator[None]:
+        """Count the call from its first step on. One whose caller leaves counts until it has ended."""
+        self._holders[call_id] = principal
         try:
             yield
         finally:
-            self._starting.discard(call_id)
+            if call_id not in self._tasks:
+                self._holders.pop(call_id, None)
 
     async def run(self, call_id: str, work: Coroutine[Any, Any, R]) -> R:
         task = asyncio.create_task(work, name=f"call {call_id}")
         self._tasks[call_id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(call_id))
+        task.add_done_callback(lambda _: self._end(call_id))
         return await asyncio.shield(task)
+
+    def _end(self, call_id: str) -> None:
+        del self._tasks[call_id]
+        self._holders.pop(call_id, None)
 
     async def cancel(self, call_id: str) -> None:
         """Stop a call, and return when its end is on record. Do nothing if it does not run."""

@@ -1,9 +1,12 @@
 """Reserves what a call may use and starts it: budget, approval, call and journal change in one transaction."""
 
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
+from palyra.ids import RunId
 from palyra.pipeline.authorize import AuthorizedCall
 from palyra.pipeline.domain.approval import Approval, ApprovalBinding, BoundFile, build_approval_error
 from palyra.pipeline.domain.budget import BudgetKind, name_amounts
@@ -13,6 +16,32 @@ from palyra.pipeline.store.call_tables import find_call, put_call
 from palyra.policy.request import policy_request_to_json
 from palyra.store.event import NewEvent
 from palyra.store.port import Transaction
+
+# Calls that name no run share one of their principal for this long.
+DEFAULT_RUN_SECONDS: Final = 3_600.0
+# Principals whose run is remembered: an agent cannot make itself another one.
+MAX_DEFAULT_RUNS: Final = 4_096
+
+
+class DefaultRuns:
+    """The run of each principal for calls that name none. ``now`` is a monotonic clock.
+
+    All tokens of a principal share it: who omits the run gets no new budget.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._runs: OrderedDict[str, tuple[RunId, float]] = OrderedDict()
+
+    def run_of(self, principal: str) -> RunId:
+        now = self._now()
+        known = self._runs.pop(principal, None)
+        if known is None or now - known[1] >= DEFAULT_RUN_SECONDS:
+            known = (RunId.new(), now)
+        self._runs[principal] = known
+        if len(self._runs) > MAX_DEFAULT_RUNS:
+            self._runs.popitem(last=False)
+        return known[0]
 
 
 class StartedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +80,9 @@ def record_request(tx: Transaction, authorized: AuthorizedCall) -> None:
         if before is None or before["bundle_digest"] != authorized.decision["bundle_digest"]:
             tx.append_all(build_decision_events(authorized))
         return
-    run_tables.ensure_run(tx, record.run_id, record.principal, record.actor, authorized.run_budget)
+    run_tables.ensure_run(
+        tx, record.run_id, record.principal, record.actor, authorized.run_budget, most=authorized.runs_per_hour
+    )
     tx.append_all(build_request_events(authorized))
 
 
@@ -60,7 +91,9 @@ def start_call(tx: Transaction, authorized: AuthorizedCall, *, already_recorded:
     record = authorized.record
     if already_recorded:
         record_request(tx, authorized)
-    accounts = run_tables.ensure_run(tx, record.run_id, record.principal, record.actor, authorized.run_budget)
+    accounts = run_tables.ensure_run(
+        tx, record.run_id, record.principal, record.actor, authorized.run_budget, most=authorized.runs_per_hour
+    )
     granted = run_tables.reserve_budget(tx, record.run_id, authorized.reserve, accounts)
     started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=tx.now_ms)
     put_call(tx, started, instance=authorized.instance, reserved=granted)
@@ -89,7 +122,9 @@ def _start_approved(
     tx: Transaction, authorized: AuthorizedCall, approval: Approval, binding: ApprovalBinding
 ) -> StartedCall:
     record = authorized.record
-    accounts = run_tables.ensure_run(tx, record.run_id, record.principal, record.actor, authorized.run_budget)
+    accounts = run_tables.ensure_run(
+        tx, record.run_id, record.principal, record.actor, authorized.run_budget, most=authorized.runs_per_hour
+    )
     granted = run_tables.reserve_budget(tx, record.run_id, authorized.reserve, accounts)
     approval_tables.consume(tx, approval, actor=record.actor, run=record.run_id, call=record.call_id)
     started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=tx.now_ms, approval_id=approval.id)

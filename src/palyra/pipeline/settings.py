@@ -36,6 +36,16 @@ class ToolsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(ge=1, le=limits.MAX_CONCURRENT_CALLS),
         describe("Calls in progress at once; the next one is refused."),
     ] = limits.MAX_CONCURRENT_CALLS
+    max_concurrent_calls_per_principal: Annotated[
+        int,
+        Meta(ge=1, le=limits.MAX_CONCURRENT_CALLS),
+        describe("Calls of one principal in progress at once; never more than three quarters of all."),
+    ] = limits.MAX_CONCURRENT_CALLS_PER_PRINCIPAL
+    calls_for_operators: Annotated[
+        int,
+        Meta(ge=0, le=limits.MAX_CONCURRENT_CALLS),
+        describe("How many of all calls at once only operators' own may take; never more than a quarter."),
+    ] = limits.CALLS_FOR_OPERATORS
 
 
 class ApprovalsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,4 +58,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     wall_ms: Annotated[Count, describe("Time the calls of one run may take in sum.")] = limits.DEFAULT_RUN_WALL_MS
     egress_bytes: Annotated[Count, describe("Bytes one run may send and receive.")] = limits.DEFAULT_RUN_EGRESS_BYTES
     wasm_fuel: Annotated[Count, describe("WebAssembly fuel one run may burn.")] = limits.DEFAULT_RUN_WASM_FUEL
+    runs_per_hour: Annotated[Count, describe("Runs that one principal may open in an hour.")] = (
+        limits.DEFAULT_RUNS_PER_HOUR
+    )
     browser_actions: Annotated[Count, describe("Browser actions in one run.")] = limits.DEFAULT_RUN_BROWSER_ACTIONS

@@ -61,7 +61,7 @@ class CallSettlement:
         )
 
         def work(tx: Transaction) -> CallRecord:
-            if authorized is not None and not isinstance(error, UnknownRun):
+            if authorized is not None and not isinstance(error, UnknownRun | run_tables.TooManyRuns):
                 record_request(tx, authorized)
             return record_refusal(tx, refused)
 
@@ -78,7 +78,7 @@ class CallSettlement:
         )
         try:
             return await self._store.transact(lambda tx: record_denial(tx, authorized, denied))
-        except InvalidInput as misuse:
+        except (InvalidInput, run_tables.TooManyRuns) as misuse:
             return await self.refuse(authorized.record, misuse)
 
 

@@ -41,7 +41,7 @@ async def waiting(tmp_path: Path) -> AsyncIterator[tuple[GatewayHarness, asyncio
         await requested(harness, 1)
         yield harness, task
         broker = harness.gateway.broker
-        assert not broker._approvals.waiting and not broker._running._starting
+        assert not broker._approvals.waiting and not broker._running._holders
 
 
 async def test_who_waits_is_denied_by_a_policy_that_comes_meanwhile(tmp_path: Path) -> None:

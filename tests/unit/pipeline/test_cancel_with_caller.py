@@ -58,7 +58,7 @@ async def test_cut_off_at_its_start_a_call_does_not_stay_on_record_as_running(tm
         # The disk is slow: the start is on its way when the caller leaves.
         slow = harness.gateway.store.submit(lambda _tx: go_on.wait(60))
         caller = asyncio.create_task(cancel_with_caller(harness.gateway.broker, asked))
-        await eventually(lambda: bool(harness.gateway.broker._running._starting))
+        await eventually(lambda: bool(harness.gateway.broker._running._holders))
         caller.cancel()
         await asyncio.sleep(0.05)
         go_on.set()

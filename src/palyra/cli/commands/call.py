@@ -43,6 +43,7 @@ class AttestationNotSaved(Failed):
 @click.option("--input", "source", default="{}", metavar="JSON|@FILE|-", help="Arguments; sent as typed.")
 @click.option("--principal", default="agent:cli", show_default=True, help="On whose behalf.")
 @click.option("--run-id", metavar="RUN", help="Count the call in this run's budget.")
+@click.option("--new-run", is_flag=True, help="Open a run for it, with a budget of its own.")
 @click.option("--session", metavar="NAME", help="Approvals of scope session hold within it.")
 @wait_option
 @timeout_option("End the call after this long.")
@@ -55,6 +56,7 @@ def call(
     source: str,
     principal: str,
     run_id: str | None,
+    new_run: bool,
     session: str | None,
     wait: float | None,
     timeout: float | None,
@@ -67,9 +69,14 @@ def call(
     """
     from palyra.client.protocol import ApiError, NeedsApprovalError
 
+    if new_run and run_id:
+        raise click.UsageError("--new-run and --run-id exclude each other")
     arguments_json = read_text_argument(source, MAX_HTTP_BODY_BYTES)
     try:
         with open_client(invocation) as client, invocation.output.working(f"calling {escape(tool)}"):
+            if new_run:
+                run_id = client.start_run(principal=principal).run_id
+                invocation.output.note(f"opened run {escape(run_id)}")
             made = client.call(
                 tool,
                 arguments_json=arguments_json,

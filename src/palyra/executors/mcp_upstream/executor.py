@@ -6,6 +6,7 @@ call that uses it: ``vault.use`` for each secret, ``egress.connect`` for each ho
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,16 +18,24 @@ from palyra.egress.settings import EgressSettings
 from palyra.errors import Denied, InvalidInput, LimitExceeded
 from palyra.executors.mcp_upstream.folders import ServerFolders
 from palyra.executors.mcp_upstream.instance_egress import InstanceListener
-from palyra.executors.mcp_upstream.limits import MAX_INSTANCES, MAX_SERVER_OUTPUT_BYTES, SERVER_IDLE_SECONDS
+from palyra.executors.mcp_upstream.limits import (
+    INSTANCES_FOR_OPERATORS,
+    MAX_INSTANCES,
+    MAX_INSTANCES_OF_PRINCIPAL,
+    MAX_SERVER_OUTPUT_BYTES,
+    SERVER_IDLE_SECONDS,
+)
 from palyra.executors.mcp_upstream.pin_tables import put_approved, put_seen, read_pins
 from palyra.executors.mcp_upstream.pinning import Pin, UnknownServerTool, approve, look, require_in_use
 from palyra.executors.mcp_upstream.settings import MCP_EXECUTOR, PLACEHOLDER, ServerPlan
 from palyra.executors.mcp_upstream.spec import Listing, ToolDefinition, result_of_server, spec_of, words_of
 from palyra.executors.network.grant import call_of
 from palyra.executors.network.service import NetworkService
+from palyra.ids import Principal
 from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.domain.budget import Usage
 from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome, ToolFailed
+from palyra.pipeline.domain.shares import is_operators_own
 from palyra.policy.decision import Outcome
 from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
@@ -60,7 +69,7 @@ class HostDenied(Denied):
 
 class TooManyServers(LimitExceeded):
     code = "mcp.too_many_instances"
-    hint = "wait until other runs have ended, or their servers have been idle for a while"
+    hint = "wait until calls of servers have ended: an instance that no call uses makes room for the next one"
 
 
 class McpServers:
@@ -288,16 +297,39 @@ class McpServers:
         if known is not None:
             self._forget(key, known)
             known.retire()
-        if len(self._instances) >= MAX_INSTANCES:
-            raise TooManyServers(f"{len(self._instances)} instances of servers run already")
+        self._make_room(plan)
         described = self._servers[server]
         instance = _new_instance(server, lambda ended: self._end(key, ended))
+        instance.started_for = plan.principal
         instance.secrets = secrets
         if described.hosts:
             instance.listener = InstanceListener(self._egress, plan, described.hosts)
         # Another call of the same key then waits for this instance and starts none.
         self._instances[key] = instance
         return instance
+
+    def _make_room(self, plan: ExecutionPlan) -> None:
+        """Refuse one more instance, or end an idle one for it: first one of this principal, else of the largest."""
+        counts = Counter(each.started_for for each in self._instances.values())
+        own = is_operators_own(self._egress.directory, Principal.parse(plan.principal), plan.channel)
+        most = MAX_INSTANCES if own else MAX_INSTANCES - INSTANCES_FOR_OPERATORS
+        if counts[plan.principal] >= MAX_INSTANCES_OF_PRINCIPAL:
+            if not self._end_idle(plan.principal):
+                raise TooManyServers(
+                    f"{plan.principal} has {counts[plan.principal]} instances of servers at work, all of its share",
+                    share=MAX_INSTANCES_OF_PRINCIPAL,
+                )
+        elif len(self._instances) >= most and not any(self._end_idle(holder) for holder, _ in counts.most_common()):
+            raise TooManyServers(f"{len(self._instances)} instances of servers are at work")
+
+    def _end_idle(self, principal: str) -> bool:
+        """End the oldest instance of the principal that no call uses. Return whether there was one."""
+        for key, instance in self._instances.items():
+            if instance.started_for == principal and instance.is_idle:
+                self._forget(key, instance)
+                instance.retire()
+                return True
+        return False
 
     def _start(self, instance: "McpInstance", plan: ExecutionPlan) -> None:
         """Start the process if this call is the instance's first. No other call runs before it is started."""

@@ -262,6 +262,8 @@ class McpInstance:
         # The values that its process has, by variable; the last call of each principal that used it.
         self.secrets: Mapping[str, str] = {}
         self.last_calls: dict[str, ExecutionPlan] = {}
+        # The principal whose share it counts in.
+        self.started_for = ""
         self.listener: InstanceListener | None = None
 
     @contextlib.asynccontextmanager
@@ -276,6 +278,11 @@ class McpInstance:
         finally:
             self._calls -= 1
             self._used.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether it has started and no call uses it or waits for it."""
+        return self._task is not None and not self._calls
 
     @property
     def is_started(self) -> bool:

@@ -49,3 +49,7 @@ SERVER_START_SECONDS: Final = 30.0
 SERVER_IDLE_SECONDS: Final = 300.0
 # Instances at once, of all servers: each is a process tree of its own.
 MAX_INSTANCES: Final = 32
+# Those that the calls of one principal started, over all servers and runs: three agents leave room for a fourth.
+MAX_INSTANCES_OF_PRINCIPAL: Final = 8
+# Those that only an operator's own calls may start, so that agents that flood do not stop a person.
+INSTANCES_FOR_OPERATORS: Final = 2

@@ -8,10 +8,12 @@ import asyncio
 import base64
 import contextlib
 import secrets
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -62,6 +64,11 @@ if TYPE_CHECKING:
 MAX_BACKGROUND_PER_RUN: Final = 16
 # Ended processes whose output can still be read, for each run.
 MAX_ENDED_PER_RUN: Final = 32
+# The same over all runs of a principal, so that opening runs gives no more of either.
+MAX_BACKGROUND_OF_PRINCIPAL: Final = 24
+MAX_ENDED_OF_PRINCIPAL: Final = 64
+# One principal's programs, in the background or not, never take more than this part of those that run at once.
+SHARE_OF_PROGRAMS: Final = 1 / 2
 
 
 class UnknownHandle(InvalidInput):
@@ -78,9 +85,10 @@ class TooManyBackground(LimitExceeded):
 class _Background:
     """A process that goes on after its call: one task owns it from start to end."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, principal: str) -> None:
         self.handle = secrets.token_urlsafe(16)
         self.run_id = run_id
+        self.principal = principal
         self.running: Running | None = None
         self.started: asyncio.Future[Running] = asyncio.get_running_loop().create_future()
         self.ended: asyncio.Future[ProcessOutcome] = asyncio.get_running_loop().create_future()
@@ -89,8 +97,12 @@ class _Background:
 
 
 class ProcessTools:
-    def __init__(self, runner: ProcessRunner) -> None:
+    def __init__(self, runner: ProcessRunner, share: int = sys.maxsize) -> None:
+        """``share`` is how many programs of one principal run at once."""
         self._runner = runner
+        self._share = share
+        # By principal, while a program of it runs or waits.
+        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._background: dict[str, _Background] = {}
         # Live output of the foreground call, for a person at a terminal.
         self.sink: Sink | None = None
@@ -117,7 +129,12 @@ class ProcessTools:
             return await self._start(plan, profile, command, listener)
         if self.live_input is not None:
             command = msgspec.structs.replace(command, live_input=self.live_input)
-        return await self._run(profile, command, listener)
+        async with self._place(plan.principal):
+            return await self._run(profile, command, listener)
+
+    def _place(self, principal: str) -> asyncio.Semaphore:
+        """Return what admits a program of the principal. One that has its share waits before it joins the others."""
+        return self._places.setdefault(principal, asyncio.Semaphore(self._share))
 
     async def close(self) -> None:
         """End every background process."""
@@ -144,12 +161,17 @@ class ProcessTools:
     async def _start(
         self, plan: ExecutionPlan, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
     ) -> ExecutorOutcome:
-        mine = [each for each in self._background.values() if each.run_id == plan.run_id]
-        if sum(not each.ended.done() for each in mine) >= MAX_BACKGROUND_PER_RUN:
-            raise TooManyBackground(f"this run already has {MAX_BACKGROUND_PER_RUN} processes in the background")
-        for oldest in [each for each in mine if each.ended.done()][:-MAX_ENDED_PER_RUN]:
-            del self._background[oldest.handle]
-        each = _Background(plan.run_id)
+        own = [each for each in self._background.values() if each.principal == plan.principal]
+        mine = [each for each in own if each.run_id == plan.run_id]
+        for whose, known, most, most_ended in (
+            ("this run", mine, MAX_BACKGROUND_PER_RUN, MAX_ENDED_PER_RUN),
+            (plan.principal, own, MAX_BACKGROUND_OF_PRINCIPAL, MAX_ENDED_OF_PRINCIPAL),
+        ):
+            if sum(not each.ended.done() for each in known) >= most:
+                raise TooManyBackground(f"{whose} already has {most} processes in the background")
+            for oldest in [each for each in known if each.ended.done()][:-most_ended]:
+                self._background.pop(oldest.handle, None)
+        each = _Background(plan.run_id, plan.principal)
         each.task = asyncio.create_task(self._live(each, profile, command, listener), name=f"background {each.handle}")
         try:
             running = await asyncio.shield(each.started)
@@ -167,7 +189,10 @@ class ProcessTools:
     ) -> None:
         timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
         try:
-            async with self._runner.started(profile, command, listener=listener) as running:
+            async with (
+                self._place(each.principal),
+                self._runner.started(profile, command, listener=listener) as running,
+            ):
                 each.running = running
                 each.started.set_result(running)
                 ended = await self._until_stopped(each, running, timeout_ms / 1000)
@@ -292,32 +317,6 @@ STARTING = frozenset({"process.run", "process.start"})
 # The size of a result without the output in it.
 RESULT_BYTES = 512
 _ENFORCEABLE = frozenset(("timeout_ms", "max_output_bytes", "memory_bytes", "cpu_seconds", "egress", "read_only"))
-_TEXTS = {
-    "process.run": (
-        "Run a program",
-        "Runs one program in the sandbox and returns what it printed and how it ended. No shell is involved.",
-        spec.RUN_INPUT,
-        spec.RUN_OUTPUT,
-    ),
-    "process.start": (
-        "Start a program in the background",
-        "Starts one program in the sandbox and returns a handle. It ends with its deadline, or when it is stopped.",
-        spec.START_INPUT,
-        spec.START_OUTPUT,
-    ),
-    "process.logs": (
-        "Read a background program's output",
-        "Returns what a program started in this run has printed, from a given byte on.",
-        spec.LOGS_INPUT,
-        spec.LOGS_OUTPUT,
-    ),
-    "process.stop": (
-        "Stop a background program",
-        "Ends a program started in this run, with everything it started, and returns how it ended.",
-        spec.STOP_INPUT,
-        spec.STOP_OUTPUT,
-    ),
-}
 
 
 def build_process_specs(settings: SandboxSettings, egress: EgressSettings | None = None) -> list[ToolSpec]:
@@ -347,7 +346,7 @@ def build_process_specs(settings: SandboxSettings, egress: EgressSettings | None
             reserves=_find_reserves(settings, egress, name),
             enforceable=_ENFORCEABLE,
         )
-        for name, (title, description, input_schema, output_schema) in _TEXTS.items()
+        for name, (title, description, input_schema, output_schema) in spec.TEXTS.items()
     ]
 
 
@@ -482,7 +481,7 @@ class ProcessExecutor:
                     scratch=str(self._scratch),
                 )
             )
-            self._tools = ProcessTools(self._runner)
+            self._tools = ProcessTools(self._runner, max(1, int(self._settings.max_running * SHARE_OF_PROGRAMS)))
         return self._tools
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:

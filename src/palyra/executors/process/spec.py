@@ -1,4 +1,4 @@
-"""The JSON Schemas (draft 2020-12) of the process tools' arguments and results."""
+"""The texts of the process tools and the JSON Schemas (draft 2020-12) of their arguments and results."""
 
 from typing import Any, Final
 
@@ -176,3 +176,29 @@ STOP_OUTPUT: Final = _object(
     {"handle": _HANDLE, "state": _STATE, **_OUTCOME},
     required=("handle", "state", "exit_code", "signal", "stdout", "stderr", "duration_ms", "killed_by"),
 )
+TEXTS: Final = {
+    "process.run": (
+        "Run a program",
+        "Runs one program in the sandbox and returns what it printed and how it ended. No shell is involved.",
+        RUN_INPUT,
+        RUN_OUTPUT,
+    ),
+    "process.start": (
+        "Start a program in the background",
+        "Starts one program in the sandbox and returns a handle. It ends with its deadline, or when it is stopped.",
+        START_INPUT,
+        START_OUTPUT,
+    ),
+    "process.logs": (
+        "Read a background program's output",
+        "Returns what a program started in this run has printed, from a given byte on.",
+        LOGS_INPUT,
+        LOGS_OUTPUT,
+    ),
+    "process.stop": (
+        "Stop a background program",
+        "Ends a program started in this run, with everything it started, and returns how it ended.",
+        STOP_INPUT,
+        STOP_OUTPUT,
+    ),
+}

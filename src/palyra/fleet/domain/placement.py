@@ -124,7 +124,7 @@ class TooManyWaiting(LimitExceeded):
 
 
 class WaitingLine(Generic[T]):
-    """Calls that wait for a worker. Runs take turns, so that one with a thousand calls does not block the others."""
+    """Calls that wait for a worker. Principals take turns: a thousand calls of one, in any runs, block no other."""
 
     def __init__(self, limit: int = MAX_WAITING) -> None:
         self._limit = limit

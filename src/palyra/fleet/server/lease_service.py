@@ -228,7 +228,7 @@ class LeaseService:
                 if not index.can_ever(request.needs):
                     raise
         place = _WaitingCall(request.needs)
-        self._line.add(request.run_id, place)
+        self._line.add(request.principal, place)
         self.dispatch_waiting()
         taken = False
         try:
@@ -239,7 +239,7 @@ class LeaseService:
         except TimeoutError:
             raise NoWorker("no worker had a free place until the call's deadline") from None
         finally:
-            self._line.discard(request.run_id, place)
+            self._line.discard(request.principal, place)
             if not place.worker.done():
                 place.worker.cancel()
             elif not taken:

@@ -20,7 +20,10 @@ class BudgetKind(StrEnum):
 
 class BudgetExhausted(LimitExceeded):
     code = "budget.exhausted"
-    hint = "start a new run, or one with a larger budget"
+    hint = (
+        "open another run with `palyra call --new-run` or POST /v1/runs and name it; calls that name none share one of"
+        " their principal for an hour"
+    )
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):

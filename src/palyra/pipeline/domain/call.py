@@ -109,6 +109,9 @@ class ToolCallConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_timeout_ms: int = limits.MAX_CALL_TIMEOUT_MS
     max_output_bytes: int = limits.MAX_TOOL_OUTPUT_BYTES
     max_concurrent_calls: int = limits.MAX_CONCURRENT_CALLS
+    max_concurrent_calls_per_principal: int = limits.MAX_CONCURRENT_CALLS_PER_PRINCIPAL
+    calls_for_operators: int = limits.CALLS_FOR_OPERATORS
+    runs_per_hour: int = limits.DEFAULT_RUNS_PER_HOUR
     run_budget: RunBudget = RunBudget()
     approval_ttl_ms: int = 900_000
     max_approval_ttl_ms: int = 86_400_000

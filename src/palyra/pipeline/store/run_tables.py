@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from palyra.clock import rfc3339
+from palyra.errors import LimitExceeded
 from palyra.ids import RunId
 from palyra.pipeline.domain.budget import Account, BudgetKind, RunBudget, reserve
 from palyra.pipeline.domain.call import UnknownRun
@@ -19,7 +21,12 @@ SCHEMA = (
         run_id TEXT NOT NULL, kind TEXT NOT NULL, cap INTEGER NOT NULL CHECK (cap >= 0),
         reserved INTEGER NOT NULL DEFAULT 0 CHECK (reserved >= 0), used INTEGER NOT NULL DEFAULT 0 CHECK (used >= 0),
         PRIMARY KEY (run_id, kind)) WITHOUT ROWID""",
+    # The runs that a principal has opened since an instant, without those that operators opened for it.
+    """CREATE TABLE IF NOT EXISTS run_openings (
+        principal TEXT PRIMARY KEY, since_ms INTEGER NOT NULL, opened INTEGER NOT NULL) WITHOUT ROWID""",
 )
+# Runs are counted over this time. One count serves a principal for the whole of it.
+COUNTED_MS = 3_600_000
 _KINDS = {kind.value: kind for kind in BudgetKind}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
@@ -31,7 +38,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     budget: dict[BudgetKind, Account]
 
 
-def open_run(tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget) -> dict[BudgetKind, Account]:
+class TooManyRuns(LimitExceeded):
+    code = "run.too_many"
+    hint = "go on in a run that is open, wait, or ask an operator for a run; the setting is budget.runs_per_hour"
+
+
+def open_run(
+    tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget, *, most: int | None = None
+) -> dict[BudgetKind, Account]:
+    """Open a run. ``most`` is how many the principal may open in an hour; None for an operator's."""
+    if most is not None:
+        _count_opening(tx, principal, most)
     tx.execute("INSERT INTO runs VALUES (?, ?, ?)", (run_id, principal, tx.now_ms))
     accounts = budget.accounts()
     rows = ", ".join(["(?, ?, ?)"] * len(accounts))
@@ -51,8 +68,26 @@ def open_run(tx: Transaction, run_id: str, principal: str, actor: str, budget: R
     return accounts
 
 
+def _count_opening(tx: Transaction, principal: str, most: int) -> None:
+    """Count one more run of the principal, or refuse it. The count starts again after an hour."""
+    ((since_ms, opened),) = tx.execute(
+        "INSERT INTO run_openings VALUES (:principal, :now, 1) ON CONFLICT (principal) DO UPDATE SET"
+        " opened = CASE WHEN since_ms > :now - :counted AND since_ms <= :now THEN opened + 1 ELSE 1 END,"
+        " since_ms = CASE WHEN since_ms > :now - :counted AND since_ms <= :now THEN since_ms ELSE :now END"
+        " RETURNING since_ms, opened",
+        {"principal": principal, "now": tx.now_ms, "counted": COUNTED_MS},
+    )
+    if opened > most:
+        again_ms = since_ms + COUNTED_MS
+        raise TooManyRuns(
+            f"{principal} has opened {most} runs within an hour and may open the next one at {rfc3339(again_ms)}",
+            runs_per_hour=most,
+            again_ms=again_ms,
+        )
+
+
 def ensure_run(
-    tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget
+    tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget, *, most: int | None = None
 ) -> dict[BudgetKind, Account]:
     """Return the accounts of a run, which is opened if it does not exist. Another principal's run looks missing.
 
@@ -63,7 +98,7 @@ def ensure_run(
         (run_id,),
     )
     if not rows:
-        return open_run(tx, run_id, principal, actor, budget)
+        return open_run(tx, run_id, principal, actor, budget, most=most)
     if rows[0][0] != principal:
         raise UnknownRun(f"{principal} has no run {run_id}")
     accounts = _parse_accounts([row[1:] for row in rows])

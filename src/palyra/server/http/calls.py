@@ -215,7 +215,8 @@ async def create_run(service: ApiService, request: Request) -> Response:
     caps = {kind: value if caller.operates else min(value, ceiling[kind]) for kind, value in body.budget.items()}
     budget = RunBudget(**{**ceiling, **caps})
     run_id = RunId.new()
-    await service.store.transact(lambda tx: open_run(tx, run_id, principal, caller.actor, budget))
+    most = None if caller.operates else service.broker.config.runs_per_hour
+    await service.store.transact(lambda tx: open_run(tx, run_id, principal, caller.actor, budget, most=most))
     return answer(run_view(await asyncio.to_thread(read_run, service.store, run_id, principal)), 201)
 
 
