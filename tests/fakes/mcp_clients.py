@@ -1,8 +1,10 @@
 """The official client of the Model Context Protocol, over both transports, against a real daemon."""
 
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -10,6 +12,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from fakes import curious_mcp_server
 from fakes.daemon import Daemon, Place
 
 # The newest revision, and the last one with a handshake.
@@ -58,3 +61,11 @@ def words(result: Any) -> str:
 
 def meta(result: Any, name: str) -> Any:
     return (result.meta or {}).get(f"dev.palyra/{name}")
+
+
+def curious_server(home: Path, **more: Any) -> dict[str, Any]:
+    """The settings of a server that tries what it is told to."""
+    home.mkdir(exist_ok=True)
+    shutil.copy(curious_mcp_server.__file__, home / "server.py")
+    program = {"command": "/usr/bin/python3", "args": [str(home / "server.py")], "tool_roots": [str(home)]}
+    return {**program, "allow_interpreters": True, **more}

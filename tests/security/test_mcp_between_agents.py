@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes import curious_mcp_server
 from fakes.daemon import Daemon, Place
 from fakes.eventually import eventually
 from fakes.gateway_harness import GatewayHarness, open_harness
-from fakes.mcp_clients import over_http, words
+from fakes.mcp_clients import curious_server, over_http, words
 from fakes.web_server import web_page
 from palyra.executors.mcp_upstream import executor
 from palyra.ids import Principal
@@ -28,13 +26,6 @@ SECRET = "s3cr3t-value-0123456789"
 PAGE = b"<html><body>Nothing happened.</body></html>"
 NOT_FOR_THE_CLI = '@id("not-for-the-cli") forbid (principal, action == Action::"{}", resource) when {{ {} }};'
 FROM_THE_CLI = 'context.channel == Channel::"cli"'
-
-
-def server(home: Path, **more: Any) -> dict[str, Any]:
-    home.mkdir(exist_ok=True)
-    shutil.copy(curious_mcp_server.__file__, home / "server.py")
-    program = {"command": "/usr/bin/python3", "args": [str(home / "server.py")], "tool_roots": [str(home)]}
-    return {**program, "allow_interpreters": True, **more}
 
 
 def toml(name: str, described: dict[str, Any]) -> str:
@@ -55,7 +46,7 @@ def running(place: Place) -> Iterator[tuple[Daemon, dict[str, str]]]:
 
 async def test_an_agent_reads_no_note_and_no_memory_of_another_agents_server(tmp_path: Path) -> None:
     tools = '[tools]\nallowed = ["curious.*"]\npreapproved = ["curious.*"]\n'
-    place = Place(tmp_path / "place", tools + toml("curious", server(tmp_path / "home")))
+    place = Place(tmp_path / "place", tools + toml("curious", curious_server(tmp_path / "home")))
     # Made before principals had folders of their own: nobody can tell whose notes these are.
     old = place.state / "mcp" / "curious"
     old.mkdir(parents=True, mode=0o700)
@@ -84,14 +75,14 @@ async def test_an_agent_reads_no_note_and_no_memory_of_another_agents_server(tmp
 
 async def test_agents_share_a_folder_only_where_the_operator_says_so(tmp_path: Path) -> None:
     tools = '[tools]\nallowed = ["curious.*"]\npreapproved = ["curious.*"]\n'
-    place = Place(tmp_path / "place", tools + toml("curious", server(tmp_path / "home", isolation="shared")))
+    place = Place(tmp_path / "place", tools + toml("curious", curious_server(tmp_path / "home", isolation="shared")))
     with running(place) as (daemon, tokens):
         async with over_http(daemon, tokens["a"], mode="legacy") as a, over_http(daemon, tokens["b"]) as b:
             await a.call_tool("curious_tryout", {"what": "write", "where": "note.txt"})
             assert words(await b.call_tool("curious_tryout", {"what": "read", "where": "note.txt"})) == "here I am"
         assert (place.state / "mcp" / "curious" / "note.txt").exists()
     refused = tmp_path / "refused"
-    place = Place(refused, toml("curious", server(tmp_path / "home", workspace=str(tmp_path))))
+    place = Place(refused, toml("curious", curious_server(tmp_path / "home", workspace=str(tmp_path))))
     answer = place.palyra("call", "echo", "--json")
     assert answer.error["code"] == "config.invalid_value"
     assert 'isolation = "shared"' in answer.error["hint"]
@@ -102,7 +93,7 @@ async def gateway(tmp_path: Path, *policies: str, port: int = 0, **more: Any) ->
     """Run a gateway with the server reviewed, and a secret that agents may use."""
     (tmp_path / "policies").mkdir()
     write_policies(tmp_path, *policies)
-    described = server(tmp_path / "home", **more)
+    described = curious_server(tmp_path / "home", **more)
     settings: dict[str, Any] = {
         "mcp": {"servers": {"curious": described}},
         "tools": {"allowed": ["*"], "preapproved": ["*"]},
