@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
 from palyra.daemon.browserd import BrowserdServices
 from palyra.daemon.settings import Settings
+from palyra.egress.settings import EgressSettings
 
 ANNA, BEN = Caller(principal="agent:anna", run_id="R1", call_id="C1"), Caller(principal="user:ben")
 OPERATOR = Caller(operator="user:operator")
@@ -66,18 +67,22 @@ class BrowserdHarness:
         return await self.client.create_session(caller, self.ask(**more))
 
 
-def settings(**browser: Any) -> Settings:
+def settings(egress: EgressSettings | None = None, **browser: Any) -> Settings:
     given = {"ready": 1, "session_budget": GENEROUS, **browser}
-    return Settings(browser=msgspec.convert(given, BrowserSettings))
+    return Settings(browser=msgspec.convert(given, BrowserSettings), egress=egress or EgressSettings())
 
 
 @contextlib.asynccontextmanager
-async def browserd(folder: Path, **browser: Any) -> AsyncIterator[BrowserdHarness]:
-    """``browser`` are settings of the section of that name."""
+async def browserd(
+    folder: Path, *, egress: Callable[[int], EgressSettings] = lambda _port: EgressSettings(), **browser: Any
+) -> AsyncIterator[BrowserdHarness]:
+    """``browser`` are settings of the section of that name, ``egress`` makes those of the other for the site's port."""
     clock = SteeredClock()
     state = StateDir.open(folder / "state")
     resolver = FixedResolver(dict.fromkeys((SHOP, OTHER, "evil.test"), ("127.0.0.1",)))
-    parts = BrowserdServices(settings(**browser), state, clock=clock, resolver=resolver, environ={})
     with web_application() as site:
+        parts = BrowserdServices(
+            settings(egress(site.port), **browser), state, clock=clock, resolver=resolver, environ={}
+        )
         async with parts.running(), BrowserClient.at(state.path(SOCKET_FOLDER)) as client:
             yield BrowserdHarness(parts, client, site, clock)

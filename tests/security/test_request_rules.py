@@ -16,12 +16,19 @@ from typing import Any
 
 import pytest
 
+from fakes.browserd_harness import ANNA, browserd
 from fakes.daemon import PALYRA
 from fakes.documented import DOCS
+from fakes.gateway_harness import open_harness
+from fakes.loopback import ScriptedServer, read_request
 from fakes.ordinary_user import NOBODY, as_ordinary_user
 from fakes.sandboxed import Workshop
 from fakes.served_host import DATABASE_PORT, ServedHost, served_host
+from fakes.web_application import SHOP
+from palyra.browser.domain.action import Evaluate, Navigate
 from palyra.daemon.settings import load_settings
+from palyra.egress.domain.request_rules import RequestRule
+from palyra.egress.settings import EgressSettings
 from palyra.errors import PalyraError
 
 READ, PART, FREE, OTHER = "read.test", "part.test", "free.test", "other.test"
@@ -183,6 +190,76 @@ def test_what_the_rules_allow_passes_and_a_second_request_is_judged_again(worksh
         ("PUT", OTHER, "/inside-tls"),
     ]
     assert refusals(workshop) == [(NOT_ALLOWED, READ)]
+
+
+@pytest.mark.promise("P-net-requests")
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"path": "/simple/x", "method": "PUT", "body": "x"}, NOT_ALLOWED),
+        ({"path": "/upload"}, NOT_ALLOWED),
+        ({"path": "/simple/../upload"}, NOT_ALLOWED),
+        ({"path": "/simple/%2E%2E/upload"}, NOT_ALLOWED),
+        ({"path": "/simple/x?_method=PUT"}, OVERRIDDEN),
+        ({"path": "/simple/x", "headers": {"Destination": "/upload"}}, OVERRIDDEN),
+        ({"path": "/simple/x", "headers": {"X.Original.URL": "/upload"}}, "fetch.forbidden_header"),
+        # The server sends the fetch to a path that the rules do not cover.
+        ({"path": "/simple/moved"}, NOT_ALLOWED),
+    ],
+)
+async def test_http_fetch_keeps_to_a_hosts_rules(tmp_path: Path, arguments: dict[str, Any], code: str) -> None:
+    moved = b"HTTP/1.1 302 Found\r\nLocation: /upload\r\nContent-Length: 0\r\n\r\n"
+    with ScriptedServer([lambda connection: (read_request(connection), connection.sendall(moved))] * 2) as server:
+        hosts = [f"{READ}:{server.port}"]
+        egress = {
+            "allowed_hosts": hosts,
+            "private_targets": hosts,
+            "static_hosts": {READ: ["127.0.0.1"]},
+            "request_rules": [{"hosts": hosts, "methods": ["GET"], "paths": ["/simple"], "inspect": True}],
+        }
+        async with open_harness(tmp_path, {"egress": egress, "tools": {"preapproved": ["http.fetch"]}}) as harness:
+            url = f"http://{hosts[0]}{arguments.pop('path')}"
+            record = await harness.call("http.fetch", {"url": url, **arguments})
+            assert record.error is not None and record.error["code"] == code
+            # Only the server's own wish is found out after a connection was made.
+            made = [kind for kind, _ in harness.events() if kind == "egress.connected"]
+            assert len(made) == (1 if "moved" in url else 0)
+
+
+@pytest.mark.promise("P-net-requests")
+async def test_the_browser_keeps_to_a_hosts_rules(tmp_path: Path) -> None:
+    """Pages of a real Chromium try to write, by every means that a page has, and to ask for other paths."""
+
+    def egress(port: int) -> EgressSettings:
+        rule = RequestRule(hosts=(f"{SHOP}:{port}",), methods=("GET",), paths=("/login", "/orders"), inspect=True)
+        return EgressSettings(request_rules=(rule,))
+
+    async with browserd(tmp_path, egress=egress) as harness:
+        session = (await harness.open()).session_id
+
+        async def run(script: str) -> tuple[str, ...]:
+            report = await harness.client.act(ANNA, session, [Evaluate(expression=f"(async () => {{ {script} }})()")])
+            assert report.problem is None
+            return report.outcomes[0].refused
+
+        await harness.client.navigate(ANNA, session, Navigate(url=harness.url("/login")))
+        for attempt in (
+            "await fetch('/login', {method: 'POST', body: 'a=b'}).catch(() => 0)",
+            "await fetch('/login', {method: 'PUT', body: 'a'}).catch(() => 0)",
+            "await fetch('/login', {headers: {'X-HTTP-Method-Override': 'PUT'}}).catch(() => 0)",
+            "await fetch('/login?_method=PUT').catch(() => 0)",
+            "await fetch('/echo').catch(() => 0)",
+            "await fetch('/login/..%2fecho').catch(() => 0)",
+            "const r = new XMLHttpRequest(); r.open('DELETE', '/login', false); try { r.send() } catch {}",
+            "await new Promise(done => { const i = new Image(); i.onerror = done; i.src = '/echo' })",
+        ):
+            assert await run(attempt), attempt
+        await run("navigator.sendBeacon('/login', 'a')")
+        await run("const f = document.createElement('form'); f.method = 'POST'; document.body.append(f); f.submit()")
+        with pytest.raises(PalyraError):
+            await harness.client.navigate(ANNA, session, Navigate(url=harness.url("/echo")))
+        assert {(method, path) for method, _, path in harness.site.requests} == {("GET", "/login")}
+        assert not harness.site.typed
 
 
 def fake(name: str) -> str:

@@ -269,6 +269,24 @@ async def test_policy_may_take_a_host_from_a_skill(web: Web, tmp_path: Path) -> 
     assert web.received == []
 
 
+@pytest.mark.promise("P-net-requests")
+async def test_a_skill_sends_no_request_that_the_hosts_rules_do_not_cover(web: Web, tmp_path: Path) -> None:
+    for number, (rule, allowed) in enumerate(
+        (({"methods": ["POST"]}, False), ({"paths": ["/elsewhere"]}, False), ({"methods": ["GET"]}, True))
+    ):
+        given = settings(web)
+        given["egress"]["request_rules"] = [{"hosts": [f"web.test:{web.port}"], "inspect": True, **rule}]
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        async with open_harness(folder, given) as harness:
+            await put_in_use(harness, module=sender(attach=False), capabilities=wishes(f"web.test:{web.port}"))
+            result = (await harness.call(TOOL, {})).result
+            refused = [payload["refusal"]["code"] for kind, payload in harness.events() if kind == "egress.refused"]
+        assert (result == {"s": f"-{-Status.DENIED:04}"}) is not allowed
+        assert refused == ([] if allowed else ["egress.request_not_allowed"])
+    assert len(web.received) == 1
+
+
 FAIL = "(drop (call $fail (i32.const 700) (i32.const 7)))"
 
 
