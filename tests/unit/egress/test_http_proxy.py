@@ -75,7 +75,7 @@ def test_every_state_takes_bytes_and_a_refusal(state: ProxyState) -> None:
     for data in (b"", b"x", b"\n", GET, CONNECT, b"\x00" * 100, bytes(MAX_EARLY_BYTES + 1)):
         at(state).receive(data)
     reply = at(state).refused(403, HostNotAllowed("evil.example is not allowed"))
-    assert reply.startswith(b"HTTP/1.1 403 Forbidden\r\n")
+    assert reply.startswith(b"HTTP/1.1 403 Forbidden by Palyra\r\n")
     assert reply.endswith(b"\r\n\r\negress.host_not_allowed: evil.example is not allowed\n")
 
 

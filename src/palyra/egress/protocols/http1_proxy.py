@@ -119,7 +119,9 @@ ProxyCommand = Tunnel | Forward | RequestBody | RequestEnded | Reject
 
 ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _REASONS: Final = {
-    400: "Bad Request", 403: "Forbidden", 405: "Method Not Allowed", 408: "Request Timeout", 429: "Too Many Requests",
+    # npm and others show this line and not the text below it.
+    403: "Forbidden by Palyra",
+    400: "Bad Request", 405: "Method Not Allowed", 408: "Request Timeout", 429: "Too Many Requests",
     502: "Bad Gateway", 503: "Service Unavailable", 504: "Gateway Timeout",
 }  # fmt: skip
 

@@ -27,7 +27,10 @@ LOOPBACK: Final = "127.0.0.1"
 _RESERVED: Final = frozenset({limits.SANDBOX_DNS_PORT, limits.SANDBOX_PROXY_PORT})
 
 # The variables by which programs find another bundle of certificates than the system's.
-CA_VARIABLES: Final = ("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+CA_VARIABLES: Final = (
+    "CARGO_HTTP_CAINFO", "CURL_CA_BUNDLE", "DENO_CERT", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "PIP_CERT",
+    "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "npm_config_cafile",
+)  # fmt: skip
 
 _SHOWN_CHARS: Final = 80
 _SHOWN_FAULTS: Final = 3
