@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 
 import msgspec
 
@@ -64,6 +64,9 @@ Action = Literal[
     "vault.reveal",
 ]
 
+# The key in a request's scope under which the listener takes the principal of a valid token.
+ADMITTED: Final = "palyra.admitted"
+
 
 class ActionDenied(Denied):
     code = "action.denied"
@@ -103,8 +106,16 @@ def bearer_token(headers: Mapping[str, str]) -> str:
     return raw.strip()
 
 
+def note_admitted(scope: Mapping[str, Any], principal: str) -> None:
+    """Tell the listener that a request showed a valid token: past its bound, connections without one close first."""
+    note: Callable[[str], None] | None = scope.get(ADMITTED)
+    if note is not None:
+        note(principal)
+
+
 def authenticate_request(request: "Request", reader: Reader, clock: Clock) -> Caller:
     record = authenticate(reader, bearer_token(request.headers), clock.now_ms())
+    note_admitted(request.scope, record.principal)
     return Caller(token=record, principal=Principal.parse(record.principal))
 
 

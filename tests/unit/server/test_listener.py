@@ -14,9 +14,12 @@ import pytest
 import uvicorn
 
 from fakes.daemon import Daemon, Place
+from fakes.eventually import eventually
 from palyra.daemon.palyrad import ServerWithoutSignals, bind
-from palyra.limits import MAX_HTTP_HEAD_BYTES
+from palyra.devicelink.server.listener import connections_within
+from palyra.limits import MAX_HTTP_HEAD_BYTES, MIB
 from palyra.server import listener
+from palyra.server.context import note_admitted
 from palyra.server.listener import BoundedHttpProtocol
 
 
@@ -150,8 +153,10 @@ async def test_idle_connections_make_room_for_new_ones(monkeypatch: pytest.Monke
 async def test_a_request_that_runs_is_not_cut_off_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "max_connections", lambda: 4)
     release = asyncio.Event()
+    names = iter(("agent:a", "agent:a", "agent:b", "agent:b"))
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
+        note_admitted(scope, next(names))
         await release.wait()
         await _ok(scope, receive, send)
 
@@ -172,12 +177,122 @@ async def test_a_request_that_runs_is_not_cut_off_for_others(monkeypatch: pytest
 
 
 @pytest.mark.promise("P-floods")
-def test_a_flood_of_connections_leaves_descriptors_for_calls(tmp_path: Path) -> None:
+async def test_one_principal_with_every_connection_keeps_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "max_connections", lambda: 8)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/wait":
+            note_admitted(scope, "agent:greedy")
+            await receive()
+            await receive()
+        await _ok(scope, receive, send)
+
+    async with _serving(app) as port:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
+        for _, writer in held:
+            writer.write(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
+        await asyncio.sleep(0.05)
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            async with asyncio.timeout(10):
+                assert (await reader.read()).endswith(b"ok")
+            writer.close()
+        for _, writer in held:
+            writer.close()
+
+
+@pytest.mark.promise("P-floods")
+async def test_an_answer_that_nobody_reads_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "UNREAD_SECONDS", 0.2)
+
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        size = 32 * MIB
+        piece = MIB if scope["path"] == "/pieces" else size
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+        for _ in range(0, size, piece):
+            await send({"type": "http.response.body", "body": b"x" * piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    closing = b"host: x\r\nconnection: close\r\n\r\n"
+    async with _serving(large) as port:
+        for head in (b"GET /pieces HTTP/1.1\r\nhost: x\r\n\r\n", b"GET /whole HTTP/1.1\r\n" + closing):
+            with socket.socket() as silent:
+                silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                silent.connect(("127.0.0.1", port))
+                silent.sendall(head)
+                await eventually(lambda: not _connections_to(port))
+
+
+def _connections_to(port: int) -> int:
+    """Count the server's ends of established connections, as the kernel lists them."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] in ("01", "08") for row in rows)
+
+
+@pytest.mark.promise("P-floods")
+async def test_empty_lines_do_not_keep_an_idle_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "HEAD_SECONDS", 0.2)
+    async with _serving(_ok) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        async with asyncio.timeout(10):
+            await reader.readuntil(b"ok")
+        writer.write(b"\r\n")
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()
+
+
+@pytest.mark.promise("P-floods")
+async def test_ten_thousand_requests_in_one_read_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    answered = 0
+
+    async def count(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal answered
+        answered += 1
+        await asyncio.sleep(0)
+        await _ok(scope, receive, send)
+
+    async with _serving(count) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * 10_000)
+        with suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                await reader.read()
+        assert answered <= listener.MAX_PIPELINED
+        writer.close()
+
+
+@pytest.mark.promise("P-floods")
+def test_people_and_devices_together_leave_descriptors_for_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    for soft in (64, 256, 1024, 65_536):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        assert listener.max_connections() + connections_within(soft) <= soft * 3 // 4
+
+
+UNFINISHED_BODY = b"POST /v1/tool-calls HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\nx"
+UNFINISHED_LOGIN = (
+    b"POST /login HTTP/1.1\r\nhost: localhost\r\norigin: http://localhost\r\n"
+    b"content-type: application/x-www-form-urlencoded\r\ncontent-length: 1000\r\n\r\nx"
+)
+UNREAD = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 16
+
+
+@pytest.mark.promise("P-floods")
+@pytest.mark.parametrize(
+    "sent", [b"", UNFINISHED_BODY, UNFINISHED_LOGIN, UNREAD], ids=["nothing", "half a body", "half a login", "unread"]
+)
+def test_a_flood_of_connections_leaves_descriptors_for_calls(tmp_path: Path, sent: bytes) -> None:
     with Place(tmp_path).daemon() as daemon, ExitStack() as opened:
         soft, hard = 256, resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)[1]
         resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
         address = urlsplit(daemon.url)
         for _ in range(2 * soft):
-            opened.enter_context(socket.create_connection((address.hostname, address.port), timeout=20))
+            connection = opened.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect((address.hostname, address.port))
+            with suppress(ConnectionError):
+                connection.sendall(sent)
         with daemon.client() as client:
             assert client.call("echo", {"text": "hi"}).result == {"text": "hi"}

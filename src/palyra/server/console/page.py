@@ -14,7 +14,7 @@ from palyra.server.console.errors import BadQuery, NotLoggedIn, RoleMissing
 from palyra.server.console.limits import MAX_SEARCH_CHARS
 from palyra.server.console.security import ConsoleSession, SessionSecret
 from palyra.server.console.tables import find_session, note_use, token_of
-from palyra.server.context import Action, Caller
+from palyra.server.context import Action, Caller, note_admitted
 
 if TYPE_CHECKING:
     from palyra.server.console.services import Console
@@ -92,6 +92,7 @@ async def authenticate(console: "Console", request: Request, *, by_person: bool 
     except Denied as error:
         raise NotLoggedIn(error.message) from error
     caller = Caller(token=token, principal=Principal.parse(token.principal))
+    note_admitted(request.scope, token.principal)
     role = role_of(console, caller)
     if by_person and LIVE_HEADER not in request.headers and session.needs_note(now_ms):
         await console.store.transact(lambda tx: note_use(tx, secret))

@@ -18,7 +18,7 @@ from palyra.errors import LimitExceeded
 from palyra.executors.mcp_upstream.limits import MAX_MESSAGE_BYTES, MAX_SESSIONS, MESSAGES_AHEAD, SESSION_IDLE_SECONDS
 from palyra.executors.mcp_upstream.messages import LineSplitter
 from palyra.ids import PRINCIPAL_HEADER, RunId
-from palyra.server.context import bearer_token
+from palyra.server.context import bearer_token, note_admitted
 from palyra.server.mcp.backend import McpBackend, McpCaller
 
 if TYPE_CHECKING:
@@ -212,7 +212,9 @@ class McpTransport:
         return len(self._clients)
 
     def admit(self, request: HttpRequest) -> McpCaller:
-        return self._backend.admit(token_of(request), named_principal(request))
+        caller = self._backend.admit(token_of(request), named_principal(request))
+        note_admitted(request.scope, caller.actor)
+        return caller
 
     async def prepare(self) -> None:
         """Load the protocol's library in a thread."""
