@@ -77,6 +77,12 @@ def attempt(what: str, where: str) -> str:
         os.mkfifo("go")
         threading.Thread(target=connect_later, args=(where,), daemon=True).start()
         return "later"
+    if what == "wait":
+        # Until somebody writes to the pipe ``go``; then connect, if there is where to.
+        os.mkfifo("go")
+        pathlib.Path("go").read_bytes()
+        os.unlink("go")
+        return attempt("connect", where) if where else "waited"
     if what == "variable":
         value = os.environ.get(where, "")
         return json.dumps({"sha256": hashlib.sha256(value.encode()).hexdigest(), "value": value})

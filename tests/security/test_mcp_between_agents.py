@@ -224,6 +224,45 @@ async def test_no_connection_outlives_the_call_that_opened_it(tmp_path: Path) ->
             await eventually(lambda: "egress.refused" in harness.kinds(call=left.call_id))
 
 
+async def test_a_policy_that_changes_nothing_for_a_call_does_not_cut_its_connections(tmp_path: Path) -> None:
+    with web_page(PAGE) as port:
+        where = f"news.test:{port}"
+        async with gateway(tmp_path, port=port, hosts=[where]) as harness:
+            call, go = await begin_and_wait(harness, tmp_path, where)
+            before = harness.gateway.policy.bundle_digest
+            write_policies(tmp_path, '@id("else") forbid (principal == User::"nobody", action, resource);')
+            await eventually(lambda: harness.gateway.policy.bundle_digest != before)
+            await asyncio.to_thread(go.write_bytes, b"now")
+            assert "200 OK" in text(await call)
+
+
+@pytest.mark.parametrize("revoked", ["policy", "secret"])
+async def test_what_is_revoked_while_a_call_waits_is_not_given_to_it(tmp_path: Path, revoked: str) -> None:
+    """It was decided before, and waits for the turn of another call."""
+    key = "principal:agent:a/key"
+    async with gateway(tmp_path, hosts=["news.test:1"], secrets={"KEY": key}) as harness:
+        first, go = await begin_and_wait(harness, tmp_path)
+        second = asyncio.create_task(attempt(harness, "variable", "KEY"))
+        await eventually(lambda: harness.kinds().count("vault.secret_used") >= 2)
+        if revoked == "policy":
+            write_policies(tmp_path, NOT_FOR_THE_CLI.format("vault.use", "true"))
+            await eventually(lambda: not server_processes(tmp_path))
+        else:
+            await harness.gateway.vault.delete(SecretRef.parse(key), actor="user:me")
+            await asyncio.to_thread(go.write_bytes, b"now")
+        await first
+        refused = await second
+        assert refused.error is not None and refused.error["code"].startswith("vault."), text(refused)
+
+
+async def begin_and_wait(harness: GatewayHarness, tmp_path: Path, where: str = "") -> tuple["asyncio.Task[Any]", Path]:
+    """Begin a call that waits until somebody writes to the pipe that is returned; it then connects."""
+    call = asyncio.create_task(attempt(harness, "wait", where))
+    go = tmp_path / "state" / "mcp-principals" / "curious" / Principal.parse("agent:a").folder / "go"
+    await eventually(go.exists)
+    return call, go
+
+
 async def test_two_calls_at_once_use_the_hosts_one_after_the_other(tmp_path: Path) -> None:
     with web_page(PAGE) as port:
         where = f"news.test:{port}"

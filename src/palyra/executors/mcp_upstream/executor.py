@@ -133,8 +133,12 @@ class McpServers:
         secrets = await self._decide_use(server, plan)
         while True:
             instance = self._instance(server, plan, secrets)
+            waits = instance.is_taken
             async with instance.turn(plan) as is_there:
-                if not is_there:
+                if waits:
+                    # Policies and secrets may have changed meanwhile.
+                    secrets = await self._decide_use(server, plan)
+                if not is_there or secrets != instance.secrets:
                     continue
                 self._start(instance, plan)
                 try:

@@ -285,6 +285,11 @@ class McpInstance:
         return self._task is not None and not self._calls
 
     @property
+    def is_taken(self) -> bool:
+        """Return whether a call has to wait for its turn."""
+        return self.listener is not None and self.listener.is_taken
+
+    @property
     def is_started(self) -> bool:
         return self._task is not None
 

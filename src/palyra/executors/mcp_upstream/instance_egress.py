@@ -29,6 +29,10 @@ class InstanceListener(SandboxListener):
         self._hosts = hosts
         self._turn = asyncio.Lock()
 
+    @property
+    def is_taken(self) -> bool:
+        return self._turn.locked()
+
     @asynccontextmanager
     async def turn(self, plan: ExecutionPlan) -> AsyncIterator[None]:
         """Wait until no other call uses the instance, and let it out under this call until this call ends."""

@@ -88,6 +88,8 @@ class NetworkService:
         A rule for several ports is denied only if each port is. Policy decides each connection as well.
         """
         grant = self.grant_for(plan, hosts)
+        # The call's own grant may be in use, and stays entered.
+        grant = msgspec.structs.replace(grant, grant_id=f"{grant.grant_id}/decide")
         self.enter(plan, grant)
         try:
             return {
