@@ -37,6 +37,7 @@ BRANCHES = {
     "LimitExceeded": "a named limit or a deadline was reached",
     "Unavailable": "something this needs is not there now",
     "Tampered": "evidence does not verify",
+    "NotProven": "evidence is whole, and nothing signed covers it",
 }
 ENDINGS_OF_THEIR_OWN = {Interrupted.code: EXIT_INTERRUPTED}
 KINDS = {int: "integer", float: "number", str: "string", bool: "boolean"}

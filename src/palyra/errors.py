@@ -11,7 +11,8 @@ metrics and the docs.
     ├── NeedsApproval   exit 4   policy says: ask a person first
     ├── LimitExceeded   exit 5   a named limit or a deadline was reached
     ├── Unavailable     exit 6   something this needs is not there now
-    └── Tampered        exit 1   evidence does not verify
+    ├── Tampered        exit 1   evidence does not verify
+    └── NotProven       exit 7   evidence is whole, and nothing signed covers it
 
 Every leaf is registered by its code; two leaves with one code are a programming error found at import.
 """
@@ -28,6 +29,7 @@ class ExitCode(IntEnum):
     NEEDS_APPROVAL = 4
     LIMIT = 5
     UNAVAILABLE = 6
+    NOT_PROVEN = 7
 
 
 class PalyraError(Exception):
@@ -103,6 +105,11 @@ class Unavailable(PalyraError):
 
 
 class Tampered(PalyraError):
+    http_status = 409
+
+
+class NotProven(PalyraError):
+    exit_code = ExitCode.NOT_PROVEN
     http_status = 409
 
 

@@ -16,8 +16,17 @@ from click.testing import CliRunner
 from fakes.journal_harness import JournalHarness, appending
 from palyra.cli.main import root
 from palyra.journal.chain import event_hash
-from palyra.journal.checkpoint import load_checkpoint, make_checkpoint
-from palyra.journal.verify import Damage, JournalTampered, verify_journal
+from palyra.journal.checkpoint import Checkpoint, load_checkpoint, make_checkpoint
+from palyra.journal.export import export_lines
+from palyra.journal.verify import (
+    AnchorUnused,
+    Damage,
+    EventsNotProven,
+    JournalTampered,
+    Start,
+    verify_journal,
+    walk_journal,
+)
 from palyra.secret import Secret
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.store.event import NewEvent
@@ -75,7 +84,7 @@ def damage(harness, *anchors):
 
 
 def palyra(harness, *arguments):
-    return CliRunner().invoke(root, ["--state-dir", str(harness.folder), "journal", *arguments])
+    return CliRunner().invoke(root, ["--state-dir", str(harness.folder), "journal", *map(str, arguments)])
 
 
 # Edits
@@ -356,6 +365,60 @@ def test_a_hundred_thousand_events_verify(tmp_path):
     store.close()
     report = verify(harness)
     assert (report.events, report.checkpoints, report.sealed_through) == (100_000, 100, 100_000)
+
+
+# Exports that somebody made up
+
+
+def made_up(folder, *, first_seq=1, prev_hash=None):
+    """Return the lines of an export whose events nobody's daemon recorded. The chain in it is sound."""
+    folder.mkdir(mode=0o700)
+    forger = JournalHarness(folder)
+    store = forger.open(checkpoint_events=1_000)
+    for number in range(8):
+        store.transact_blocking(appending(kind="call.finished", principal="agent:victim", number=number))
+    with SqliteReader(forger.database) as reader:
+        _, start, items = walk_journal(reader, forger.verifiers)
+        rows = [item for item in items if not isinstance(item, Checkpoint)]
+    store.close()
+    head, shifted = prev_hash or start.prev_hash, []
+    for place, row in enumerate(rows):
+        fields = (first_seq + place, *row[1:9], head)
+        head = event_hash(*fields)
+        shifted.append((*fields, head))
+    return b"".join(export_lines(shifted, Start(seq=first_seq, prev_hash=prev_hash or start.prev_hash)))
+
+
+@pytest.mark.parametrize("first_seq", [1, 36, 1_000])
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+def test_an_export_that_no_checkpoint_covers_is_not_called_sound(harness, tmp_path, capsys, first_seq, with_checkpoint):
+    kept = tmp_path / "kept.json"
+    assert palyra(harness, "checkpoint", "--out", kept).exit_code == 0
+    forged = tmp_path / "forged.jsonl"
+    prev_hash = None if first_seq == 1 else bytes(32)
+    forged.write_bytes(made_up(tmp_path / "forger", first_seq=first_seq, prev_hash=prev_hash))
+    given = ("--checkpoint", kept) if with_checkpoint else ()
+    key = ("--public-key", harness.folder / "signing.pub")
+    result = palyra(harness, "verify", forged, *given, *key)
+    assert isinstance(result.exception, EventsNotProven | AnchorUnused | JournalTampered), result.output
+    assert "sound" not in result.output
+
+
+def test_a_kept_checkpoint_that_says_nothing_about_the_events_fails(harness, tmp_path):
+    kept = tmp_path / "kept.json"
+    with SqliteReader(harness.database) as reader:
+        walk = walk_journal(reader, harness.verifiers)[2]
+        first = next(item for item in walk if isinstance(item, Checkpoint))
+    kept.write_bytes(first.to_json())
+    part = tmp_path / "part.jsonl"
+    assert palyra(harness, "export", "--from", 25, "--out", part).exit_code == 0
+    assert palyra(harness, "verify", part).exit_code == 0
+    assert isinstance(palyra(harness, "verify", part, "--checkpoint", kept).exception, AnchorUnused)
+
+
+def test_a_tail_whose_checkpoint_is_long_overdue_is_not_called_sound(harness):
+    unsealed(harness)
+    assert isinstance(palyra(harness, "verify").exception, EventsNotProven)
 
 
 # What the journal shows and keeps

@@ -131,7 +131,8 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
 def root(ctx: click.Context, config: "Path | None", state_dir: "Path | None", no_color: bool) -> None:
     """Run the tools of AI agents safely: authorised, contained, recorded.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 denied, 4 needs approval, 5 limit or timeout, 6 not available.
+    Exit codes: 0 done, 1 failed, 2 usage, 3 denied, 4 needs approval, 5 limit or timeout, 6 not available,
+    7 not proven.
     """
     invocation = ctx.ensure_object(Invocation)
     invocation.config_option = config

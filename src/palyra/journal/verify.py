@@ -12,7 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
-from palyra.errors import Tampered
+from palyra.clock import MS_PER_SECOND
+from palyra.errors import NotProven, Tampered
 from palyra.journal.chain import GENESIS_HASH, event_hash
 from palyra.journal.checkpoint import (
     GENESIS_CHECKPOINT,
@@ -23,12 +24,15 @@ from palyra.journal.checkpoint import (
     parse_checkpoint,
     verify_signature,
 )
+from palyra.limits import CHECKPOINT_EVERY_EVENTS, CHECKPOINT_EVERY_SECONDS
 from palyra.signing.dsse import Verifier
 from palyra.store.event import EVENT_COLUMNS, Row
 from palyra.store.port import DatabaseDamaged, JournalSource, NoSuchEvent, Reader, Snapshot
 
 # How far from its place a moved event is searched for, to name the damage once some was found.
 _SEARCH_RADIUS = 10_000
+# A checkpoint that is this late is missing: it is made after a minute, or when a process stops.
+OVERDUE_MS = int(10 * CHECKPOINT_EVERY_SECONDS * MS_PER_SECOND)
 _UNHASHABLE = (TypeError, struct.error, OverflowError, AttributeError)
 
 
@@ -55,6 +59,16 @@ class JournalTampered(Tampered):
         self.kind = kind
 
 
+class EventsNotProven(NotProven):
+    code = "journal.not_proven"
+    hint = "a checkpoint follows within a minute of the first event without one: verify or export again then"
+
+
+class AnchorUnused(NotProven):
+    code = "journal.anchor_unused"
+    hint = "give a checkpoint whose events are in the file, or an export that begins before it"
+
+
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Beginning of a stretch of events; by default the whole journal."""
 
@@ -65,7 +79,10 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Report on a sound journal. ``unsealed`` events at the end are chained, but under no checkpoint yet."""
+    """Report on a sound journal. ``unsealed`` events at the end are chained, but under no checkpoint yet.
+
+    Whoever can write the file can make up such events. The first of them is of ``unsealed_since_ms``.
+    """
 
     events: int
     first_seq: int
@@ -74,12 +91,24 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: int
     sealed_through: int
     unsealed: int
+    unsealed_since_ms: int | None = None
     anchors: int
     key_ids: tuple[str, ...]
 
+    def require_proven(self, *, at_ms: int | None = None) -> None:
+        """Raise if events are under no checkpoint, or, given the time, if their checkpoint is overdue."""
+        overdue = at_ms is None or at_ms - (self.unsealed_since_ms or 0) > OVERDUE_MS
+        if self.unsealed > CHECKPOINT_EVERY_EVENTS or (self.unsealed and overdue):
+            first = self.last_seq - self.unsealed + 1
+            raise EventsNotProven(
+                f"events {first} to {self.last_seq} are chained, and no signed checkpoint covers them",
+                first_seq=first,
+                last_seq=self.last_seq,
+            )
+
 
 class JournalVerifier:
-    """``anchors`` are checkpoints kept elsewhere: the journal must still contain each of them."""
+    """``anchors`` are checkpoints kept elsewhere: the events must still lead to each of them."""
 
     def __init__(
         self, verifiers: Sequence[Verifier], *, anchors: Iterable[Checkpoint] = (), start: Start | None = None
@@ -88,7 +117,7 @@ class JournalVerifier:
         self._anchors = tuple(sorted(anchors, key=lambda anchor: anchor.last_seq))
         self._start = start or Start()
         self._key_ids: dict[str, None] = {}
-        self._used_anchors = 0
+        self._used_anchors: set[int] = set()
         self._report: VerifyReport | None = None
 
     @property
@@ -101,6 +130,9 @@ class JournalVerifier:
         """Yield every row, and every checkpoint after the last row it seals, once it was found sound."""
         for anchor in self._anchors:
             self._check_signature(anchor)
+        # Only keys that signed a checkpoint of these events are reported.
+        self._key_ids.clear()
+        unsealed_since_ms: int | None = None
         expected, head = self._start.seq, self._start.prev_hash
         sealed, previous = 0, self._start.basis
         if previous is not None:
@@ -125,6 +157,8 @@ class JournalVerifier:
                 raise self._damage(row, expected, segment, remaining_rows, sealed=pending is not None)
             head = hash_
             expected += 1
+            if len(segment) == 1:
+                unsealed_since_ms = time_ms
             add(hash_)
             yield row
             if seq == seal_at and pending is not None:
@@ -143,7 +177,8 @@ class JournalVerifier:
             checkpoints=sealed,
             sealed_through=previous.last_seq if previous else 0,
             unsealed=len(segment) - 1,
-            anchors=self._used_anchors,
+            unsealed_since_ms=unsealed_since_ms if len(segment) > 1 else None,
+            anchors=len(self._used_anchors),
             key_ids=tuple(self._key_ids),
         )
 
@@ -185,7 +220,7 @@ class JournalVerifier:
     def _compare_with_anchors(self, checkpoint: Checkpoint) -> None:
         for anchor in self._anchors:
             if anchor.number == checkpoint.number:
-                self._used_anchors += 1
+                self._used_anchors.add(anchor.number)
                 if anchor.signed_bytes() != checkpoint.signed_bytes():
                     raise JournalTampered(
                         f"checkpoint {checkpoint.number} is not the one that was kept: there are two histories",
@@ -222,6 +257,11 @@ class JournalVerifier:
                     f"checkpoint {anchor.number} was kept elsewhere and is not in the journal",
                     seq=anchor.first_seq,
                     kind=Damage.CHECKPOINT,
+                )
+            if anchor.number not in self._used_anchors:
+                raise AnchorUnused(
+                    f"checkpoint {anchor.number} was kept, covers events up to {anchor.last_seq}, and the events here"
+                    f" begin at {self._start.seq}: it proves nothing about them"
                 )
 
     def _damage(
@@ -284,7 +324,10 @@ def walk_journal(
     first_seq: int = 1,
     last_seq: int | None = None,
 ) -> tuple[JournalVerifier, Start, Iterator[Row | Checkpoint]]:
-    """Return a verifier over one snapshot, where it starts, and the items it yields as they are checked."""
+    """Return a verifier over one snapshot, where it starts, and the items it yields as they are checked.
+
+    It ends with the checkpoint that covers ``last_seq``, if there is one: without it nothing proves the last events.
+    """
     with ExitStack() as stack:
         snapshot = stack.enter_context(source.snapshot())
         start = _read_start(snapshot, first_seq)
@@ -292,7 +335,7 @@ def walk_journal(
         opened = stack.pop_all()
 
     def walk() -> Iterator[Row | Checkpoint]:
-        end = last_seq if last_seq is not None else 2**62
+        end = _find_seal(snapshot, last_seq) if last_seq is not None else 2**62
         with opened:
             yield from verifier.walk(_read_rows(snapshot, start.seq, end), _read_checkpoints(snapshot, start.seq, end))
 
@@ -313,6 +356,12 @@ def _read_start(snapshot: Snapshot, first_seq: int) -> Start:
     basis = "SELECT document FROM checkpoints WHERE last_seq < ? ORDER BY number DESC LIMIT 1"
     documents = list(snapshot.rows(basis, (first_seq,)))
     return Start(seq=first_seq, prev_hash=hashes[0][0], basis=_read_document(documents[0][0]) if documents else None)
+
+
+def _find_seal(snapshot: Snapshot, last_seq: int) -> int:
+    """Return where the checkpoint that covers this event ends, or the event itself."""
+    query = "SELECT last_seq FROM checkpoints WHERE last_seq >= ? ORDER BY number LIMIT 1"
+    return next((int(end) for (end,) in snapshot.rows(query, (last_seq,))), last_seq)
 
 
 def _read_rows(snapshot: Snapshot, first_seq: int, last_seq: int) -> Iterator[Row]:

@@ -50,10 +50,11 @@ def test_a_line_has_the_ocsf_fields_a_collector_looks_for(harness):
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 7), (5, 23), (11, 20), (12, 18), (21, 23)])
-def test_a_stretch_verifies(harness, first, last):
+def test_a_stretch_verifies_and_goes_on_to_its_checkpoint(harness, first, last):
     lines = exported(harness, first_seq=first, last_seq=last)
     report = verified(harness, lines)
-    assert (report.first_seq, report.last_seq) == (first, last)
+    covered = next(end for end in (10, 20, 23) if end >= last)
+    assert (report.first_seq, report.last_seq, report.unsealed) == (first, covered, 0)
 
 
 def test_every_single_changed_byte_is_found(harness):
@@ -89,7 +90,7 @@ def test_a_shorter_export_with_a_new_ending_falls_to_a_kept_checkpoint(harness):
     whole, shorter = exported(harness), exported(harness, last_seq=12)
     kept = ExportReader(whole).checkpoints[-1]
     verified(harness, shorter)
-    assert damage(harness, shorter, anchors=[kept]) == (Damage.TRUNCATED, 13)
+    assert damage(harness, shorter, anchors=[kept]) == (Damage.TRUNCATED, 21)
 
 
 def test_a_payload_cannot_add_lines(harness):

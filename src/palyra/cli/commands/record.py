@@ -221,10 +221,14 @@ def verify_journal(
 ) -> None:
     """Check every event, the chain and the signed checkpoints.
 
+    Ends with exit code 7 where events are whole and no checkpoint covers them: whoever wrote them could have made them
+    up. The newest events of a running journal are excepted, for ten minutes.
+
     Without FILE.jsonl the journal in the state directory is checked, against the copy of its newest checkpoint that
     lies beside it too. Someone who could write the whole state directory could have replaced that copy and the public
     key: keep both elsewhere and give them with --checkpoint and --public-key.
     """
+    from palyra.clock import SystemClock
     from palyra.journal.verify import verify_journal
 
     verifiers = _verifiers(invocation, keys)
@@ -232,11 +236,13 @@ def verify_journal(
     with invocation.output.working("verifying"):
         if export_file is not None:
             report, beside = _verify_export(export_file, verifiers, anchors), False
+            report.require_proven()
         else:
             copy = _copy_beside(invocation)
             beside = copy is not None
             with _reader(invocation) as reader:
                 report = verify_journal(reader, verifiers, anchors=[*anchors, *([copy] if copy else [])])
+            report.require_proven(at_ms=SystemClock().now_ms())
     if export_file is None and report.checkpoints and not beside:
         invocation.output.warning(
             "the copy of the newest checkpoint beside the journal is missing: a cut tail would not show"
@@ -247,7 +253,14 @@ def verify_journal(
 @journal.command()
 @click.option("--out", metavar="FILE", type=_file, help="Write to FILE instead of standard output.")
 @click.option("--from", "first", default=1, metavar="SEQ", type=click.IntRange(1), help="The first event.")
-@click.option("--to", "last", default=None, metavar="SEQ", type=click.IntRange(1), help="The last event.")
+@click.option(
+    "--to",
+    "last",
+    default=None,
+    metavar="SEQ",
+    type=click.IntRange(1),
+    help="The last event; the file goes on to its checkpoint.",
+)
 @pass_invocation
 def export(invocation: Invocation, out: Path | None, first: int, last: int | None) -> None:
     """Write events as lines of JSON that other tools read and `palyra journal verify` checks."""
