@@ -81,7 +81,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """Report on a sound journal. ``unsealed`` events at the end are chained, but under no checkpoint yet.
 
-    Whoever can write the file can make up such events. The first of them is of ``unsealed_since_ms``.
+    A writer of the file can make up such events. The first of them is of ``unsealed_since_ms``.
     """
 
     events: int

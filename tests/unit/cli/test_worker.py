@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from fakes.command_line import CommandLine, command_line_in, use_tiny_api
-from fakes.fleet_peers import FleetPeers, numbered
+from fakes.fleet_peers import BUILD, FleetPeers, numbered
 from palyra.config.state_dir import StateDir
 from palyra.daemon.gateway_wiring import Gateway
 from palyra.daemon.settings import Settings
-from palyra.fleet.domain.policy import WorkerFleetPolicy
+from palyra.fleet.domain.policy import WorkerFleetPolicy, WorkerFleetSettings
 
 
 @pytest.fixture
@@ -26,7 +26,8 @@ def palyra(tmp_path: Path) -> CommandLine:
         await ledger.decide(present)
         await harness.leased(ledger, numbered(1), now_ms=gateway.clock.now_ms())
 
-    gateway = Gateway(Settings(), StateDir.open(line.state_dir), tmp_path / "policies", channel="cli")
+    settings = Settings(workers=WorkerFleetSettings(build_digests=(BUILD,)))
+    gateway = Gateway(settings, StateDir.open(line.state_dir), tmp_path / "policies", channel="cli")
     try:
         asyncio.run(put())
     finally:

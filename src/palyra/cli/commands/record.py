@@ -221,7 +221,7 @@ def verify_journal(
 ) -> None:
     """Check every event, the chain and the signed checkpoints.
 
-    Ends with exit code 7 where events are whole and no checkpoint covers them: whoever wrote them could have made them
+    Ends with exit code 7 where events are whole and no checkpoint covers them: their writer could have made them
     up. The newest events of a running journal are excepted, for ten minutes.
 
     Without FILE.jsonl the journal in the state directory is checked, against the copy of its newest checkpoint that

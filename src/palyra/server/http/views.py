@@ -376,10 +376,7 @@ class SkillVersionData(TypedDict):
 
 
 class ReviewData(TypedDict):
-    """A review: ``gets_less`` lists the lines of ``capabilities`` that the settings do not grant in full.
-
-    It has a line for running too, if the settings switch skills off.
-    """
+    """A review. ``gets_less``: what of ``capabilities`` the settings do not grant; one line if skills are off."""
 
     manifest: dict[str, Any]
     tools: list[str]
