@@ -195,6 +195,7 @@ class ApprovalService:
                 place=(CallPlace.WORKER if plan.on_worker else CallPlace.HERE).value,
                 tier=plan.tier.value,
                 obligations={name: value for name, value in obligations.items() if value is not None},
+                places={path: place for path, place in plan.places.items() if place != path},
                 files=inspected.files,
             ),
             session=authorized.context.session,

@@ -1,5 +1,6 @@
 """Authorize: puts every question about one call to policy, and compiles the decision to a plan."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -35,7 +36,17 @@ from palyra.pipeline.domain.spec import (
 from palyra.pipeline.intake import AcceptedCall
 from palyra.policy.decision import Decision, Outcome, PolicyPort, strictest
 from palyra.policy.explain import describe_grant
-from palyra.policy.request import APPROVED, ARGUMENT_BYTES, RUN, Entity, EntityDirectory, EntityRef, PolicyRequest
+from palyra.policy.request import (
+    APPROVED,
+    ARGUMENT_BYTES,
+    PATHS,
+    RUN,
+    Entity,
+    EntityDirectory,
+    EntityRef,
+    PolicyRequest,
+)
+from palyra.workspace.root import NOTHING_DECIDED, find_place
 
 NODE_INVOKE: Final = "node.invoke"
 
@@ -168,11 +179,12 @@ def decide_call(
     touches: AccessedResources,
     *,
     on_worker: bool,
+    places: Mapping[str, str] = NOTHING_DECIDED,
 ) -> tuple[Decision, Answered, bool]:
     """Return the decision, each question with its answer, and whether the call runs on a worker.
 
-    It runs on a worker if its caller wishes it or policy demands it. Raises if it would act in a browser session that
-    does not exist.
+    It runs on a worker if its caller wishes it or policy demands it. A question about paths that lead elsewhere over
+    links is asked again about their ``places``. Raises if it would act in a browser session that does not exist.
     """
     browser = BrowserOfCall() if spec.browser is None else spec.browser(_asker(config, context, spec), arguments.value)
     question = build_policy_request(config, context, spec, arguments, touches, browser.session)
@@ -185,6 +197,13 @@ def decide_call(
         decided.append((answer, further))
         decision = combine_decisions(decision, answer)
 
+    def ask_about_places(asked: PolicyRequest) -> None:
+        named = asked.context.get(PATHS, [])
+        found = sorted({places.get(path) or path for path in named})
+        if found != named:
+            ask(asked.with_context(**{PATHS: found}))
+
+    ask_about_places(question)
     if spec.skill is not None:
         ask(
             build_skill_request(
@@ -204,6 +223,7 @@ def decide_call(
         ask(build_device_request(config, context, spec.device(arguments.value)))
     for further in browser.questions:
         ask(further)
+        ask_about_places(further)
     on_worker = on_worker or decision.obligations.place is not None
     if on_worker:
         ask(build_worker_request(config, context, question.resource))
@@ -235,6 +255,12 @@ class AuthorizedCall(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.decision["outcome"] != Outcome.ALLOW.value)
 
 
+def _add_places(touches: AccessedResources, places: Mapping[str, str]) -> AccessedResources:
+    """Name the places of the paths too, for the person who approves."""
+    paths = tuple(dict.fromkeys((*touches.paths, *filter(None, places.values()))))
+    return touches if paths == touches.paths else msgspec.structs.replace(touches, paths=paths)
+
+
 class Authorizer:
     def __init__(self, config: ToolCallConfig, policy: PolicyPort, instance: str) -> None:
         self._config = config
@@ -253,6 +279,7 @@ class Authorizer:
             device=request.device,
         )
         touches = spec.touches(arguments.value)
+        places = {path: find_place(context.workspace, path) for path in touches.paths}
         decision, decided, on_worker = decide_call(
             self._config,
             self._policy,
@@ -261,6 +288,7 @@ class Authorizer:
             arguments,
             touches,
             on_worker=request.tier is ToolTier.WORKER,
+            places=places,
         )
         shown = render_decision(decision)
         own = is_operators_own(self._config.directory, request.principal, request.channel)
@@ -288,6 +316,7 @@ class Authorizer:
                     channel=record.channel,
                     session=context.session,
                     device=context.device,
+                    places=places,
                 )
             except Unavailable as error:
                 denial = error
@@ -296,7 +325,7 @@ class Authorizer:
             context=context,
             entry=accepted.entry,
             arguments=arguments,
-            touches=touches,
+            touches=_add_places(touches, places),
             plan=plan,
             denial=denial,
             decision=shown,

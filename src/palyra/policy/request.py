@@ -229,6 +229,7 @@ TOOL_EXECUTE: Final = "tool.execute"
 APPROVED: Final = "approved"
 RUN: Final = "run"
 ARGUMENT_BYTES: Final = "argument_bytes"
+PATHS: Final = "paths"
 
 
 class UnreadableRequest(InvalidInput):
@@ -275,7 +276,7 @@ def tool_request(
         "workspace": workspace,
         RUN: run,
         ARGUMENT_BYTES: argument_bytes,
-        "paths": sorted(set(paths)),
+        PATHS: sorted(set(paths)),
         "hosts": sorted(set(hosts)),
     }
     if session is not None:

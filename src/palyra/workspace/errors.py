@@ -66,6 +66,12 @@ class NotText(Failed):
     hint = 'the bytes are not UTF-8; read them with encoding "base64"'
 
 
+class PlaceChanged(Failed):
+    code = "workspace.place_changed"
+    hint = "make the call again: its path led to another place when it was decided"
+    http_status = 409
+
+
 class Changed(Failed):
     code = "workspace.changed"
     hint = "the file is not what the caller last saw; read it again"

@@ -41,6 +41,7 @@ class Target:
 
     def __init__(self, workspace: Workspace, path: WorkspacePath, directory: int) -> None:
         self.workspace = workspace
+        self.path = path
         self.shown = path.render()
         self.directory = directory
         self.last_name = path.names[-1]
@@ -62,6 +63,7 @@ class Target:
 
     def refuse_protected(self) -> None:
         """Judge the real place, at the end of the links on the way."""
+        self.workspace.require_decided(self.path, self.directory, self.last_name)
         names = self.workspace.names_of(self.directory, self.shown)
         self.workspace.protected.refuse((*names, self.last_name))
         self.workspace.refuse_repository((*names, self.last_name))

@@ -11,7 +11,7 @@ import os
 import platform
 import stat
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from palyra.workspace.errors import (
     Escape,
     NotRegular,
     Openat2Missing,
+    PlaceChanged,
     ProcMissing,
     ReadOnly,
     translate_oserror,
@@ -156,17 +157,31 @@ def _expect(directory: int, path: bytes, problem: int, flag: str) -> None:
 
 _REOPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CLOSED = -1
+NOTHING_DECIDED: Final[Mapping[str, str]] = {}
 
 
 class Workspace(AbstractContextManager["Workspace"]):
-    """Made by ``open_workspace``. Safe to share between threads until it is closed."""
+    """Made by ``open_workspace``. Safe to share between threads until it is closed.
 
-    def __init__(self, root: Path, descriptor: int, protected: ProtectedNames, *, read_only: bool, got: str) -> None:
+    ``decided`` are the places that policy saw for the paths of a call. What is opened by such a path has to be there.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        descriptor: int,
+        protected: ProtectedNames,
+        *,
+        read_only: bool,
+        got: str,
+        decided: Mapping[str, str],
+    ) -> None:
         self.root = root
         self.protected = protected
         self.read_only = read_only
         self._descriptor = descriptor
         self._got = got
+        self._decided = {_normalize(path): place for path, place in decided.items()}
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -195,7 +210,26 @@ class Workspace(AbstractContextManager["Workspace"]):
         ]
 
     def open(self, path: WorkspacePath, flags: int) -> int:
-        return open_beneath(self.descriptor, path.encoded(), flags, shown=path.render())
+        descriptor = open_beneath(self.descriptor, path.encoded(), flags, shown=path.render())
+        try:
+            self.require_decided(path, descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    @contextmanager
+    def open_file(self, path: WorkspacePath) -> Iterator[int]:
+        """Open a regular file for reading, by a path that may pass links."""
+        with open_regular(self.descriptor, path.encoded(), shown=path.render()) as descriptor:
+            self.require_decided(path, descriptor)
+            yield descriptor
+
+    def require_decided(self, path: WorkspacePath, descriptor: int, *last: str) -> None:
+        """Refuse what is open elsewhere than where policy saw this path lead. ``last`` is a name in the directory."""
+        decided = self._decided.get(str(path))
+        if decided is not None and to_place((*self.names_of(descriptor, path.render()), *last)) != decided:
+            raise PlaceChanged(f"{path.render()} leads to another place than the one decided on", path=path.render())
 
     def names_of(self, directory: int, shown: str) -> tuple[str, ...]:
         """Return the real place of an open directory as names beneath the root, whatever links led to it."""
@@ -245,7 +279,33 @@ def _is_there(directory: int, name: str) -> bool:
     return True
 
 
-def open_workspace(root: Path, protected: tuple[str, ...], read_only: bool = False) -> Workspace:
+def find_place(root: str, path: str) -> str:
+    """Return the place that a path leads to over all links, relative to a real root; empty if it leads out."""
+    try:
+        real = os.path.realpath(os.path.join(root, path))
+    except (OSError, ValueError):
+        return ""
+    if real == root:
+        return "."
+    prefix = root.rstrip("/") + "/"
+    return to_place(real.removeprefix(prefix).split("/")) if real.startswith(prefix) else ""
+
+
+def to_place(names: Iterable[str]) -> str:
+    """Write names beneath the root as the text that policies compare. Bytes that are not UTF-8 are spelled out."""
+    return "/".join(names).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") or "."
+
+
+def _normalize(path: str) -> str:
+    try:
+        return str(WorkspacePath.parse(path))
+    except PalyraError:
+        return path
+
+
+def open_workspace(
+    root: Path, protected: tuple[str, ...], read_only: bool = False, decided: Mapping[str, str] = NOTHING_DECIDED
+) -> Workspace:
     """Open the root and try the confinement on it. Raise ``workspace.openat2_missing`` where it does not hold."""
     names = ProtectedNames(protected)
     try:
@@ -257,7 +317,7 @@ def open_workspace(root: Path, protected: tuple[str, ...], read_only: bool = Fal
     except BaseException:
         os.close(descriptor)
         raise
-    return Workspace(root, descriptor, names, read_only=read_only, got=got)
+    return Workspace(root, descriptor, names, read_only=read_only, got=got, decided=decided)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from palyra.executors.builtin import ECHO
 from palyra.ids import Principal
 from palyra.pipeline.authorize import FLEET, decide_call
 from palyra.pipeline.domain.call import ToolCallConfig, ToolRequestContext
-from palyra.pipeline.domain.spec import AccessedResources, Arguments, DeviceOfCall
+from palyra.pipeline.domain.spec import AccessedResources, Arguments, BrowserOfCall, DeviceOfCall
 from palyra.pipeline.domain.workspaces import Workspaces
 from palyra.policy.decision import Decision, Obligations, Outcome
 from palyra.policy.request import EntityDirectory, EntityRef, PolicyRequest
@@ -65,6 +65,20 @@ def test_either_question_can_deny() -> None:
     denied = answer(Outcome.DENY)
     assert decided(Answers(worker_lease=denied), on_worker=True)[0].outcome is Outcome.DENY
     assert decided(Answers(worker_lease=denied))[0].outcome is Outcome.ALLOW
+
+
+def test_questions_about_paths_are_asked_again_about_their_places() -> None:
+    """Also those of a browser call about its uploads and downloads."""
+    upload = PolicyRequest(
+        principal=FLEET, action="browser.upload", resource=FLEET, context={"paths": ["a.txt", "link/b.txt"]}
+    )
+    spec = msgspec.structs.replace(ECHO, browser=lambda _asker, _arguments: BrowserOfCall(questions=(upload,)))
+    touches = AccessedResources(paths=("a.txt", "link/b.txt"))
+    for places, more in (({}, 0), ({"a.txt": "a.txt", "link/b.txt": ""}, 0), ({"link/b.txt": "docs/b.txt"}, 2)):
+        policy = Answers()
+        decide_call(CONFIG, policy, CONTEXT, spec, ARGUMENTS, touches, on_worker=False, places=places)
+        found = [request.context["paths"] for request in policy.asked]
+        assert found.count(["a.txt", "link/b.txt"]) == 2 and found.count(["a.txt", "docs/b.txt"]) == more
 
 
 def test_a_device_is_asked_about_too() -> None:

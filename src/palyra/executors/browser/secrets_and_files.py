@@ -25,7 +25,7 @@ from palyra.secret import Secret
 from palyra.vault.access import SecretUse
 from palyra.vault.reference import SecretRef
 from palyra.workspace.names import WorkspacePath
-from palyra.workspace.root import Workspace, open_regular, open_workspace, read_up_to
+from palyra.workspace.root import Workspace, open_workspace, read_up_to
 
 if TYPE_CHECKING:
     from palyra.browser.service.client import BrowserClient
@@ -108,7 +108,7 @@ class BrowserSupply:
         with self._workspace(plan) as workspace:
             for raw in paths:
                 path = WorkspacePath.parse(raw)
-                with open_regular(workspace.descriptor, path.encoded(), shown=path.render()) as descriptor:
+                with workspace.open_file(path) as descriptor:
                     size = os.fstat(descriptor).st_size
                     content = read_up_to(descriptor, 0, left + 1, shown=path.render(), cancelled=threading.Event())
                 if size > left or len(content) > left:
@@ -124,4 +124,5 @@ class BrowserSupply:
             return operations.write(arguments, workspace, threading.Event())
 
     def _workspace(self, plan: ExecutionPlan) -> Workspace:
-        return open_workspace(Path(plan.workspace), self._protected, read_only=plan.obligations.read_only or False)
+        read_only = plan.obligations.read_only or False
+        return open_workspace(Path(plan.workspace), self._protected, read_only=read_only, decided=plan.places)

@@ -36,7 +36,8 @@ class FilesExecutor:
 
     def _run(self, plan: ExecutionPlan, cancelled: threading.Event) -> ExecutorOutcome:
         read_only = plan.obligations.read_only or False
-        with open_workspace(Path(plan.workspace), self._protected, read_only=read_only) as workspace:
+        root = Path(plan.workspace)
+        with open_workspace(root, self._protected, read_only=read_only, decided=plan.places) as workspace:
             result = self._tools[plan.tool].run(dict(plan.arguments), workspace, cancelled)
             return ExecutorOutcome(result=result, receipt=tuple(workspace.receipt()))
 

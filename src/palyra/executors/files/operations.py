@@ -112,7 +112,7 @@ def read(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.E
     limit = min(arguments.get("limit", DEFAULT_READ_BYTES), MAX_READ_BYTES)
     encoding = arguments.get("encoding", "utf-8")
     shown = path.render()
-    with open_regular(workspace.descriptor, path.encoded(), shown=shown) as descriptor:
+    with workspace.open_file(path) as descriptor:
         size = os.fstat(descriptor).st_size
         whole = None
         if size <= WHOLE_FILE_BYTES:

@@ -132,7 +132,7 @@ def _run(query: Query, state: _Search, workspace: Workspace, path: WorkspacePath
         status = os.fstat(handle)
     if not stat.S_ISDIR(status.st_mode):
         refuse_special(status, path.render())
-        with open_regular(workspace.descriptor, path.encoded(), shown=path.render()) as descriptor:
+        with workspace.open_file(path) as descriptor:
             state.search_file(query, path.names, descriptor)
         return
     with hold(workspace.open(path, OPEN_DIRECTORY)) as directory:

@@ -256,7 +256,7 @@ class FileTool(NamedTuple):
 
 
 def find_path(arguments: Mapping[str, Any]) -> AccessedResources:
-    """Return the path of a call in its normal form, for policies to judge. Links are not resolved."""
+    """Return the path of a call in its normal form, for policies to judge. ``authorize`` adds where it leads."""
     return AccessedResources(paths=(str(WorkspacePath.parse(arguments.get("path", "."))),))
 
 

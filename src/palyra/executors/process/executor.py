@@ -5,8 +5,6 @@ is ever taken from outside.
 """
 
 import asyncio
-import base64
-import contextlib
 import secrets
 import sys
 from collections.abc import Callable, Mapping
@@ -41,6 +39,9 @@ from palyra.sandbox.domain.process_run import (
     ProcessOutcome,
     ProcessTimedOut,
     QuotaExceeded,
+    drop_cut_character,
+    encode_text,
+    keep_whole_characters,
     parse_command,
 )
 from palyra.sandbox.domain.profile import (
@@ -124,7 +125,11 @@ class ProcessTools:
                 return await self._stop(plan)
             case tool if tool not in STARTING:
                 raise UnknownTool(f"the executor {PROCESS_EXECUTOR} does not run {tool}")
-        command = msgspec.structs.replace(parse_command(dict(plan.arguments)), before_start=before_start)
+        command = msgspec.structs.replace(
+            parse_command(dict(plan.arguments)),
+            before_start=before_start,
+            cwd_place=plan.places.get(str(plan.arguments.get("cwd", ""))),
+        )
         if plan.tool == "process.start" or command.background:
             return await self._start(plan, profile, command, listener)
         if self.live_input is not None:
@@ -225,8 +230,8 @@ class ProcessTools:
         part = whole[offset : offset + limit]
         if not each.ended.done() or offset + limit < len(whole):
             # The next call starts with the character that this one would cut.
-            part = _keep_whole_characters(part) or part
-        content, encoding = _encode_text(part)
+            part = keep_whole_characters(part) or part
+        content, encoding = encode_text(part)
         logs: dict[str, Any] = {
             "handle": each.handle,
             "state": _read_state(each),
@@ -266,8 +271,8 @@ def _read_state(each: _Background) -> str:
 
 
 def render_outcome(outcome: ProcessOutcome) -> dict[str, Any]:
-    stdout, stdout_encoding = _encode_text(_drop_cut_character(outcome.stdout, outcome.stdout_truncated))
-    stderr, stderr_encoding = _encode_text(_drop_cut_character(outcome.stderr, outcome.stderr_truncated))
+    stdout, stdout_encoding = encode_text(drop_cut_character(outcome.stdout, outcome.stdout_truncated))
+    stderr, stderr_encoding = encode_text(drop_cut_character(outcome.stderr, outcome.stderr_truncated))
     return {
         "exit_code": outcome.exit_code,
         "signal": outcome.signal,
@@ -282,30 +287,6 @@ def render_outcome(outcome: ProcessOutcome) -> dict[str, Any]:
         "tier": outcome.tier.value,
         "backend": outcome.backend,
     }
-
-
-def _encode_text(content: bytes) -> tuple[str, str]:
-    """Return UTF-8 as text unless JSON swells it: six characters for each control byte would not fit."""
-    with contextlib.suppress(UnicodeDecodeError):
-        text = content.decode("utf-8")
-        if len(msgspec.json.encode(text)) <= 2 * len(content) + len('""'):
-            return text, "utf-8"
-    return base64.b64encode(content).decode(), "base64"
-
-
-def _drop_cut_character(content: bytes, truncated: bool) -> bytes:
-    """Drop the last character if a quota has cut it: that alone does not make text binary."""
-    return _keep_whole_characters(content) if truncated else content
-
-
-def _keep_whole_characters(content: bytes) -> bytes:
-    """Drop the first bytes of a character whose rest is missing at the end."""
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if error.reason == "unexpected end of data":
-            return content[: error.start]
-    return content
 
 
 def _read_receipt(outcome: ProcessOutcome) -> tuple[dict[str, Any], ...]:

@@ -45,15 +45,15 @@ from palyra.wasm.domain.outcome import InvalidOutput, LogLine, NotCompiled, Time
 from palyra.wasm.runtime import CompiledModule, WasmRuntime
 from palyra.wasm.settings import WasmSettings
 from palyra.workspace.names import WorkspacePath
-from palyra.workspace.root import open_regular, open_workspace, read_up_to
+from palyra.workspace.root import open_workspace, read_up_to
 
 
 def read_workspace_module(plan: ExecutionPlan, protected_names: tuple[str, ...]) -> bytes:
     """Read the module file without leaving the workspace. Blocks: call it on a thread."""
     path = WorkspacePath.parse(plan.arguments["path"])
     with (
-        open_workspace(Path(plan.workspace), protected_names, read_only=True) as workspace,
-        open_regular(workspace.descriptor, path.encoded(), shown=path.render()) as descriptor,
+        open_workspace(Path(plan.workspace), protected_names, read_only=True, decided=plan.places) as workspace,
+        workspace.open_file(path) as descriptor,
     ):
         if os.fstat(descriptor).st_size > MAX_MODULE_BYTES:
             raise ModuleTooLarge(f"{path.render()} is larger than {MAX_MODULE_BYTES} bytes")

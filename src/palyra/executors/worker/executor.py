@@ -112,7 +112,9 @@ class WorkerExecutor:
         report = await calls.run(request)
         artifacts, scope = report.settled.statement.artifacts, report.lease.scope
         if artifacts:
-            await _run_in_thread(lambda stop: copy_to_workspace(scope, artifacts, self.protected, fleet.files, stop))
+            await _run_in_thread(
+                lambda stop: copy_to_workspace(scope, artifacts, self.protected, fleet.files, stop, decided=plan.places)
+            )
         return outcome_of(report, plan)
 
     async def _build_request(self, plan: ExecutionPlan, files: ArtifactStore) -> LeaseRequest:
@@ -120,7 +122,9 @@ class WorkerExecutor:
         paths = spec.touches(plan.arguments).paths
         whole = scope_of(spec, paths, plan.workspace, read_only=bool(plan.obligations.read_only))
         await asyncio.to_thread(self.verify, plan)
-        scope, inputs = await _run_in_thread(lambda stop: gather_inputs(whole, self.protected, files, stop))
+        scope, inputs = await _run_in_thread(
+            lambda stop: gather_inputs(whole, self.protected, files, stop, decided=plan.places)
+        )
         refuse_changed_inputs(plan.bound, inputs)
         hosts, egress_bytes, tunnels = self.hosts(plan)
         return LeaseRequest(

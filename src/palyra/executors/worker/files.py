@@ -9,7 +9,7 @@ import hashlib
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
@@ -21,10 +21,11 @@ from palyra.fleet.limits import CHUNK_BYTES, MAX_ARTIFACT_BYTES, MAX_ARTIFACTS, 
 from palyra.fleet.store.artifacts import ArtifactStore
 from palyra.pipeline.domain.approval import ApprovedFileChanged, BoundFile, SentFiles
 from palyra.pipeline.domain.spec import ToolCapability, ToolSpec
-from palyra.workspace.errors import NotFound
+from palyra.workspace.errors import NotFound, PlaceChanged
 from palyra.workspace.names import WorkspacePath
 from palyra.workspace.replacement import open_target, replace
 from palyra.workspace.root import (
+    NOTHING_DECIDED,
     OPEN_DIRECTORY,
     Shortfall,
     Workspace,
@@ -55,7 +56,11 @@ def scope_of(spec: ToolSpec, paths: tuple[str, ...], workspace: str, *, read_onl
 
 
 def gather_inputs(
-    scope: WorkerWorkspaceScope, protected: tuple[str, ...], store: ArtifactStore, cancelled: threading.Event
+    scope: WorkerWorkspaceScope,
+    protected: tuple[str, ...],
+    store: ArtifactStore,
+    cancelled: threading.Event,
+    decided: Mapping[str, str] = NOTHING_DECIDED,
 ) -> tuple[WorkerWorkspaceScope, tuple[ArtifactRef, ...]]:
     """Store every regular file of the scope, and add the folders without files to the scope. Blocking."""
     found: dict[tuple[str, ...], ArtifactRef] = {}
@@ -63,7 +68,7 @@ def gather_inputs(
     total = 0
     if not scope.allowed_paths:
         return scope, ()
-    with open_workspace(Path(scope.root), protected, read_only=True) as workspace:
+    with open_workspace(Path(scope.root), protected, read_only=True, decided=decided) as workspace:
         for path in map(WorkspacePath.parse, scope.allowed_paths):
             for names, opened in _list_entries(workspace, path, cancelled):
                 if opened is None:
@@ -116,10 +121,12 @@ def _list_entries(
     except NotFound:
         yield _find_folder_above(workspace, path), None
         return
+    except PlaceChanged:
+        raise
     except PalyraError:
         # The path names a single file.
         if workspace.protected.match(path.names) is None:
-            yield path.names, lambda: open_regular(workspace.descriptor, path.encoded(), shown=path.render())
+            yield path.names, lambda: workspace.open_file(path)
         return
     with hold(directory):
         yield path.names, None
@@ -195,9 +202,10 @@ def copy_to_workspace(
     protected: tuple[str, ...],
     store: ArtifactStore,
     cancelled: threading.Event,
+    decided: Mapping[str, str] = NOTHING_DECIDED,
 ) -> None:
     """Replace each file as a whole, and stop at the first failure. Blocking."""
-    with open_workspace(Path(scope.root), protected, read_only=scope.read_only) as workspace:
+    with open_workspace(Path(scope.root), protected, read_only=scope.read_only, decided=decided) as workspace:
         for artifact in artifacts:
             scope.require(artifact.path, write=True)
             path = WorkspacePath.parse(artifact.path)

@@ -256,6 +256,8 @@ class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):
     place: str = ""
     tier: str = ""
     obligations: dict[str, Any] = {}
+    # The places of the paths that lead elsewhere over links.
+    places: dict[str, str] = {}
     files: tuple[BoundFile, ...] = ()
 
     @property

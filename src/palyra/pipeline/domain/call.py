@@ -236,6 +236,8 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     approval_id: str = ""
     # The programs and files that the approval is bound to. The executor refuses to start if one of them changed.
     bound: tuple[BoundFile, ...] = ()
+    # The place that policy saw for each path of the call. The executor acts there or refuses; empty: it leads out.
+    places: Mapping[str, str] = {}
     # What the call may use at most of the run's budgets, and what it has used of them.
     granted: Mapping[BudgetKind, int] = {}
     usage: Usage = msgspec.field(default_factory=Usage)
@@ -268,6 +270,7 @@ def compile_plan(
     channel: str = "",
     session: str = "",
     device: str = "",
+    places: Mapping[str, str] = {},
 ) -> ExecutionPlan:
     """Turn the settings and the obligations of the decision into limits. The strictest of each counts."""
     obligations = decision.obligations
@@ -295,6 +298,7 @@ def compile_plan(
         channel=channel,
         session=session,
         device=device,
+        places=places,
         argument_digest=arguments.digest,
         obligations=obligations,
         reviewed_digest=spec.digest,

@@ -6,6 +6,7 @@ every kind one leaf of the error tree, ``sandbox.<kind>``, with the kind in its 
 
 import base64
 import binascii
+import contextlib
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Final
@@ -34,6 +35,8 @@ class ProcessCommand(msgspec.Struct, frozen=True, kw_only=True):
     live_input: int | None = None
     # The last look before the start, on a thread. It raises what refuses the call.
     before_start: Callable[[], None] | None = None
+    # The place of ``cwd`` in the workspace that policy saw.
+    cwd_place: str | None = None
 
     @property
     def known_input(self) -> bytes | None:
@@ -45,8 +48,8 @@ class ProcessCommand(msgspec.Struct, frozen=True, kw_only=True):
         return (self.command, *self.args)
 
 
-# The fields of a request: the last two are ours, and text of the input may be encoded.
-_FIELDS: Final = {*ProcessCommand.__struct_fields__, "stdin_encoding"} - {"live_input", "before_start"}
+# The fields of a request: the last three are ours, and text of the input may be encoded.
+_FIELDS: Final = {*ProcessCommand.__struct_fields__, "stdin_encoding"} - {"live_input", "before_start", "cwd_place"}
 
 
 def encode_word(word: str) -> bytes:
@@ -241,3 +244,27 @@ class SpawnFailed(_OfKind, Failed):
 class RuntimeFailure(_OfKind, Failed):
     code = "sandbox.runtime_failure"
     hint = "the sandbox itself failed; `palyra doctor` checks its parts"
+
+
+def encode_text(content: bytes) -> tuple[str, str]:
+    """Return UTF-8 as text unless JSON swells it: six characters for each control byte would not fit."""
+    with contextlib.suppress(UnicodeDecodeError):
+        text = content.decode("utf-8")
+        if len(msgspec.json.encode(text)) <= 2 * len(content) + len('""'):
+            return text, "utf-8"
+    return base64.b64encode(content).decode(), "base64"
+
+
+def drop_cut_character(content: bytes, truncated: bool) -> bytes:
+    """Drop the last character if a quota has cut it: that alone does not make text binary."""
+    return keep_whole_characters(content) if truncated else content
+
+
+def keep_whole_characters(content: bytes) -> bytes:
+    """Drop the first bytes of a character whose rest is missing at the end."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data":
+            return content[: error.start]
+    return content

@@ -41,6 +41,8 @@ from palyra.sandbox.guards.executables import (
     refuse_unlisted_executable,
 )
 from palyra.sandbox.guards.interpreters import refuse_interpreter
+from palyra.workspace.errors import PlaceChanged
+from palyra.workspace.root import find_place
 
 # Variables that a caller may not set: those that make an innocent program load code or run a program.
 #
@@ -337,6 +339,8 @@ def check_before_spawn(
         refuse_interpreter(found, command)
     refuse_environment(command.env, allow_interpreters=profile.allow_interpreters)
     cwd = resolve_cwd(command.cwd, profile.workspace_root, host.files)
+    if command.cwd_place is not None and find_place(profile.workspace_root, cwd) != command.cwd_place:
+        raise PlaceChanged("the working directory leads to another place than the one decided on", argument="cwd")
     validate_argument_workspace_scope(command, profile.workspace_root, cwd, host.files, readable)
     if profile.egress is not EgressEnforcementMode.NONE and (hosts := find_destinations(command)):
         refuse_other_hosts(hosts, list_argument_hosts(profile))
