@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +73,73 @@ def test_a_file_of_another_user_is_refused_and_a_sticky_folder_is_not(tmp_path: 
         path.chmod(0o664)
         with pytest.raises(WritableByOthers):
             refuse_if_others_may_write(path)
+
+
+def _in_a_link_that_others_swap(safe: Path, place: Path) -> Path:
+    """The file itself is safe. The link to it is not: it may lead to what an agent wrote into the workspace."""
+    (place / "link").symlink_to(safe)
+    place.chmod(0o777)
+    return place / "link"
+
+
+def _behind_a_folder_of_a_link(safe: Path, place: Path) -> Path:
+    (place / "open").mkdir()
+    (place / "open" / "there").symlink_to(os.path.relpath(safe.parent, place / "open"))
+    (place / "open").chmod(0o777)
+    (place / "link").symlink_to(f"open/../open/there/{safe.name}")
+    return place / "link"
+
+
+def _under_a_second_name_in_a_sticky_folder(safe: Path, place: Path) -> Path:
+    os.link(safe, place / "second")
+    place.chmod(0o1777)
+    return place / "second"
+
+
+def _with_an_access_list(safe: Path, place: Path) -> Path:
+    """As ``setfacl -m u:65534:rw`` does: the mode shows these rights as those of the group, a private one here."""
+    own, named, group, mask, others = (1, 6, -1), (2, 6, 65_534), (4, 4, -1), (16, 6, -1), (32, 0, -1)
+    entries = b"".join(struct.pack("<HHi", *entry) for entry in (own, named, group, mask, others))
+    os.setxattr(safe, "system.posix_acl_access", struct.pack("<I", 2) + entries)
+    assert safe.stat().st_mode & 0o060 == 0o060
+    return safe
+
+
+def _as_a_sticky_folder_of_policies(safe: Path, place: Path) -> Path:
+    place.chmod(0o1777)
+    return place
+
+
+@pytest.mark.parametrize(
+    "expose",
+    [
+        _in_a_link_that_others_swap,
+        _behind_a_folder_of_a_link,
+        _under_a_second_name_in_a_sticky_folder,
+        _with_an_access_list,
+        _as_a_sticky_folder_of_policies,
+    ],
+)
+def test_what_others_swap_or_add_on_the_way_is_refused(tmp_path: Path, expose: Callable[[Path, Path], Path]) -> None:
+    tmp_path.chmod(0o755)
+    safe = tmp_path / "safe" / "config.toml"
+    place = tmp_path / "place"
+    for folder in (safe.parent, place):
+        folder.mkdir()
+    safe.touch()
+    (place / "own").symlink_to(safe)
+    refuse_if_others_may_write(place / "own")
+    with pytest.raises(WritableByOthers):
+        refuse_if_others_may_write(expose(safe, place))
+
+
+def test_settings_behind_a_link_that_others_swap_start_nothing(tmp_path: Path) -> None:
+    place = Place(tmp_path / "home")
+    place.config.rename(tmp_path / "safe.toml")
+    (tmp_path / "open").mkdir(mode=0o777)
+    (tmp_path / "open").chmod(0o777)
+    place.config = _in_a_link_that_others_swap(tmp_path / "safe.toml", tmp_path / "open")
+    assert place.palyra("config", "show", "--json").error["code"] == CODE
 
 
 def test_no_program_of_the_same_user_reads_the_daemons_memory(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ content may have been read already.
 """
 
 import contextlib
+import errno
 import fcntl
 import grp
 import os
@@ -19,6 +20,8 @@ from palyra.ids import InstanceId
 
 DIR_MODE = 0o700
 FILE_MODE = 0o600
+# Links on the way to one file, as the kernel bounds them.
+_MAX_LINKS = 40
 
 
 class StateDirExposed(Denied):
@@ -94,29 +97,65 @@ class WritableByOthers(Denied):
 
 
 def refuse_if_others_may_write(path: Path) -> None:
-    """Raise if another user may change this file or folder, or replace it through a folder above it."""
-    place = Path(os.path.realpath(path))
-    for each in (place, *place.parents):
-        status = os.stat(each)
+    """Raise if another user may change this file or folder, or replace it through a folder or link on its way."""
+    places = _places_on_the_way(path)
+    in_sticky = False
+    for each in places:
+        status = os.lstat(each)
         mode = status.st_mode
-        if os.statvfs(each).f_flag & os.ST_RDONLY:
+        if os.statvfs(each.parent if stat.S_ISLNK(mode) else each).f_flag & os.ST_RDONLY:
             continue
         if status.st_uid not in (0, os.geteuid()):
             raise WritableByOthers(f"{each} belongs to another user (uid {status.st_uid})", path=str(each))
-        # In a sticky folder, such as /tmp, only the owner of a file replaces it.
-        if stat.S_ISDIR(mode) and mode & stat.S_ISVTX:
+        if in_sticky and stat.S_ISREG(mode) and status.st_nlink > 1:
+            raise WritableByOthers(f"{each} has a second name, and others may have put it there", path=str(each))
+        if stat.S_ISLNK(mode):
             continue
-        if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not _is_private(status.st_gid)):
+        # In a sticky folder, such as /tmp, only the owner of a file replaces it. Others add files to it.
+        in_sticky = stat.S_ISDIR(mode) and bool(mode & stat.S_ISVTX)
+        if in_sticky and each is not places[-1]:
+            continue
+        if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not _is_private(each, status.st_gid)):
             raise WritableByOthers(f"others may change {each} (mode {stat.S_IMODE(mode):04o})", path=str(each))
 
 
-def _is_private(group: int) -> bool:
-    """Return whether the group is that of one user alone, as distributions make it with each user."""
+def _places_on_the_way(path: Path) -> list[Path]:
+    """Return every folder and link through which the kernel comes to the path, and the path's own place last."""
+    place = Path("/")
+    found = [place]
+    names = [*reversed(path.absolute().parts[1:])]
+    links = 0
+    while names:
+        name = names.pop()
+        step = place.parent if name == ".." else place / name
+        found.append(step)
+        if not step.is_symlink():
+            place = step
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = Path(os.readlink(step))
+        names += reversed(target.parts)
+        if target.is_absolute():
+            place = Path(names.pop())
+    return found
+
+
+def _is_private(path: Path, group: int) -> bool:
+    """Return whether the group may write for one user alone, as distributions make a group with each user.
+
+    With an access list, the mode's bits of the group are those of all users that the list names.
+    """
+    with contextlib.suppress(OSError):
+        os.getxattr(path, "system.posix_acl_access")
+        return False
     try:
         user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
         return False
-    return group == user.pw_gid and found.gr_name == user.pw_name and set(found.gr_mem) <= {user.pw_name}
+    others = {each.pw_name for each in pwd.getpwall() if each.pw_gid == group} | set(found.gr_mem)
+    return group == user.pw_gid and found.gr_name == user.pw_name and others <= {user.pw_name}
 
 
 def replace_file(folder: int, name: str, content: bytes) -> None:
