@@ -43,6 +43,8 @@ COLUMNS, LINES = 100, 50
 COMMAND_SECONDS, READY_SECONDS = 60.0, 90.0
 # The mark by which shells tell a terminal that a prompt begins.
 PROMPT_MARK = "\x1b]133;A\x07"
+# The person says yes to what the command showed.
+QUESTION = b"[y/N]: "
 APPROVAL = re.compile(r"palyra approvals approve (\w{26})")
 # Operating system commands, and control sequences.
 CONTROL = re.compile(r"\x1b\][^\x07]*\x07|\x1b\[([?\d;]*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
@@ -111,6 +113,8 @@ class Terminal:
             if not ready:
                 raise SystemExit(f"no prompt after {COMMAND_SECONDS:.0f} seconds:\n{read.decode()}")
             read += os.read(self._end, 65536)
+            if read.endswith(QUESTION):
+                os.write(self._end, b"y\n")
         return read.decode()
 
 

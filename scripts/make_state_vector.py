@@ -65,12 +65,12 @@ def fill(place: Place) -> dict[str, Any]:
         document = palyra("call", "echo", "--input", '{"text":"hello"}')
         palyra("call", "fs.list", "--input", "{}", status=3)
         used, denied = write("used.txt"), write("denied.txt")
-        palyra("approvals", "approve", used)
+        palyra("approvals", "approve", used, "--yes")
         palyra("call", "fs.write", "--input", '{"path":"used.txt","content":"hello"}')
         palyra("approvals", "deny", denied)
         command = json.dumps({"command": "echo", "args": ["hello"]})
         approval = palyra("call", "process.run", "--input", command, status=4)["details"]["approval_id"]
-        palyra("approvals", "approve", approval)
+        palyra("approvals", "approve", approval, "--yes")
         ran = palyra("call", "process.run", "--input", command)
         pending = write("pending.txt")
     return {

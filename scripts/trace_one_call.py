@@ -225,7 +225,7 @@ async def call_as_agent(url: str, token: str, daemon: int, palyra: Any) -> tuple
         await wait_until_quiet(daemon)
         asked = await client.call_tool(TOOL, ARGUMENTS)
         approval = (asked.meta or {})["dev.palyra/approval_id"]
-        await asyncio.to_thread(palyra, "approvals", "approve", approval)
+        await asyncio.to_thread(palyra, "approvals", "approve", approval, "--yes")
         await wait_until_quiet(daemon)
         ran = await client.call_tool(TOOL, ARGUMENTS)
         helpers = helpers_of(daemon)

@@ -52,6 +52,8 @@ JOURNAL_DISK_RESERVE_BYTES = 4 * MIB
 
 # Requests for approval that one principal may have waiting: one agent must not hide another's from the person.
 MAX_PENDING_APPROVALS_PER_PRINCIPAL = 64
+# A no that outlives the day is a matter of policy.
+MAX_DENIED_AGAIN_SECONDS = 86_400
 # A token for ten years is one nobody will remember.
 MAX_TOKEN_TTL_SECONDS = 10 * 365 * 86_400
 # Rejected tokens are counted always and recorded this often, so that guessing cannot fill the journal.

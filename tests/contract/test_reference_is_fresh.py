@@ -59,7 +59,7 @@ def test_the_pages_name_what_a_reader_looks_for(copy: Path) -> None:
     assert "integer, at least 0, at most 65,535" in pages["configuration.md"]
     assert "| `MAX_TOOL_INPUT_BYTES` | 64 KiB | Intake. A process call may carry" in pages["limits.md"]
     assert "| `RuntimeLimits.max_memory_bytes` | 64 MiB | Summed over all memories" in pages["limits.md"]
-    assert "| `pipeline.domain.approval.MAX_PATTERN_KEYS` | 32 |" in pages["limits.md"]
+    assert "| `pipeline.domain.argument_pattern.MAX_PATTERN_KEYS` | 256 |" in pages["limits.md"]
     assert "| at most 3 ms |" in pages["performance-bars.md"]
 
 

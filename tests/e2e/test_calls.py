@@ -61,9 +61,9 @@ def test_a_write_needs_approval_and_then_runs_exactly_once(place: Place) -> None
         approval = asked.error["details"]["approval_id"]
         shown = place.palyra("approvals", "show", approval, "--json").data
         assert shown["arguments"] == json.loads(WRITE) and shown["touches"]["paths"] == ["a.txt"]
-        own = place.palyra("approvals", "approve", approval, "--as", "agent:cli", "--json")
+        own = place.palyra("approvals", "approve", approval, "--yes", "--as", "agent:cli", "--json")
         assert own.status == 3 and own.error["code"] == "approval.self"
-        assert place.palyra("approvals", "approve", approval).status == 0
+        assert place.palyra("approvals", "approve", approval, "--yes").status == 0
         for other, code in [
             ('{"path":"a.txt","content":"hello!"}', "call.needs_approval"),
             ('{"path":"a.txt","content":"x","content":"hello"}', "json.duplicate_key"),
@@ -74,7 +74,7 @@ def test_a_write_needs_approval_and_then_runs_exactly_once(place: Place) -> None
         assert ran.status == 0 and ran.data["approval_id"] == approval
         assert (place.state / "workspace" / "a.txt").read_text() == "hello"
         assert place.palyra("call", "fs.write", "--input", WRITE, "--json").status == 4
-        twice = place.palyra("approvals", "approve", approval, "--json")
+        twice = place.palyra("approvals", "approve", approval, "--yes", "--json")
         assert twice.status != 0 and twice.error["code"] == "approval.already_decided"
 
 
@@ -82,7 +82,7 @@ def test_a_number_in_another_spelling_is_not_the_approved_call(place: Place) -> 
     with place.daemon():
         (place.state / "workspace" / "a.txt").write_text("hello")
         asked = place.palyra("call", "fs.read", "--input", '{"path":"a.txt","limit":1}', "--json")
-        assert place.palyra("approvals", "approve", asked.error["details"]["approval_id"]).status == 0
+        assert place.palyra("approvals", "approve", asked.error["details"]["approval_id"], "--yes").status == 0
         other = place.palyra("call", "fs.read", "--input", '{"path":"a.txt","limit":1.0}', "--json")
         assert other.status == 2 and other.error["code"] == "json.ambiguous_number"
         assert place.palyra("call", "fs.read", "--input", '{"path":"a.txt","limit":1}').status == 0
@@ -194,7 +194,7 @@ def _error_of(act: object) -> dict[str, object]:
 def test_a_standing_yes_can_be_taken_back(place: Place) -> None:
     with place.daemon():
         asked = place.palyra("call", "fs.write", "--input", WRITE, "--json").error["details"]["approval_id"]
-        approve = ("approvals", "approve", asked, "--scope", "timeboxed", "--ttl", "600", "--json")
+        approve = ("approvals", "approve", asked, "--yes", "--scope", "timeboxed", "--ttl", "600", "--json")
         assert "with any arguments" in place.palyra(*approve).data["meaning"]
         assert place.palyra("call", "fs.write", "--input", WRITE).status == 0
         other = '{"path":"b.txt","content":"y"}'

@@ -94,5 +94,5 @@ def test_a_person_is_asked_and_it_works_without_a_daemon(port: int, tmp_path: Pa
     approval = asked.error["details"]["approval_id"]
     shown = place.palyra("approvals", "show", approval, "--json").data
     assert shown["touches"]["hosts"] == [f"news.test:{port}"]
-    assert place.palyra("approvals", "approve", approval).status == 0
+    assert place.palyra("approvals", "approve", approval, "--yes").status == 0
     assert fetch(place, f"http://news.test:{port}/").data["result"]["status"] == 200

@@ -72,12 +72,12 @@ def test_no_yes_is_promised_that_the_changed_policies_do_not_keep(place: Place) 
         approval = place.palyra(*write, "--json").error["details"]["approval_id"]
         (place.policies / "sleep.cedar").write_text(FORBID_SLEEP)
         assert "; in force" in place.palyra("policy", "check").stdout
-        refused = place.palyra("approvals", "approve", approval)
+        refused = place.palyra("approvals", "approve", approval, "--yes")
         assert refused.status == 2 and "approval.outdated" in refused.stderr and "made again" in refused.stderr
         assert "may make exactly this" not in refused.stdout + refused.stderr
         assert "if approved  nothing now" in place.palyra("approvals", "show", approval).stdout
         anew = place.palyra(*write, "--json").error["details"]["approval_id"]
-        assert "may make exactly this" in place.palyra("approvals", "approve", anew).stdout
+        assert "may make exactly this" in place.palyra("approvals", "approve", anew, "--yes").stdout
         assert place.palyra(*write).status == 0
 
 

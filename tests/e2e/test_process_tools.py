@@ -51,7 +51,7 @@ def test_a_program_needs_approval_and_then_runs_once(tmp_path: Path) -> None:
     with place.daemon():
         asked = place.palyra("call", "process.run", "--input", given, "--json")
         assert asked.status == 4 and asked.error["code"] == "call.needs_approval"
-        assert place.palyra("approvals", "approve", asked.error["details"]["approval_id"]).status == 0
+        assert place.palyra("approvals", "approve", asked.error["details"]["approval_id"], "--yes").status == 0
         other = json.dumps({"command": "echo", "args": ["hi", "there"]})
         assert place.palyra("call", "process.run", "--input", other, "--json").status == 4
         ran = place.palyra("call", "process.run", "--input", given, "--json")

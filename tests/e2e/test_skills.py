@@ -163,7 +163,7 @@ def test_a_skill_with_a_secret_can_do_its_work_and_nothing_else(tmp_path: Path, 
                 approval = asked.error["details"]["approval_id"]
                 touches = workshop.palyra("approvals", "show", approval)["touches"]
                 assert touches["hosts"] == [host] and touches["secrets"] == [f"skill:{SKILL}/token"]
-                workshop.palyra("approvals", "approve", approval)
+                workshop.palyra("approvals", "approve", approval, "--yes")
                 answer = workshop.call()
                 assert answer.status == 0 and heard == [f"/me Bearer {TOKEN}"], answer.stdout
                 return

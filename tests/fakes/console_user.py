@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from http.cookies import SimpleCookie
 from typing import Any
@@ -42,6 +43,16 @@ class ConsoleUser:
 
     async def data(self, path: str) -> Any:
         return (await self.get(path, accept="application/json")).data
+
+    async def yes_to(self, decision: str, **scope: Any) -> dict[str, Any]:
+        """What the form of a request sends: with the digest that was shown, and the words of a wider yes."""
+        approval = decision.split("/")[4]
+        (digest,) = set(re.findall(r'name="argument_digest" value="(\w+)"', await self.page(f"/approvals/{approval}")))
+        body = {"decision": "approve", "argument_digest": digest, **scope}
+        if scope:
+            said = await self.post(f"/console/v1/approvals/{approval}/meaning", scope)
+            body["meaning"] = said.data["meaning"]
+        return body
 
     async def post(self, path: str, body: object = None, **headers: str) -> RawAnswer:
         return await self.send("POST", path, {} if body is None else body, **headers)

@@ -14,9 +14,10 @@ import click
 
 from palyra.cli.command_table import LazyCommand, LazyGroup
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import Output, escape
+from palyra.cli.terminal import Output
 from palyra.errors import ExitCode, Failed, InternalError, InvalidInput, PalyraError, exit_code_of
 from palyra.version import VERSION
+from palyra.visible_text import escape
 
 if TYPE_CHECKING:
     from pathlib import Path

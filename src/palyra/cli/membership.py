@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from palyra.cli.terminal import escape, read_stdin, render_fields
+from palyra.cli.terminal import read_stdin
 from palyra.clock import rfc3339
 from palyra.errors import PalyraError, RemoteError
+from palyra.visible_text import escape, render_fields
 
 MAX_CODE_BYTES = 4096
 

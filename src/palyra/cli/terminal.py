@@ -18,18 +18,17 @@ from typing import Any, Final, TextIO
 import click
 
 from palyra.errors import InvalidInput, LimitExceeded, PalyraError
+from palyra.visible_text import IGNORED_POINTS, escape, short_escape
 
-# C0 except tab and newline, DEL, C1, line and paragraph separators, the marks that reorder or hide text, surrogates.
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb]"
-)
+# C0 except tab and newline, DEL, C1, line and paragraph separators, surrogates, and what has no shape.
+_UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufff9-\ufffb{IGNORED_POINTS}]")
 _UNSAFE_OR_OUR_STYLE = re.compile(rf"\x1b\[(?:0|1|31|32|33|36)m|{_UNSAFE.pattern}")
 _STYLES: Final = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 def printable(text: str) -> str:
     r"""Spell out every character that could steer a terminal, as in ``\\x1b``."""
-    return _UNSAFE.sub(lambda match: _visible(match[0]), text)
+    return _UNSAFE.sub(lambda match: short_escape(match[0]), text)
 
 
 def one_line(text: str) -> str:
@@ -169,7 +168,9 @@ class Output:
 
     def _write(self, stream: TextIO, text: str) -> None:
         if self._shows_color(stream):
-            text = _UNSAFE_OR_OUR_STYLE.sub(lambda match: match[0] if len(match[0]) > 1 else _visible(match[0]), text)
+            text = _UNSAFE_OR_OUR_STYLE.sub(
+                lambda match: match[0] if len(match[0]) > 1 else short_escape(match[0]), text
+            )
         else:
             text = printable(text)
         click.echo(text, file=stream, nl=not text.endswith("\n"), color=True)
@@ -197,7 +198,6 @@ def align(rows: Sequence[Sequence[str]]) -> str:
 
 def _as_json(value: Any, *, pretty: bool) -> str:
     """Write ASCII only, so that the document is safe on a terminal and survives any locale."""
-    import json
 
     return json.dumps(value, indent=2 if pretty else None, ensure_ascii=True, allow_nan=False, default=to_json_values)
 
@@ -268,51 +268,6 @@ def _decoded(data: bytes, name: str) -> str:
         raise SourceUnreadable(f"{name} is not UTF-8 at byte {error.start}") from error
 
 
-_MAX_BMP = 0xFFFF
-_LABEL_GAP = 2
-
-
-def escape(text: str) -> str:
-    """Make one line: every character that is not visible is spelled out, newlines and tabs too."""
-    return text if text.isprintable() else "".join(map(_visible, text))
-
-
-def escape_block(text: str) -> str:
-    """Make several lines printable: newlines and tabs stay."""
-    return "".join(char if char in "\n\t" else _visible(char) for char in text)
-
-
-def pretty_json(value: Any) -> str:
-    """Write JSON for people: letters of any script unchanged, invisible characters as a JSON escape."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-    return "\n".join(line if line.isprintable() else "".join(map(_json_visible, line)) for line in text.split("\n"))
-
-
-def render_fields(rows: Iterable[tuple[str, str]], indent: int = 0) -> str:
-    """Write lines of ``label  value``. A value of several lines is indented, so it cannot pose as a label."""
-    given = [(label, value) for label, value in rows if value]
-    width = max((len(label) for label, _ in given), default=0) + _LABEL_GAP
-    lines = []
-    for label, value in given:
-        first, *rest = value.split("\n")
-        lines.append(" " * indent + label.ljust(width) + first)
-        lines += [" " * (indent + width) + line for line in rest]
-    return "\n".join(lines)
-
-
 def command_line(*words: str) -> str:
     """Write a command to be copied into a shell, each word quoted where it needs it."""
-    return " ".join(shlex.quote(word if word.isprintable() else escape(word)) for word in words)
-
-
-def _visible(char: str) -> str:
-    if char.isprintable():
-        return char
-    code = ord(char)
-    if code <= 0xFF:
-        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char, f"\\x{code:02x}")
-    return f"\\u{code:04x}" if code <= _MAX_BMP else f"\\U{code:08x}"
-
-
-def _json_visible(char: str) -> str:
-    return char if char.isprintable() else json.dumps(char)[1:-1] if char != "\x7f" else "\\u007f"
+    return " ".join(shlex.quote(escape(word)) for word in words)

@@ -9,7 +9,8 @@ import click
 
 from palyra.cli.invocation import Invocation, pass_invocation
 from palyra.cli.membership import read_code, render_membership, require_good_end
-from palyra.cli.terminal import escape_block, printable, render_fields
+from palyra.cli.terminal import printable
+from palyra.visible_text import escape_block, render_fields
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

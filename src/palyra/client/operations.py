@@ -10,6 +10,7 @@ from palyra.client.protocol import (
     Request,
     api_path,
     convert_view,
+    convert_views,
     delete,
     fetch_view,
     fetch_views,
@@ -114,9 +115,21 @@ def run(run_id: str) -> Operation[RunView]:
     return fetch_view(get(api_path("runs", run_id)), RunView)
 
 
-def approvals(state: str | None = "pending") -> Operation[tuple[ApprovalView, ...]]:
-    """List the approvals in one state, or all with ``state=None``."""
-    return fetch_views(get(api_path("approvals", query={"state": state})), "approvals", ApprovalView)
+def approvals(state: str | None = "pending", *, before: str | None = None) -> Operation[tuple[ApprovalView, ...]]:
+    """List all that waits, the oldest first; or one page in another state, with ``state=None`` in any, newest first.
+
+    ``before`` is the last one of the page before.
+    """
+    found: list[ApprovalView] = []
+    query: dict[str, str | None] = {"state": state, "before": before}
+    while True:
+        page = read_answer((yield get(api_path("approvals", query=query))))
+        found += convert_views(page, "approvals", ApprovalView)
+        is_all = state == "pending" and before is None and isinstance(page, dict)
+        following = page.get("next") if is_all else None
+        if not isinstance(following, str):
+            return tuple(found)
+        query = {"state": state, "after": following}
 
 
 def approval(approval_id: str) -> Operation[ApprovalView]:

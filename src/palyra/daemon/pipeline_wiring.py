@@ -73,6 +73,7 @@ def tool_call_config(
         runs_per_hour=settings.budget.runs_per_hour,
         run_budget=msgspec.convert(settings.budget, RunBudget, from_attributes=True),
         approval_ttl_ms=settings.approvals.ttl_seconds * MS_PER_SECOND,
+        denied_again_ms=settings.approvals.denied_again_seconds * MS_PER_SECOND,
         max_approval_ttl_ms=settings.approvals.max_ttl_seconds * MS_PER_SECOND,
     )
 

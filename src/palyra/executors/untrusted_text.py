@@ -6,12 +6,11 @@ They hide instructions from the reader of a page and not from a model, and turn 
 import re
 from typing import Final
 
-# C0 but tab and line ends, DEL and C1; soft hyphen, fillers, zero-width and direction marks, invisible operators;
-# surrogates; variation selectors; the byte order mark; interlinear, musical and shorthand format characters; tags.
+from palyra.visible_text import IGNORED_POINTS
+
+# C0 but tab and line ends, DEL and C1; line separators; surrogates; interlinear characters; those without a shape.
 _HIDDEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    "\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
-    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
+    f"[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufff9-\ufffb{IGNORED_POINTS}]+"
 )
 # Joiners and the two presentation selectors shape letters and pictures when exactly one stands between or after them.
 _SHAPING: Final = frozenset("\u200c\u200d\ufe0e\ufe0f")

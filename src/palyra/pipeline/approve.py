@@ -128,6 +128,7 @@ class ApprovalService:
     ) -> None:
         self._ttl_ms = config.approval_ttl_ms
         self._shares = CallShares.of(config)
+        self._denied_again_ms = config.denied_again_ms
         self._policy = policy
         self._store = store
         self._clock = clock
@@ -146,7 +147,7 @@ class ApprovalService:
             # Build it each time: a file that changed while a person decided makes it another call.
             request = await self._build_request(authorized)
             begun = await self._begin(authorized, request)
-            if isinstance(begun, StartedCall):
+            if isinstance(begun, StartedCall) or begun.denied_before:
                 return begun
             self._waiters.notify(begun.approval.id)
             left = waiter.until - self._clock.monotonic()
@@ -174,7 +175,10 @@ class ApprovalService:
         return self._shares.refuse(holders, waiter.principal, operators_own=waiter.operators_own) is None
 
     async def _begin(self, authorized: AuthorizedCall, request: Approval) -> StartedCall | PendingCall:
-        return await self._store.transact(lambda tx: reserve.start_approved_or_wait(tx, authorized, request))
+        again = self._denied_again_ms
+        return await self._store.transact(
+            lambda tx: reserve.start_approved_or_wait(tx, authorized, request, denied_again_ms=again)
+        )
 
     async def _build_request(self, authorized: AuthorizedCall) -> Approval:
         plan, spec = authorized.plan, authorized.entry.spec

@@ -58,10 +58,14 @@ class StartedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that has not started, with the request for its approval: still pending, or decided against."""
+    """A call that has not started, with the request for its approval: still pending, or decided against.
+
+    ``denied_before`` means that a person denied the same request a short time ago, so nobody is asked.
+    """
 
     record: CallRecord
     approval: Approval
+    denied_before: bool = False
 
     def answer(self) -> CallRecord:
         """Return the record for a caller whose request is still pending."""
@@ -102,20 +106,28 @@ def start_call(tx: Transaction, authorized: AuthorizedCall, *, already_recorded:
     return StartedCall(record=started, granted=granted)
 
 
-def start_approved_or_wait(tx: Transaction, authorized: AuthorizedCall, request: Approval) -> StartedCall | PendingCall:
-    """Start a call under an approval that covers it, or leave the request for one."""
+def start_approved_or_wait(
+    tx: Transaction, authorized: AuthorizedCall, request: Approval, *, denied_again_ms: int = 0
+) -> StartedCall | PendingCall:
+    """Start a call under an approval that covers it, or leave the request for one.
+
+    A request that a person denied less than ``denied_again_ms`` ago is not made again.
+    """
     cover = approval_tables.find_cover(tx, request.binding, authorized.arguments, authorized.context.session)
     pending = None if cover else approval_tables.find_pending(tx, request)
     record_request(tx, authorized)
     if cover is not None:
         return _start_approved(tx, authorized, cover, request.binding)
     record = authorized.record
-    if pending is None:
+    denial = approval_tables.find_denial(tx, request.binding, tx.now_ms - denied_again_ms) if denied_again_ms else None
+    if pending is None and denial is not None:
+        pending = denial
+    elif pending is None:
         approval_tables.request_approval(tx, request, actor=record.actor, run=record.run_id, call=record.call_id)
         pending = request
     record = msgspec.structs.replace(record, state=CallState.NEEDS_APPROVAL, approval_id=pending.id)
     put_call(tx, record, instance="", reserved={})
-    return PendingCall(record=record, approval=pending)
+    return PendingCall(record=record, approval=pending, denied_before=pending is denial)
 
 
 def _start_approved(

@@ -51,6 +51,11 @@ class ToolsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class ApprovalsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ttl_seconds: Annotated[Count, describe("How long a request for approval waits before it is denied.")] = 900
     max_ttl_seconds: Annotated[Count, describe("Longest life of an approval, whatever its scope.")] = 86_400
+    denied_again_seconds: Annotated[
+        int,
+        Meta(ge=0, le=limits.MAX_DENIED_AGAIN_SECONDS),
+        describe("After a person's no, the same request is denied for this long and asks nobody; 0 turns it off."),
+    ] = 300
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

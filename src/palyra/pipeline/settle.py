@@ -4,10 +4,11 @@ from collections.abc import Awaitable, Collection
 
 import msgspec
 
-from palyra.clock import Clock
+from palyra.clock import Clock, rfc3339
 from palyra.errors import InvalidInput, PalyraError
 from palyra.pipeline.attest import AttestedCall
 from palyra.pipeline.authorize import AuthorizedCall
+from palyra.pipeline.domain.approval import DeniedBefore
 from palyra.pipeline.domain.budget import BudgetKind, name_amounts
 from palyra.pipeline.domain.call import CallDenied, CallRecord, CallState, UnknownCall, UnknownRun, build_call_event
 from palyra.pipeline.execute import shield_until_done
@@ -33,12 +34,16 @@ class CallSettlement:
     async def deny_unapproved(self, pending: PendingCall) -> CallRecord:
         """Record a call whose request for approval was denied, expired or withdrawn."""
         approval = pending.approval
-        error = CallDenied(
-            f"the request for approval was {approval.state.value}"
-            + (f": {approval.reason}" if approval.reason else ""),
+        why = f": {approval.reason}" if approval.reason else ""
+        error: PalyraError = CallDenied(
+            f"the request for approval was {approval.state.value}{why}",
             hint="change the call, or ask again",
             approval_id=approval.id,
         )
+        if pending.denied_before:
+            at = rfc3339(approval.decided_ms or 0)
+            message = f"a person denied exactly this request at {at}, and is not asked again so soon{why}"
+            error = DeniedBefore(message, approval_id=approval.id)
         denied = msgspec.structs.replace(
             pending.record, state=CallState.DENIED, error=error.as_dict(), ended_ms=self._clock.now_ms()
         )

@@ -4,7 +4,7 @@ import pytest
 
 from fakes.command_line import CommandLine, command_line_in, use_tiny_api
 from fakes.tiny_api import TinyApi
-from palyra.cli.commands.approvals import render_accessed, render_approval, render_verdict
+from palyra.cli.commands.approvals import render_approval, render_verdict
 from palyra.client.protocol import convert_view
 from palyra.client.views import ApprovalView
 
@@ -41,7 +41,7 @@ def test_a_request_is_shown_in_full_and_cannot_redraw_itself() -> None:
         assert part in text
     assert '"content": "safe\\nstate  approved\\u001b[2J\\u202e"' in text
     assert [line for line in lines if line.startswith("state")] == ["state        pending"]
-    assert "paths: a\\x1bb" in text and "paths: c" in text
+    assert 'paths: "a\\u001bb"' in text and "paths: c" in text
     assert "without an answer it is denied" in text
 
 
@@ -49,13 +49,6 @@ def test_a_request_that_a_yes_would_not_cover_says_so() -> None:
     text = render_approval(convert_view({**APPROVAL, "outdated": "it was asked\x1b long ago"}, ApprovalView))
     assert "if approved  nothing now: it was asked\\x1b long ago" in text
     assert "may write once" not in text
-
-
-def test_touches_in_any_shape() -> None:
-    assert render_accessed({"paths": [], "hosts": []}) == "nothing outside itself"
-    assert render_accessed({"host": "a.example"}) == "host: a.example"
-    assert render_accessed(None) == ""
-    assert render_accessed(["x"]) == '[\n  "x"\n]'
 
 
 def test_a_verdict_says_what_it_means() -> None:
@@ -88,6 +81,15 @@ def test_approve_sends_what_was_said(palyra: CommandLine, api: TinyApi, tmp_path
         "argument_digest": "ab",
         "as": "user:x",
     }
+
+
+def test_nobody_approves_by_id_what_nobody_saw(palyra: CommandLine, api: TinyApi) -> None:
+    for words in ((), ("--json",)):
+        ended = palyra("approvals", "approve", "a", *words)
+        assert ended.status == 2 and "approval.not_read" in ended.out + ended.err
+    assert all(one["method"] == "GET" for one in api.seen)
+    assert palyra("approvals", "approve", "a", "--yes").status == 0
+    assert api.seen[-1]["body"]["decision"] == "approve"
 
 
 def test_deny_sends_what_was_said(palyra: CommandLine, api: TinyApi) -> None:

@@ -103,7 +103,7 @@ def test_an_approval_from_asking_to_running(palyra: CommandLine) -> None:
     assert asked.status == 4
     approval = asked.document["error"]["details"]["approval_id"]
     assert '"path": "note.txt"' in palyra("approvals", "show", approval).out
-    assert palyra("approvals", "approve", approval, "--as", "agent:cli").status == 3
-    assert palyra("approvals", "approve", approval).status == 0
+    assert palyra("approvals", "approve", approval, "--yes", "--as", "agent:cli").status == 3
+    assert palyra("approvals", "approve", approval, "--yes").status == 0
     assert palyra(*read).status == 0
     assert palyra(*read).status == 4

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.cli.terminal import command_line, escape, escape_block, pretty_json, render_fields
+from palyra.cli.terminal import command_line
+from palyra.visible_text import escape, escape_block, render_fields, spell_json
 
 HOSTILE = [
     "\x1b[2J",
@@ -23,7 +24,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_steers_a_terminal_is_spelled_out(text: str) -> None:
-    for made in (escape(text), escape_block(text), pretty_json(text)):
+    for made in (escape(text), escape_block(text), spell_json(text)):
         assert made.isprintable() and "\\" in made
 
 
@@ -34,7 +35,10 @@ def test_one_line_is_always_printable(text: str) -> None:
 
 
 def test_letters_of_any_script_stay() -> None:
-    assert escape("naïve 漢字 العربية") == "naïve 漢字 العربية"
+    for text in ("naïve 漢字 देवनागरी", "العربية", "путь/файл"):
+        assert escape(text) == text
+    # Among Latin letters they would pose as these, or turn their line around.
+    assert escape("p\u0430ypal") == "p\\u0430ypal" and escape("a \u05d0") == "a \\u05d0"
     assert escape("a\nb\tc") == "a\\nb\\tc"
     assert escape_block("a\nb\tc") == "a\nb\tc"
 
@@ -46,7 +50,7 @@ JSON_VALUES = st.recursive(
 
 @given(JSON_VALUES)
 def test_pretty_json_is_exact_and_harmless(value: object) -> None:
-    made = pretty_json(value)
+    made = spell_json(value)
     assert json.loads(made) == value
     assert all(line.isprintable() for line in made.split("\n"))
 

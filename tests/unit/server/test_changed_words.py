@@ -26,7 +26,10 @@ def marked(pieces: Pieces) -> str:
         ("rm -rf ./x", "rm -rf / x", "rm -rf [.]/x", "rm -rf /[␣]x"),
         ("a b", "a  b", "a[␣]b", "a[␣␣]b"),
         ("done\n", "done", "done[↵\n]", "done"),
-        ("paypal now", "pay\u200bpal now", "[paypal] now", "[pay\\u{200b}pal] now"),
+        ("paypal now", "pay\u200bpal now", "[paypal] now", "[pay\\u200bpal] now"),
+        # What is written as a sign or an escape is told from the sign or the escape itself.
+        ("a b", "a␣b", "[a b]", "[a\\u2423b]"),
+        ("a\u200bb now then", "a\\u200bb now then", "[a\\u200bb] now then", "[a\\\\u200bb] now then"),
         ("1", "2", "[1]", "[2]"),
         ("", "x", "", "[x]"),
     ],
@@ -52,4 +55,4 @@ def test_what_is_compared_is_bounded_for_all_values_together() -> None:
 
 def test_only_what_would_not_be_seen_is_written_out() -> None:
     assert make_visible("two\nlines\n") == "two\nlines↵\n"
-    assert make_visible("\u202etxt.exe") == "\\u{202e}txt.exe"
+    assert make_visible("\u202etxt.exe") == "\\u202etxt.exe"

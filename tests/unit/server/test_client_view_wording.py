@@ -4,7 +4,6 @@ import pytest
 
 from palyra.pipeline.domain.approval import Approval, ApprovalBinding, ApprovalState
 from palyra.server.mcp.client_view import (
-    FORM,
     INSTRUCTIONS,
     UserAnswer,
     read_answer,
@@ -35,10 +34,24 @@ def approval(**more: Any) -> Approval:
 
 def test_the_question_shows_who_what_and_what_it_touches() -> None:
     asked = render_question(approval())
-    assert "agent:bot wants to call fs.write" in asked and "paths: x" in asked and '{"path":"x"}' in asked
-    assert "hosts" not in asked
-    long = render_question(approval(arguments={"content": "z" * 9000}))
-    assert len(long) < 3000 and "palyra approvals show A1" in long
+    assert asked.message.startswith("agent:bot wants to call fs.write. Let it?\n") and asked.may_approve
+    assert "would touch  paths: x" in asked.message and '"path": "x"' in asked.message and "hosts" not in asked.message
+    assert "digest       d" in asked.message and "digest d" in asked.form["properties"]["decision"]["description"]
+    assert asked.form["required"] == ["decision"] and asked.form["properties"]["decision"]["enum"] == [
+        "approve",
+        "deny",
+    ]
+
+
+@pytest.mark.promise("P-approval-shown")
+def test_what_does_not_fit_the_question_cannot_be_approved_there() -> None:
+    most = render_question(approval(arguments={"content": "z" * 19_000}))
+    assert most.may_approve and "z" * 19_000 in most.message
+    for more in ({"arguments": {"content": "z" * 20_000}}, {"touches": {"paths": ["p" * 50] * 500}}):
+        asked = render_question(approval(**more))
+        assert not asked.may_approve and asked.form["properties"]["decision"]["enum"] == ["deny"]
+        assert "Too long to be shown here" in asked.message and "palyra approvals approve A1" in asked.message
+        assert len(asked.message) < 20_000 and "zzz" not in asked.message
 
 
 @pytest.mark.parametrize(
@@ -62,7 +75,6 @@ def test_the_agent_is_told_how_to_go_on() -> None:
     assert "fs_write" in text and "palyra approvals approve A1" in text and "exactly the same arguments" in text
     assert "1970-01-01T00:01:00" in text
     assert "said no" in render_denied(approval())
-    assert FORM["required"] == ["decision"]
 
 
 def test_the_guide_names_what_agents_meet() -> None:

@@ -35,8 +35,9 @@ async def test_the_same_key_is_the_same_action(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         known = await console_user(harness)
         path = await waiting(harness)
-        first = await known.post(path, {"decision": "approve"}, idempotency_key="k1")
-        again = await known.post(path, {"decision": "approve"}, idempotency_key="k1")
+        yes = await known.yes_to(path)
+        first = await known.post(path, yes, idempotency_key="k1")
+        again = await known.post(path, yes, idempotency_key="k1")
         assert (first.status, again.status) == (200, 200) and first.body == again.body
         assert again.headers["idempotent-replayed"] == "true"
         assert harness.kinds().count("console.action_requested") == 1

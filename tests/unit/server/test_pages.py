@@ -136,8 +136,10 @@ async def test_a_request_that_a_yes_would_not_cover_has_no_button_for_it(tmp_pat
         standing = await harness.call("fs.write", {"path": "b", "content": "b"})
         decision = f"/console/v1/approvals/{asked.approval_id}/decision"
         assert 'value="approve"' in await known.page("/approvals")
-        yes = {"decision": "approve", "scope": "timeboxed"}
-        assert (await known.post(f"/console/v1/approvals/{standing.approval_id}/decision", yes)).status == 200
+        standing_decision = f"/console/v1/approvals/{standing.approval_id}/decision"
+        yes = await known.yes_to(standing_decision, scope="timeboxed")
+        assert (await known.post(standing_decision, yes)).status == 200
+        first = await known.yes_to(decision)
         assert "may call fs.write with any arguments" in await known.page(f"/approvals/{standing.approval_id}")
         forbid = '@id("more") forbid (principal == Agent::"other", action, resource == Tool::"echo");\n'
         (tmp_path / "policies" / "more.cedar").write_text(forbid)
@@ -150,7 +152,7 @@ async def test_a_request_that_a_yes_would_not_cover_has_no_button_for_it(tmp_pat
         assert "It covers nothing now: it was asked under other policies" in text
         assert "with any arguments" not in text and "Take it back" in text
         # A page that was opened before still has the button.
-        got = await known.post(decision, {"decision": "approve"})
+        got = await known.post(decision, first)
         assert (got.status, got.document["code"]) == (409, "approval.outdated")
         assert (await known.post(decision, {"decision": "deny"})).data["state"] == "denied"
 

@@ -23,7 +23,7 @@ async def waiting(harness: GatewayHarness, **more: Any) -> str:
 async def test_a_refused_action_is_on_record_too_and_is_a_problem(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         known = await console_user(harness)
-        own = await known.post(await waiting(harness, principal="user:operator"), {"decision": "approve"})
+        own = await known.post(await waiting(harness, principal="user:operator"), {"decision": "deny"})
         assert (own.status, own.document["code"]) == (403, "approval.self")
         (failed,) = [payload for kind, payload in harness.events() if kind == "console.action_failed"]
         assert failed["error"]["code"] == "approval.self"

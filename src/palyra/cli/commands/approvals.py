@@ -1,21 +1,39 @@
 """``palyra approvals``: what waits for a person, shown in full, and the person's answer."""
 
+import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from palyra.cli.invocation import Invocation, open_client, pass_invocation
-from palyra.cli.terminal import escape, escape_block, pretty_json, read_text_argument, render_fields
+from palyra.cli.terminal import read_text_argument
 from palyra.errors import InvalidInput
 from palyra.limits import MAX_TOOL_INPUT_BYTES
+from palyra.visible_text import escape, escape_block, render_fields, spell_json
 
 if TYPE_CHECKING:
     from palyra.client.client import Client
     from palyra.client.operations import Scope
     from palyra.client.views import ApprovalView, PairingView
+    from palyra.pipeline.domain.approval import Approval
 
 SCOPES = ("once", "session", "pattern", "timeboxed")
+# One page of decided requests.
+MAX_LISTED_APPROVALS = 500
 STATES = ("pending", "approved", "denied", "expired", "consumed", "withdrawn")
+
+
+class RequestNotShown(InvalidInput):
+    code = "approval.not_read"
+    hint = (
+        "run this at a terminal, which shows the request and asks; or read it with `palyra approvals show ID` and name"
+        " its digest with --digest; --yes approves whatever it is"
+    )
+
+
+class NotConfirmed(InvalidInput):
+    code = "approval.not_confirmed"
+    hint = "the request still waits; `palyra approvals deny ID` denies it"
 
 
 class PatternNotAnObject(InvalidInput):
@@ -30,11 +48,15 @@ def approvals() -> None:
 
 @approvals.command("list")
 @click.option("--state", type=click.Choice([*STATES, "all"]), default="pending", show_default=True)
+@click.option("--before", metavar="ID", help="Of a long list: those older than this one.")
 @pass_invocation
-def list_approvals(invocation: Invocation, state: str) -> None:
-    """List requests for approval, and devices that wait to join (decided by `palyra pair`)."""
+def list_approvals(invocation: Invocation, state: str, before: str | None) -> None:
+    """List requests for approval, and devices that wait to join (decided by `palyra pair`).
+
+    Requests that wait are listed whole and oldest first, others newest first and in pages.
+    """
     with open_client(invocation) as client:
-        found = client.approvals(None if state == "all" else state)
+        found = client.approvals(None if state == "all" else state, before=before)
         pairings = _pairings(client, state)
 
     def as_table(_: Any) -> None:
@@ -46,6 +68,8 @@ def list_approvals(invocation: Invocation, state: str) -> None:
             invocation.output.text("")
             invocation.output.table(PAIRING_COLUMNS, [pairing_row(one) for one in pairings])
 
+    if state != "pending" and len(found) == MAX_LISTED_APPROVALS:
+        invocation.output.note(f"older ones: palyra approvals list --state {state} --before {found[-1].id}")
     documents = {"approvals": [one.document for one in found], "pairings": [one.document for one in pairings]}
     invocation.output.data(documents, as_table)
 
@@ -80,7 +104,8 @@ def show_approval(invocation: Invocation, approval_id: str) -> None:
 @click.option("--pattern", metavar="JSON|@FILE", help="With --scope pattern: which arguments it covers.")
 @click.option("--ttl", type=click.IntRange(min=1), metavar="SECONDS", help="How long it lasts.")
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
-@click.option("--digest", metavar="SHA256", help="Approve only if the arguments still have this digest.")
+@click.option("--digest", metavar="SHA256", help="Do not ask; approve if the arguments have this digest.")
+@click.option("--yes", is_flag=True, help="Do not show the request and do not ask.")
 @click.option("--as", "decided_as", metavar="PRINCIPAL", help="Decide as this person.")
 @pass_invocation
 def approve(
@@ -91,11 +116,14 @@ def approve(
     ttl: int | None,
     reason: str | None,
     digest: str | None,
+    yes: bool,
     decided_as: str | None,
 ) -> None:
-    """Approve a request."""
+    """Show a request, ask, and approve it. Without a terminal, --digest or --yes says that it was read."""
     parsed = None if pattern is None else _read_pattern(pattern)
     with open_client(invocation) as client:
+        if digest is None and not yes:
+            digest = _confirm(invocation, client.approval(approval_id), cast("Scope", scope), parsed, ttl)
         decided = client.approve(
             approval_id,
             scope=cast("Scope", scope),
@@ -106,6 +134,66 @@ def approve(
             decided_as=decided_as,
         )
     invocation.output.data(decided.document, lambda _: render_verdict(decided))
+
+
+def _confirm(
+    invocation: Invocation,
+    found: "ApprovalView",
+    scope: "Scope",
+    pattern: dict[str, Any] | None,
+    ttl: int | None,
+) -> str:
+    """Show the request, ask the person, and return the digest of the arguments that were shown."""
+    if invocation.output.json or not sys.stdin.isatty():
+        raise RequestNotShown(f"nobody saw what {found.id} asks for: there is no terminal, no --digest and no --yes")
+    from palyra.canonical import digest_of
+
+    invocation.output.note(render_approval(found))
+    if found.state == "pending" and not found.outdated and scope != "once":
+        invocation.output.note(f"\nwith --scope {scope}: {_describe_yes(found, scope, pattern, ttl)}")
+    if not click.confirm("\nApprove it?", default=False, err=True):
+        raise NotConfirmed(f"{found.id} is not approved")
+    return digest_of(found.arguments)
+
+
+def _describe_yes(found: "ApprovalView", scope: "Scope", pattern: dict[str, Any] | None, ttl: int | None) -> str:
+    from palyra.pipeline.domain.approval import ApprovalScope
+    from palyra.pipeline.domain.argument_pattern import ArgumentPattern
+
+    if scope == "pattern":
+        ArgumentPattern.parse(pattern)
+    until = f"until {found.expires_at}" if ttl is None else f"for {ttl} seconds"
+    return _approval_of(found).describe_yes(ApprovalScope(scope), pattern, until)
+
+
+def _approval_of(view: "ApprovalView") -> "Approval":
+    """Return what the server shows as the record that every surface renders."""
+    import msgspec
+
+    from palyra.pipeline.domain.approval import Approval, ApprovalBinding, ApprovalState, BoundFile, SentFiles
+
+    return Approval(
+        id=view.id,
+        state=ApprovalState.PENDING,
+        binding=ApprovalBinding(
+            principal=view.principal,
+            tool=view.tool,
+            argument_digest=view.argument_digest,
+            bundle_digest=view.bundle_digest,
+            workspace=view.workspace,
+            place=view.place,
+            tier=view.tier,
+            obligations=view.obligations,
+            files=msgspec.convert(view.files, tuple[BoundFile, ...]),
+        ),
+        session=view.session or "",
+        arguments=view.arguments,
+        touches=view.touches,
+        policies=view.policies,
+        created_ms=0,
+        expires_ms=0,
+        sends=None if view.sends is None else msgspec.convert(view.sends, SentFiles),
+    )
 
 
 @approvals.command("deny")
@@ -140,62 +228,31 @@ def render_verdict(approval: "ApprovalView") -> str:
 
 def render_approval(approval: "ApprovalView") -> str:
     """Show everything that a person needs to decide. Nothing is shortened: hidden text cannot be judged."""
+    from palyra.pipeline.domain.call_text import describe_approval
+
+    outdated, meaning = escape(approval.outdated), escape(approval.meaning or "")
+    decided = (approval.decided_at, "by", approval.decided_by) if approval.decided_by else ()
     return render_fields(
         (
             ("approval", escape(approval.id)),
             ("state", escape(approval.state)),
-            ("who asks", escape(approval.principal)),
-            ("session", escape(approval.session or "")),
+            *((each.label, "\n".join(each.lines)) for each in describe_approval(_approval_of(approval))),
             ("run", escape(approval.run_id or "")),
-            ("tool", escape(approval.tool)),
-            ("arguments", pretty_json(approval.arguments)),
-            ("digest", escape(approval.argument_digest)),
-            ("runs", escape(approval.runs)),
-            ("program and files", render_files(approval.files)),
-            ("would touch", render_accessed(approval.touches)),
-            ("workspace", escape(approval.workspace)),
             ("policy asks", escape(", ".join(approval.policies))),
             ("because", escape_block("\n".join(approval.reasons))),
-            (
-                "if approved",
-                f"nothing now: {escape(approval.outdated)}" if approval.outdated else escape(approval.meaning or ""),
-            ),
+            ("if approved", f"nothing now: {outdated}" if outdated else meaning),
             ("scope", escape(approval.scope or "")),
-            ("pattern", "" if approval.pattern is None else pretty_json(approval.pattern)),
+            ("pattern", "" if approval.pattern is None else spell_json(approval.pattern)),
             ("asked at", escape(approval.created_at or "")),
             (
                 "expires",
                 f"{escape(approval.expires_at)}; without an answer it is denied" if approval.expires_at else "",
             ),
-            ("decided", escape(" ".join(filter(None, (approval.decided_at, "by", approval.decided_by)))))
-            if approval.decided_by
-            else ("decided", ""),
+            ("decided", escape(" ".join(filter(None, decided)))),
             ("reason", escape_block(approval.reason or "")),
             ("used by call", escape(approval.consumed_by or "")),
         )
     )
-
-
-def render_files(files: tuple[dict[str, Any], ...]) -> str:
-    """Show each program and file that the approval is bound to, with its digest."""
-    lines = []
-    for file in files:
-        leads = "" if file["real"] == file["path"] else f" is {escape(file['real'])}" if file["real"] else " is missing"
-        bound = f"sha256 {file['sha256']}" if file["sha256"] else f"stamp {file['stamp']}" if file["stamp"] else ""
-        kind = "program" if file["program"] else "file"
-        lines.append(f"{kind} {escape(file['path'])}{leads}" + (f", {file['bytes']} bytes, {bound}" if bound else ""))
-    return "\n".join(lines)
-
-
-def render_accessed(touches: Any) -> str:
-    if not isinstance(touches, dict):
-        return "" if touches is None else pretty_json(touches)
-    lines = [
-        f"{escape(str(kind))}: {escape(str(item))}"
-        for kind, items in touches.items()
-        for item in (items if isinstance(items, list) else [items])
-    ]
-    return "\n".join(lines) or "nothing outside itself"
 
 
 def _read_pattern(word: str) -> dict[str, Any]:

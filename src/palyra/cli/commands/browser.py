@@ -13,9 +13,10 @@ import click
 
 from palyra.cli.commands.call import approve_command, milliseconds, wait_option
 from palyra.cli.invocation import Invocation, open_client, pass_invocation, tell_of_newer_settings
-from palyra.cli.terminal import escape, escape_block, read_text_argument, render_fields
+from palyra.cli.terminal import read_text_argument
 from palyra.errors import Failed
 from palyra.limits import MAX_HTTP_BODY_BYTES
+from palyra.visible_text import escape, escape_block, render_fields
 
 if TYPE_CHECKING:
     from palyra.client.client import Client

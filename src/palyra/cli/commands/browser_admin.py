@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from palyra.cli.invocation import Invocation, open_client, pass_invocation
-from palyra.cli.terminal import escape, render_fields
 from palyra.clock import rfc3339
+from palyra.visible_text import escape, render_fields
 
 if TYPE_CHECKING:
     from palyra.client.views import BrowserSessionView

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from palyra.cli.invocation import Invocation, open_client, pass_invocation, tell_of_newer_settings
-from palyra.cli.terminal import command_line, escape, escape_block, pretty_json, read_text_argument, render_fields
+from palyra.cli.terminal import command_line, read_text_argument
 from palyra.errors import Failed
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS, MAX_HTTP_BODY_BYTES
+from palyra.visible_text import escape, escape_block, render_fields, spell_json
 
 if TYPE_CHECKING:
     from palyra.client.protocol import ApiError
@@ -120,7 +121,7 @@ def decision_line(call: "CallView") -> str:
 
 
 def render_result(result: Any) -> str:
-    return escape_block(result) if isinstance(result, str) else pretty_json(result)
+    return escape_block(result) if isinstance(result, str) else spell_json(result)
 
 
 def approve_command(invocation: Invocation, approval_id: str) -> str:
@@ -188,7 +189,7 @@ def render_tool(tool: "ToolView") -> str:
             ("tier", escape(tool.tier)),
             ("can touch", escape(", ".join(tool.capabilities) or "nothing")),
             ("sensitive", "yes" if tool.sensitive else "no"),
-            ("takes", pretty_json(tool.input_schema)),
-            ("returns", pretty_json(tool.output_schema)),
+            ("takes", spell_json(tool.input_schema)),
+            ("returns", spell_json(tool.output_schema)),
         )
     )

@@ -12,9 +12,10 @@ from typing import Any
 import click
 
 from palyra.cli.invocation import Invocation, open_client, pass_invocation
-from palyra.cli.terminal import escape, read_file, read_stdin
+from palyra.cli.terminal import read_file, read_stdin
 from palyra.errors import Denied, InvalidInput
 from palyra.secret import Secret
+from palyra.visible_text import escape
 
 
 @click.group()

@@ -15,10 +15,10 @@ import msgspec
 
 from palyra.cli.commands.config import as_toml
 from palyra.cli.invocation import Invocation, open_client, pass_invocation, pass_invocation_only
-from palyra.cli.terminal import escape, escape_block, pretty_json, render_fields
 from palyra.client.address import LocalDaemon, NoDaemon, find_daemon
 from palyra.errors import InvalidInput, Unavailable
 from palyra.secret import Secret
+from palyra.visible_text import escape, escape_block, render_fields, spell_json
 
 if TYPE_CHECKING:
     from palyra.client.views import McpServerView
@@ -96,7 +96,7 @@ def render_server(server: "McpServerView") -> str:
             ("secrets", escape(", ".join(server.secrets) or "none")),
             ("isolation", escape(server.isolation)),
             *([("kept folder", f"{escape(server.kept_folder)}, used by nobody")] if server.kept_folder else []),
-            ("refused", escape(pretty_json(server.refused)) if server.refused else "none"),
+            ("refused", escape(spell_json(server.refused)) if server.refused else "none"),
         )
     )
     return "\n\n".join((head, *map(_render_tool, server.tools)))
@@ -116,7 +116,7 @@ def _render_tool(tool: dict[str, Any]) -> str:
     if tool.get("definition"):
         if uri := tool["definition"].get("uri"):
             lines.append(("address", escape(uri)))
-        lines.append(("takes", pretty_json(tool["definition"]["input_schema"])))
+        lines.append(("takes", spell_json(tool["definition"]["input_schema"])))
     return render_fields(tuple(lines))
 
 

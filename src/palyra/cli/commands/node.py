@@ -11,8 +11,9 @@ import click
 from palyra.cli.commands.call import call, timeout_option, wait_option
 from palyra.cli.invocation import Invocation, json_option, open_client, pass_invocation
 from palyra.cli.membership import read_code, render_membership, require_good_end
-from palyra.cli.terminal import Output, escape, escape_block, one_line, read_text_argument, render_fields
+from palyra.cli.terminal import Output, one_line, read_text_argument
 from palyra.limits import MAX_HTTP_BODY_BYTES
+from palyra.visible_text import escape, escape_block, render_fields
 
 if TYPE_CHECKING:
     from palyra.client.views import NodeView

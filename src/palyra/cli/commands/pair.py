@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from palyra.cli.invocation import Invocation, open_client, pass_invocation
-from palyra.cli.terminal import escape, render_fields
 from palyra.errors import InvalidInput
+from palyra.visible_text import escape, render_fields
 
 if TYPE_CHECKING:
     from palyra.client.views import NewPairingCode, PairingView

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from palyra.cli.invocation import Invocation, pass_invocation
-from palyra.cli.terminal import escape, one_line, pretty_json, read_file_or_stdin, render_fields
+from palyra.cli.terminal import one_line, read_file_or_stdin
 from palyra.errors import InvalidInput, Unavailable
+from palyra.visible_text import escape, render_fields, spell_json
 
 if TYPE_CHECKING:
     from palyra.journal.checkpoint import Checkpoint
@@ -135,7 +136,7 @@ def _receipt_line(entry: dict[str, Any]) -> str:
     ordered = sorted(entry.items(), key=lambda item: (item[0] != "layer", item[0]))
     layer = str(entry.get("layer", ""))
     return ", ".join(
-        f"{escape(name)} {' '.join(pretty_json(value).split())}{_in_sizes(layer, value)}" for name, value in ordered
+        f"{escape(name)} {' '.join(spell_json(value).split())}{_in_sizes(layer, value)}" for name, value in ordered
     )
 
 

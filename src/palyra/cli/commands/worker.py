@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from palyra.cli.invocation import Invocation, open_client, pass_invocation
-from palyra.cli.terminal import escape, escape_block, render_fields
+from palyra.visible_text import escape, escape_block, render_fields
 
 if TYPE_CHECKING:
     from palyra.client.views import LeaseView, WorkerView

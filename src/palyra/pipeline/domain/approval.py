@@ -4,98 +4,16 @@ One table holds every transition. A transition that is not in it is refused. ``o
 in the transaction that starts it. The other scopes stay approved until they expire or are withdrawn.
 """
 
-import json
-import re
 from enum import StrEnum
 from typing import Any, Self
 
 import msgspec
 
-from palyra.canonical import canonical_json, digest_of
+from palyra.canonical import digest_of
 from palyra.clock import rfc3339
 from palyra.errors import Denied, InvalidInput, LimitExceeded, NeedsApproval
-
-# A pattern over arguments that an operator writes: ``{"path": "docs/**", "mode": "append"}``.
-#
-# Every key of the pattern must be there and match. Strings match as globs in which ``*`` stops at ``/`` and ``**``
-# does not; a value with a ``..`` segment matches no glob. Any other JSON value must be equal. Keys the pattern does
-# not name are free, and its wording says so.
-
-MAX_PATTERN_KEYS = 32
-MAX_PATTERN_CHARS = 1024
-# A longer value is content, not a name, and matches no glob.
-MAX_MATCHED_CHARS = 4096
-
-
-class InvalidPattern(InvalidInput):
-    code = "approval.invalid_pattern"
-    hint = 'write a JSON object of argument names, such as {"path": "docs/**"}'
-
-
-class ArgumentPattern(msgspec.Struct, frozen=True):
-    fields: tuple[tuple[str, Any], ...]
-
-    @classmethod
-    def parse(cls, raw: object) -> Self:
-        if not isinstance(raw, dict) or not raw:
-            raise InvalidPattern("a pattern is a JSON object that names at least one argument")
-        if len(raw) > MAX_PATTERN_KEYS:
-            raise InvalidPattern(f"a pattern names at most {MAX_PATTERN_KEYS} arguments")
-        for key, value in raw.items():
-            if isinstance(value, str) and len(value) > MAX_PATTERN_CHARS:
-                raise InvalidPattern(f"the pattern for {key!r} is longer than {MAX_PATTERN_CHARS} characters")
-        return cls(tuple(sorted(raw.items())))
-
-    def matches(self, arguments: dict[str, Any]) -> bool:
-        return all(key in arguments and _matches(wanted, arguments[key]) for key, wanted in self.fields)
-
-    def in_words(self) -> str:
-        clauses = [
-            f"{key} matches {value}" if _is_glob(value) else f"{key} is {json.dumps(value, ensure_ascii=False)}"
-            for key, value in self.fields
-        ]
-        return "where " + " and ".join(clauses) + ", whatever its other arguments"
-
-
-def _is_glob(value: object) -> bool:
-    return isinstance(value, str) and any(mark in value for mark in "*?")
-
-
-def _matches(wanted: Any, given: Any) -> bool:
-    if isinstance(wanted, str) and _is_glob(wanted):
-        return isinstance(given, str) and ".." not in re.split(r"[/\\]", given) and _glob_matches(wanted, given)
-    return canonical_json(wanted) == canonical_json(given)
-
-
-def _glob_matches(pattern: str, text: str) -> bool:
-    """Match by walking all readings of the pattern at once. A regular expression could backtrack without end."""
-    if len(text) > MAX_MATCHED_CHARS:
-        return False
-    tokens = re.findall(r"\*\*|\*|\?|[^*?]", pattern, re.DOTALL)
-    alive = _skip_stars(tokens, {0})
-    for char in text:
-        after: set[int] = set()
-        for at in alive:
-            if at == len(tokens):
-                continue
-            piece = tokens[at]
-            if piece == "**" or (piece == "*" and char != "/"):
-                after.add(at)
-            elif (piece == "?" and char != "/") or piece == char:
-                after.add(at + 1)
-        alive = _skip_stars(tokens, after)
-    return len(tokens) in alive
-
-
-def _skip_stars(tokens: list[str], positions: set[int]) -> set[int]:
-    """Add the positions behind stars, because a star may match nothing."""
-    reached = set(positions)
-    for at in positions:
-        while at < len(tokens) and tokens[at] in ("*", "**"):
-            at += 1
-            reached.add(at)
-    return reached
-
+from palyra.pipeline.domain.argument_pattern import PATTERN_FORMAT, ArgumentPattern
+from palyra.visible_text import spell
 
 # The format of requests that were made before approvals were bound to a place and to files.
 _BINDING_FORMAT_WITHOUT_PLACE = "palyra.approval.binding.v1"
@@ -193,6 +111,14 @@ class ApprovedFileChanged(InvalidInput):
     http_status = 409
 
 
+class DeniedBefore(Denied):
+    code = "approval.denied_before"
+    hint = (
+        "do not repeat it: do something else, or ask the person why; the setting approvals.denied_again_seconds"
+        " says how long a no lasts"
+    )
+
+
 class ScopeIncomplete(InvalidInput):
     code = "approval.scope_incomplete"
     hint = "session needs a request made in a session; pattern needs an argument pattern; only pattern takes one"
@@ -231,7 +157,7 @@ class SentFiles(msgspec.Struct, frozen=True, kw_only=True):
     def in_words(self) -> str:
         if not self.paths:
             return "sends no file there"
-        what = "the whole workspace" if "." in self.paths else ", ".join(self.paths)
+        what = "the whole workspace" if "." in self.paths else ", ".join(map(spell, self.paths))
         least = "more than " if self.more else ""
         return f"sends {what} there ({least}{self.files} files, {self.bytes} bytes)"
 
@@ -319,6 +245,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     consumed_by: str | None = None
     # What the call would send to a worker, counted when it was asked for.
     sends: SentFiles | None = None
+    pattern_format: int = 1
 
     @property
     def runs(self) -> str:
@@ -336,31 +263,44 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
 
     def in_words(self) -> str:
         """Say which calls an approval of this scope allows."""
-        who, tool = self.binding.principal, self.binding.tool
-        until = rfc3339(self.expires_ms)
-        match self.scope:
-            case ApprovalScope.SESSION:
-                where = f"in session {self.session} until {until}"
-                return f"{who} may make exactly this {tool} call any number of times {where}{self._conditions()}"
-            case ApprovalScope.PATTERN:
-                words = ArgumentPattern.parse(self.pattern or {}).in_words()
-                return f"{who} may call {tool} {words}, any number of times until {until}{self._conditions()}"
-            case ApprovalScope.TIMEBOXED:
-                return f"{who} may call {tool} with any arguments until {until}{self._conditions()}"
-            case _:
-                return f"{who} may make exactly this {tool} call once, until {until}{self._conditions()}"
+        return self.describe_yes(self.scope or ApprovalScope.ONCE, self.pattern, f"until {rfc3339(self.expires_ms)}")
 
-    def _conditions(self) -> str:
+    def describe_yes(self, scope: ApprovalScope, pattern: dict[str, Any] | None, until: str) -> str:
+        """Say which calls an approval of this request with this scope would allow. ``until`` says how long."""
+        who, tool, conditions = self.binding.principal, self.binding.tool, self._conditions(scope)
+        match scope:
+            case ApprovalScope.SESSION:
+                where = f"in session {spell(self.session)} {until}"
+                return f"{who} may make exactly this {tool} call any number of times {where}{conditions}"
+            case ApprovalScope.PATTERN:
+                words = ArgumentPattern.from_stored(pattern or {}).in_words(self.arguments)
+                return f"{who} may call {tool} {words}, any number of times {until}{conditions}"
+            case ApprovalScope.TIMEBOXED:
+                return f"{who} may call {tool} with any arguments {until}{conditions}"
+            case _:
+                return f"{who} may make exactly this {tool} call once, {until}{conditions}"
+
+    def _conditions(self, scope: ApprovalScope) -> str:
         """Say what else holds for the calls that it allows: their place, their program and their files."""
         conditions = ["on a worker"] if self.binding.place == CallPlace.WORKER else []
-        programs = [file.real or file.path for file in self.binding.programs]
-        if self.scope is None or self.scope.exact:
+        programs = [spell(file.real or file.path) for file in self.binding.programs]
+        if scope.exact:
             conditions += ["as long as its program and files do not change"] if self.binding.files else []
         elif programs:
             conditions.append(
                 f"only with the program {programs[0]} as it is now, whatever the files hold that it reads"
             )
         return "".join(f", {condition}" for condition in conditions)
+
+    def covers_by_pattern(self, arguments: dict[str, Any]) -> bool:
+        raw = self.pattern or {}
+        if self.pattern_format < PATTERN_FORMAT and any(
+            isinstance(each, str) and "\\" in each for each in raw.values()
+        ):
+            # Read as an escape, a backslash could cover what nobody approved.
+            return False
+        pattern = ArgumentPattern.parse(raw)
+        return pattern.matches(arguments, alone=pattern.names_all(self.arguments))
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -395,6 +335,7 @@ def decide_approval(approval: Approval, verdict: Verdict, now_ms: int) -> Approv
         state=state,
         scope=verdict.scope if verdict.event is ApprovalEvent.APPROVE else None,
         pattern=verdict.pattern,
+        pattern_format=PATTERN_FORMAT,
         expires_ms=verdict.expires_ms or approval.expires_ms,
         decided_ms=now_ms,
         decided_by=verdict.by,
@@ -424,7 +365,7 @@ def match_scope(
         case ApprovalScope.SESSION:
             fits = session == approval.session
         case ApprovalScope.PATTERN:
-            fits = ArgumentPattern.parse(approval.pattern or {}).matches(arguments)
+            fits = approval.covers_by_pattern(arguments)
         case _:
             fits = True
     return scope if fits else None

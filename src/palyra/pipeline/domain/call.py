@@ -114,6 +114,7 @@ class ToolCallConfig(msgspec.Struct, frozen=True, kw_only=True):
     runs_per_hour: int = limits.DEFAULT_RUNS_PER_HOUR
     run_budget: RunBudget = RunBudget()
     approval_ttl_ms: int = 900_000
+    denied_again_ms: int = 300_000
     max_approval_ttl_ms: int = 86_400_000
 
     @property

@@ -49,6 +49,17 @@ def find_pending(tx: Transaction, request: Approval) -> Approval | None:
     return _decode.decode(rows[0][0]) if rows else None
 
 
+def find_denial(tx: Transaction, binding: ApprovalBinding, since_ms: int) -> Approval | None:
+    """Return a person's last no to exactly this call, if it came after that time."""
+    rows = tx.execute(
+        "SELECT record FROM approvals WHERE state = 'denied' AND principal = ? AND tool = ? AND binding = ?"
+        " ORDER BY approval_id DESC LIMIT 1",
+        (binding.principal, binding.tool, binding.digest),
+    )
+    found = _decode.decode(rows[0][0]) if rows else None
+    return found if found is not None and (found.decided_ms or 0) > since_ms else None
+
+
 def request_approval(tx: Transaction, approval: Approval, *, actor: str, run: str, call: str) -> None:
     ((pending,),) = tx.execute(
         "SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND principal = ?", (approval.binding.principal,)
@@ -163,18 +174,22 @@ def list_approvals(
     *,
     principal: str | None = None,
     before: ApprovalId | None = None,
+    after: ApprovalId | None = None,
+    oldest_first: bool = False,
     limit: int = MAX_LISTED_APPROVALS,
 ) -> list[Approval]:
-    """Return a page of approvals, newest first. ``before`` is the last one of the previous page."""
+    """Return a page of approvals. ``before`` or, with the oldest first, ``after`` ends the page before this one."""
     asked = {
         "state = ?": None if state is None else state.value,
         "principal = ?": principal,
         "approval_id < ?": None if before is None else str(before),
+        "approval_id > ?": None if after is None else str(after),
     }
     chosen = {clause: value for clause, value in asked.items() if value is not None}
     where = f" WHERE {' AND '.join(chosen)}" if chosen else ""
+    order = "ASC" if oldest_first else "DESC"
     rows = store.read(
-        f"SELECT record FROM approvals{where} ORDER BY approval_id DESC LIMIT ?",  # noqa: S608 - clauses of ours
+        f"SELECT record FROM approvals{where} ORDER BY approval_id {order} LIMIT ?",  # noqa: S608 - clauses of ours
         (*chosen.values(), min(limit, MAX_LISTED_APPROVALS)),
     )
     return [_decode.decode(row[0]) for row in rows]
@@ -192,6 +207,16 @@ def list_recent_approvals(store: Store, principal: str, tool: str, *, limit: int
         )
     ]
     return sorted(found, key=lambda approval: approval.id, reverse=True)[:limit]
+
+
+def count_pending_by_principal(store: Store) -> dict[str, int]:
+    """Return how many requests of each principal wait. The one whose request waits longest comes first."""
+    return dict(
+        store.read(
+            "SELECT principal, COUNT(*) FROM approvals WHERE state = 'pending' GROUP BY principal"
+            " ORDER BY MIN(approval_id)"
+        )
+    )
 
 
 def count_pending(store: Store) -> int:

@@ -1,6 +1,6 @@
 """Differences between the arguments of two calls, word by word, for the person who decides on an approval.
 
-Every difference is marked, and every mark is visible: characters without a shape are written out.
+Every difference is marked, and every mark is visible: characters without a shape are spelled out.
 """
 
 import re
@@ -14,7 +14,7 @@ import msgspec
 
 from palyra.canonical import canonical_json
 from palyra.pipeline.domain.approval import Approval
-from palyra.server.console.limits import MAX_SHOWN_CHARS
+from palyra.visible_text import spell, spell_block, spell_json
 
 # Words that are compared between the first and the last difference. The time is quadratic, and an agent chooses them.
 MAX_COMPARED: Final = 400
@@ -66,13 +66,12 @@ class Comparison:
 
 
 def make_visible(text: str) -> str:
-    """Write a sign for each character that is invisible on a coloured ground."""
+    """Spell out text on a coloured ground, with a sign for blanks that nothing follows."""
+    text = spell_block(text).replace("␣", "\\u2423").replace("↵", "\\u21b5")
     if text.isspace():
-        text = text.replace(" ", "␣").replace("\n", "↵\n")
-    else:
-        lines = text.rstrip("\n")
-        text = lines + "↵\n" * (len(text) - len(lines))
-    return "".join(char if char.isprintable() or char in "\n\t" else f"\\u{{{ord(char):x}}}" for char in text)
+        return text.replace(" ", "␣").replace("\n", "↵\n")
+    lines = text.rstrip("\n")
+    return lines + "↵\n" * (len(text) - len(lines))
 
 
 def _count_common(one: list[str], other: list[str]) -> int:
@@ -91,15 +90,14 @@ def _cut_pieces(words: list[str], same: set[int]) -> Pieces:
             made[-1][0].append(word)
         else:
             made.append(([word], changed))
-    return tuple(Piece(make_visible("".join(part)) if changed else "".join(part), changed) for part, changed in made)
+    return tuple(Piece((make_visible if changed else spell_block)("".join(part)), changed) for part, changed in made)
 
 
-# Arguments may be large and deep; a person reads no more of them.
-MAX_LEAVES = 400
+# Lines that are marked and shown. All are compared and counted; the call itself is shown whole.
+MAX_LINES = 400
 
 
 class Change(StrEnum):
-    SAME = "same"
     CHANGED = "changed"
     ADDED = "added"
     GONE = "gone"
@@ -120,16 +118,26 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
 
     approval: Approval
     lines: tuple[Line, ...]
+    same: bool = False
 
     @property
     def changes(self) -> int:
-        return sum(1 for line in self.lines if line.change is not Change.SAME)
+        return len(self.lines)
+
+    @property
+    def unmarked(self) -> int:
+        """How many differences are not among the shown lines."""
+        return max(0, len(self.lines) - MAX_LINES)
 
 
 def find_nearest(waiting: Approval, approved: Iterable[Approval]) -> Nearest | None:
     """Return the approved call with the fewest changes, the first among equals, with its differences marked."""
     compared = [
-        Nearest(approval=each, lines=compare_arguments(each.arguments, waiting.arguments))
+        Nearest(
+            approval=each,
+            lines=compare_arguments(each.arguments, waiting.arguments),
+            same=canonical_json(each.arguments) == canonical_json(waiting.arguments),
+        )
         for each in approved
         if each.id != waiting.id
     ]
@@ -141,50 +149,65 @@ def _mark(lines: tuple[Line, ...]) -> tuple[Line, ...]:
     comparison = Comparison()
 
     def mark(line: Line) -> Line:
-        match line.change:
-            case Change.SAME:
-                return line
-            case Change.CHANGED:
-                was, now = comparison.of(line.before[:MAX_SHOWN_CHARS], line.after[:MAX_SHOWN_CHARS])
-            case _:
-                was, now = _whole(line.before), _whole(line.after)
-        if not any(piece.changed for piece in (*was, *now)):
-            # They differ only beyond the shown characters.
+        if line.change is Change.CHANGED:
+            was, now = comparison.of(line.before, line.after)
+        else:
             was, now = _whole(line.before), _whole(line.after)
-        return msgspec.structs.replace(line, was=was + _rest(line.before), now=now + _rest(line.after))
+        return msgspec.structs.replace(line, was=was, now=now)
 
-    return tuple(map(mark, lines))
+    return (*map(mark, lines[:MAX_LINES]), *lines[MAX_LINES:])
 
 
 def _whole(text: str) -> Pieces:
-    return (Piece(make_visible(text[:MAX_SHOWN_CHARS]), True),) if text else ()
+    return (Piece(make_visible(text), True),) if text else ()
 
 
-def _rest(text: str) -> Pieces:
-    more = len(text) - MAX_SHOWN_CHARS
-    return (Piece(f"\n… {more} more characters", False),) if more > 0 else ()
+# A key or a number in each object or array on the way to a value. Names that a dot joins could be those of another way.
+Place = tuple[str | int, ...]
 
 
 def compare_arguments(before: dict[str, Any], after: dict[str, Any]) -> tuple[Line, ...]:
+    """Return a line for each value that differs."""
     old, new = dict(_leaves(before)), dict(_leaves(after))
-    return tuple(_line(place, old, new) for place in {**new, **old})[:MAX_LEAVES]
+    return tuple(_line(place, old, new) for place in {**new, **old} if old.get(place) != new.get(place))
 
 
-def _line(place: str, old: dict[str, str], new: dict[str, str]) -> Line:
-    if place not in old:
-        return Line(change=Change.ADDED, place=place, after=new[place])
-    if place not in new:
-        return Line(change=Change.GONE, place=place, before=old[place])
-    change = Change.SAME if old[place] == new[place] else Change.CHANGED
-    return Line(change=change, place=place, before=old[place], after=new[place])
+class _Leaf(msgspec.Struct, frozen=True):
+    text: str
+    is_text: bool
+
+    def write(self, other: "_Leaf | None") -> str:
+        """Write text as it is, and in quotes beside a value of another kind."""
+        return f'"{self.text}"' if self.is_text and other is not None and not other.is_text else self.text
 
 
-def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+def _line(place: Place, old: dict[Place, _Leaf], new: dict[Place, _Leaf]) -> Line:
+    was, now, name = old.get(place), new.get(place), _name(place)
+    change = Change.ADDED if was is None else Change.GONE if now is None else Change.CHANGED
+    before, after = was.write(now) if was else "", now.write(was) if now else ""
+    return Line(change=change, place=name, before=before, after=after)
+
+
+def _name(place: Place) -> str:
+    """Write ``env.PATH`` or ``args[0]``. A key that could be read as more than one is quoted."""
+    written = ""
+    for step in place:
+        if isinstance(step, int):
+            written += f"[{step}]"
+        else:
+            key = spell(step) if not any(char in ".[]" for char in step) else spell_json(step)
+            written += f".{key}" if written else key
+    return written
+
+
+def _leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, _Leaf]]:
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            yield from _leaves(item, f"{place}.{key}" if place else str(key))
+            yield from _leaves(item, (*place, key))
     elif isinstance(value, list) and value:
         for number, item in enumerate(value):
-            yield from _leaves(item, f"{place}[{number}]")
+            yield from _leaves(item, (*place, number))
+    elif isinstance(value, str):
+        yield place, _Leaf(value, True)
     else:
-        yield place, value if isinstance(value, str) else canonical_json(value).decode()
+        yield place, _Leaf(canonical_json(value).decode(), False)

@@ -157,6 +157,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     shown_once: bool = False
     # Fields of the body that the journal does not keep: a person may type a password into a page.
     hides: tuple[str, ...] = ()
+    # False for a question with a body, which changes nothing.
+    recorded: bool = True
 
 
 class Download(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from palyra.server.console.errors import NoSuchPage
 from palyra.server.console.event_text import REASONS, code_of, describe_event, describe_session_event
 from palyra.server.console.limits import MAX_SHOWN_CHARS
 from palyra.server.console.svg import bars, meter, span
+from palyra.visible_text import escape_block, spell, spell_block, spell_json, spell_json_text
 
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -91,7 +92,23 @@ def environment(assets: Assets) -> Environment:
     made.globals.update(asset=assets.url, bars=bars, meter=meter, span=span)
     made.globals.update(describe_event=describe_event, code_of=code_of, describe_session_event=describe_session_event)
     own = (
-        *(when, when_said, moment, ticked, texts, cedar_name, shown_json, clipped, short_id, sized, words, duration),
+        *(
+            when,
+            when_said,
+            moment,
+            ticked,
+            texts,
+            cedar_name,
+            shown_json,
+            spell_json,
+            spell_block,
+            spell,
+            clipped,
+            short_id,
+            sized,
+            words,
+            duration,
+        ),
         *(amount, budget_name, sentence, first_sentence, after_verdict),
     )
     made.filters.update({each.__name__: each for each in own})
@@ -157,13 +174,17 @@ def cedar_name(entity: str) -> str:
 
 
 def shown_json(value: Any) -> str:
-    return clipped(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    return _cut(spell_json_text(json.dumps(value, ensure_ascii=False, indent=2, default=str)))
 
 
 def clipped(text: str) -> str:
-    """Make control characters visible, and cut the text to the size of a page."""
-    plain = "".join(char if char >= " " or char in "\n\t" else f"\\x{ord(char):02x}" for char in text[:MAX_SHOWN_CHARS])
-    return plain if len(text) <= MAX_SHOWN_CHARS else f"{plain}\n… {len(text) - MAX_SHOWN_CHARS} more characters"
+    """Make every character visible, and cut the text to the size of a page. Not for what a person decides on."""
+    return _cut(escape_block(text))
+
+
+def _cut(text: str) -> str:
+    more = len(text) - MAX_SHOWN_CHARS
+    return text if more <= 0 else f"{text[:MAX_SHOWN_CHARS]}\n… {more} more characters"
 
 
 def short_id(value: str) -> str:

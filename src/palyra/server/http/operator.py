@@ -51,6 +51,7 @@ class DecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True):
     state: ApprovalState | None = None
     before: UlidText | None = None
+    after: UlidText | None = None
 
 
 class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,7 +62,9 @@ class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     run_id: UlidText | None = None
 
 
-@describe("Requests for approval, the newest first.", query=ApprovalQuery, data=ApprovalList)
+@describe(
+    "Requests for approval: those that wait oldest first, others newest first.", query=ApprovalQuery, data=ApprovalList
+)
 async def list_requests(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     query = read_query(request, ApprovalQuery)
@@ -71,6 +74,8 @@ async def list_requests(service: ApiService, request: Request) -> Response:
         query.state,
         principal=caller.sees(),
         before=None if query.before is None else ApprovalId.parse(query.before),
+        after=None if query.after is None else ApprovalId.parse(query.after),
+        oldest_first=query.after is not None or (query.state is ApprovalState.PENDING and query.before is None),
     )
     return answer(
         {

@@ -23,7 +23,9 @@ from palyra.executors.mcp_upstream.spec import PROTOCOL_CONTENT
 from palyra.ids import ToolName
 from palyra.pipeline.domain.approval import Approval
 from palyra.pipeline.domain.call import CallRecord, CallState
+from palyra.pipeline.domain.call_text import CallField, describe_approval, render_call
 from palyra.pipeline.domain.spec import ToolCapability, ToolSpec
+from palyra.visible_text import spell
 
 DATA: Final = "image_base64"
 MEDIA_TYPE: Final = "media_type"
@@ -211,20 +213,17 @@ QUESTION: Final = "approval"
 FIELD: Final = "decision"
 APPROVE: Final = "approve"
 DENY: Final = "deny"
-# Characters of the arguments in the question; `palyra approvals show` has all of them.
-MAX_ARGUMENT_CHARS: Final = 2_000
-FORM: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        FIELD: {
-            "type": "string",
-            "title": "Decision",
-            "description": "approve lets exactly this call run, once",
-            "enum": [APPROVE, DENY],
-        }
-    },
-    "required": [FIELD],
-}
+# Characters of a question. More is not read in a client's form, which may cut it; the command line and the console show
+# all of it.
+MAX_QUESTION_CHARS: Final = 20_000
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A question to a client's user about one approval. ``may_approve`` is False if the form cannot show the call."""
+
+    message: str
+    form: dict[str, Any]
+    may_approve: bool
 
 
 class UserAnswer(StrEnum):
@@ -236,16 +235,42 @@ class UserAnswer(StrEnum):
     UNDECIDED = "undecided"
 
 
-def render_question(approval: Approval) -> str:
-    """Describe the call to the person who decides: first what it would touch, then its arguments."""
-    lines = [f"{approval.binding.principal} wants to call {approval.binding.tool}. Let it?"]
-    touched = {name: values for name, values in approval.touches.items() if values}
-    lines += [f"{name}: {', '.join(map(str, values))}" for name, values in sorted(touched.items())]
-    text = msgspec.json.encode(approval.arguments).decode()
-    if len(text) > MAX_ARGUMENT_CHARS:
-        text = f"{text[:MAX_ARGUMENT_CHARS]}... ({len(text)} characters: `palyra approvals show {approval.id}`)"
-    lines += [f"arguments: {text}", f"asked for by: {', '.join(approval.policies)}", f"approval {approval.id}"]
-    return "\n".join(lines)
+def render_question(approval: Approval) -> Question:
+    """Describe the whole call to the person who decides. One that is too long for a form can only be denied there."""
+    asks = CallField("policy asks", (spell(", ".join(approval.policies)),))
+    fields = (*describe_approval(approval), asks, CallField("approval", (approval.id,)))
+    head = f"{spell(approval.binding.principal)} wants to call {spell(approval.binding.tool)}. Let it?"
+    message = f"{head}\n{render_call(fields)}"
+    if len(message) <= MAX_QUESTION_CHARS:
+        digest = approval.binding.argument_digest
+        description = f"approve lets exactly this call run, once: the one with the digest {digest}"
+        return Question(message=message, form=_form([APPROVE, DENY], description), may_approve=True)
+    short = tuple(each for each in fields if sum(map(len, each.lines)) <= MAX_SHORT_FIELD_CHARS)
+    left_out = ", ".join(each.label for each in fields if each not in short)
+    where = f"Too long to be shown here: {left_out}. Read it and decide with: palyra approvals approve {approval.id}"
+    description = "too long to be approved here; deny, or cancel and decide at the command line or on the console"
+    message = f"{head}\n{where}\n{render_call(short)}"
+    return Question(message=message, form=_form([DENY], description), may_approve=False)
+
+
+# A field that is shown beside one that is too long.
+MAX_SHORT_FIELD_CHARS: Final = 2_000
+
+
+def _form(choices: list[str], description: str) -> dict[str, Any]:
+    decision = {"type": "string", "title": "Decision", "description": description, "enum": choices}
+    return {"type": "object", "properties": {FIELD: decision}, "required": [FIELD]}
+
+
+def question_state(approval: Approval) -> str:
+    """Return the text that a client brings back with its answer: the approval, and the digest that was shown."""
+    return f"{approval.id}:{approval.binding.argument_digest}"
+
+
+def read_question_state(state: str) -> tuple[str, str]:
+    """Return the approval's id and the digest that was shown, which is empty in a state that is not ours."""
+    approval_id, _, digest = state.partition(":")
+    return approval_id, digest
 
 
 def read_answer(action: str, content: dict[str, Any] | None) -> UserAnswer:

@@ -26,12 +26,11 @@ from palyra.executors.mcp_upstream.limits import (
     MESSAGES_AHEAD,
 )
 from palyra.ids import CallId, RunId, ToolName
-from palyra.pipeline.domain.approval import Approval, ApprovalState
+from palyra.pipeline.domain.approval import Approval, ApprovalState, ChangedCall
 from palyra.pipeline.domain.call import CallRecord, CallState
 from palyra.server.mcp.backend import McpBackend, McpCaller, ToolCall
 from palyra.server.mcp.call_progress import CallProgress
 from palyra.server.mcp.client_view import (
-    FORM,
     INSTRUCTIONS,
     META_PREFIX,
     NAME,
@@ -40,7 +39,9 @@ from palyra.server.mcp.client_view import (
     ToolResult,
     UserAnswer,
     from_client,
+    question_state,
     read_answer,
+    read_question_state,
     render_denied,
     render_question,
     render_waiting,
@@ -258,14 +259,15 @@ class PalyraServer:
         approval = await self._backend.approval(caller, record.approval_id or "")
         if not _can_ask_user(ctx) or self._backend.decider(caller, approval) is None:
             return _waiting_result(approval, approvals_page(ctx.request), record)
+        question = render_question(approval)
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            form = types.ElicitRequestFormParams(message=render_question(approval), requested_schema=FORM)
+            form = types.ElicitRequestFormParams(message=question.message, requested_schema=question.form)
             return types.InputRequiredResult(
-                input_requests={QUESTION: types.ElicitRequest(params=form)}, request_state=approval.id
+                input_requests={QUESTION: types.ElicitRequest(params=form)}, request_state=question_state(approval)
             )
         elicited: types.ElicitResult | None = None
         with anyio.move_on_after(ELICITATION_SECONDS):
-            elicited = await ctx.session.elicit_form(render_question(approval), FORM, ctx.request_id)
+            elicited = await ctx.session.elicit_form(question.message, question.form, ctx.request_id)
         result = await self._settle(caller, ctx, approval, elicited)
         if result is not None:
             return result
@@ -277,9 +279,12 @@ class PalyraServer:
     ) -> types.CallToolResult | None:
         """Apply the user's answer that a client brings back. None stands for an approval that is decided already.
 
-        The approval is bound to its call, so an answer to another question lets nothing else run.
+        The answer is bound to the digest that was shown. One without it decides nothing.
         """
-        approval = await self._backend.approval(caller, params.request_state or "")
+        approval_id, digest = read_question_state(params.request_state or "")
+        approval = await self._backend.approval(caller, approval_id)
+        if digest != approval.binding.argument_digest:
+            raise ChangedCall("the answer names no digest of the call that waits", id=approval.id)
         if approval.state is not ApprovalState.PENDING:
             return None
         elicited = (params.input_responses or {}).get(QUESTION)
@@ -292,6 +297,8 @@ class PalyraServer:
     ) -> types.CallToolResult | None:
         """Record the user's answer. None stands for an approval: the call may run now."""
         answer = UserAnswer.UNDECIDED if elicited is None else read_answer(elicited.action, elicited.content)
+        if answer is UserAnswer.APPROVED and not render_question(approval).may_approve:
+            answer = UserAnswer.UNDECIDED
         if answer is UserAnswer.UNDECIDED or self._backend.decider(caller, approval) is None:
             return _waiting_result(approval, approvals_page(ctx.request))
         await self._backend.decide(caller, approval, answer)

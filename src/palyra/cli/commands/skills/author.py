@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from palyra.cli.invocation import Invocation, pass_invocation
-from palyra.cli.terminal import command_line, escape, render_fields
+from palyra.cli.terminal import command_line
 from palyra.errors import Failed
+from palyra.visible_text import escape, render_fields
 
 if TYPE_CHECKING:
     from palyra.signing.ed25519 import Ed25519Signer

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from palyra.cli.invocation import Invocation, open_client, pass_invocation
-from palyra.cli.terminal import command_line, escape, escape_block, render_fields
+from palyra.cli.terminal import command_line
+from palyra.visible_text import escape, escape_block, render_fields
 
 if TYPE_CHECKING:
     from palyra.skills.build.candidates import Candidates

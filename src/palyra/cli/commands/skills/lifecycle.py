@@ -8,9 +8,10 @@ import click
 
 from palyra.cli.commands.skills.review import NAME_A_KEY, NAME_AN_ARCHIVE, ArchiveFile, render_cuts, render_review
 from palyra.cli.invocation import Invocation, open_client, pass_invocation
-from palyra.cli.terminal import SourceUnreadable, command_line, escape, pretty_json, read_file, read_text_argument
+from palyra.cli.terminal import SourceUnreadable, command_line, read_file, read_text_argument
 from palyra.errors import Denied, InvalidInput
 from palyra.limits import KIB
+from palyra.visible_text import escape, spell_json
 
 if TYPE_CHECKING:
     from palyra.client.admin_operations import Change
@@ -162,7 +163,7 @@ def configure(invocation: Invocation, skill_id: str, configuration: str, version
         raise ConfigurationNotAnObject("this is JSON, but not an object")
     with open_client(invocation) as client:
         whole = client.configure_skill(skill_id, value, version=version)
-    invocation.output.data({"configuration": whole}, lambda _: pretty_json(whole))
+    invocation.output.data({"configuration": whole}, lambda _: spell_json(whole))
 
 
 def _state_line(version: "SkillVersionView") -> str:

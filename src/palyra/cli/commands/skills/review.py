@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from palyra.cli.invocation import Invocation, open_client, pass_invocation
-from palyra.cli.terminal import escape, pretty_json, read_file, render_fields
+from palyra.cli.terminal import read_file
 from palyra.errors import Denied, ExitCode, InvalidInput, RemoteError
+from palyra.visible_text import escape, render_fields, spell_json
 
 if TYPE_CHECKING:
     from palyra.client.views import SkillView
@@ -174,7 +175,7 @@ def render_review(version: dict[str, Any]) -> str:
             ("new tools", _lines(difference.get("added_tools"), "+ ")),
             ("changed tools", _lines(difference.get("changed_tools"), "~ ")),
             ("lost tools", _lines(difference.get("removed_tools"), "- ")),
-            ("configuration", pretty_json(version["configuration"]) if version.get("configuration") else ""),
+            ("configuration", spell_json(version["configuration"]) if version.get("configuration") else ""),
             ("may be configured", _configurable(manifest.get("operator") or {})),
             ("audit", render_findings(version)),
         )
@@ -254,7 +255,7 @@ def _schema(schema: Any) -> str:
     import json
 
     line = json.dumps(schema)
-    return escape(line) if len(line) <= _MAX_SCHEMA_LINE_CHARS else pretty_json(schema)
+    return escape(line) if len(line) <= _MAX_SCHEMA_LINE_CHARS else spell_json(schema)
 
 
 def _text(said: Any) -> str:

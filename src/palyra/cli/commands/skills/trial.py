@@ -10,9 +10,10 @@ import click
 
 from palyra.cli.commands.skills.author import build_project, built_artifact, of_a_project
 from palyra.cli.invocation import Invocation, pass_invocation
-from palyra.cli.terminal import SourceUnreadable, escape, pretty_json, read_file, read_text_argument
+from palyra.cli.terminal import SourceUnreadable, read_file, read_text_argument
 from palyra.errors import ExitCode, PalyraError
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
+from palyra.visible_text import escape, spell_json
 
 if TYPE_CHECKING:
     from palyra.skills.build.project_files import Project
@@ -105,7 +106,7 @@ def run(
         f"{usage.host_calls} host calls"
     )
     found = {"tool": tool.id, "output": output, "usage": usage, "logs": outcome.logs, "grants": describe_grants(grants)}
-    invocation.output.data(found, lambda _: pretty_json(output))
+    invocation.output.data(found, lambda _: spell_json(output))
 
 
 def _say(invocation: Invocation, host: "LocalHost", logs: "Iterable[LogLine]") -> None:

@@ -2,22 +2,38 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from palyra.clock import MS_PER_SECOND, rfc3339
+from palyra.errors import InvalidInput
 from palyra.ids import ApprovalId
 from palyra.journal.search import RARE
-from palyra.pipeline.domain.approval import Approval, ApprovalState
+from palyra.pipeline.domain.approval import (
+    Approval,
+    ApprovalScope,
+    ApprovalState,
+    ScopeIncomplete,
+)
+from palyra.pipeline.domain.argument_pattern import ArgumentPattern, exact_pattern
 from palyra.pipeline.domain.call import CallRecord
-from palyra.pipeline.store.approval_tables import list_approvals, list_recent_approvals, read_approval
+from palyra.pipeline.domain.call_text import describe_approval
+from palyra.pipeline.store.approval_tables import (
+    count_pending_by_principal,
+    list_approvals,
+    list_recent_approvals,
+    read_approval,
+)
 from palyra.pipeline.store.call_tables import find_calls
 from palyra.server.console.argument_diff import Nearest, find_nearest
 from palyra.server.console.errors import BadQuery
-from palyra.server.console.limits import PAGE_ROWS
+from palyra.server.console.limits import MAX_SHOWN_CHARS, PAGE_ROWS
 from palyra.server.console.page import Listing, Page, Section, Visit, Write
+from palyra.server.console.rendering import duration
 from palyra.server.console.services import Console, find_policy_text
 from palyra.server.http.operator import DecisionBody, approval_view, decide_approval
+from palyra.server.http.route_schema import FreeObject
 from palyra.server.http.views import ApprovalData
 from palyra.store.port import Store
 
@@ -54,6 +70,10 @@ def find_origins(store: Store, approval_ids: Sequence[str]) -> dict[str, Request
     return found
 
 
+# Requests of each principal on a page where several wait.
+SHARE_ROWS = 3
+# Differences on a card of the list. A request with more is decided on its own page, like one with more text.
+MAX_CARD_LINES = 40
 # Approved calls that are compared with the waiting one.
 COMPARED = 50
 
@@ -68,15 +88,46 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     yours: bool
     outdated: str
 
+    # Whether the page shows one request only, and so all of it.
+    alone: bool
+
+    @property
+    def fields(self) -> dict[str, tuple[str, ...]]:
+        """The call as every surface shows it, by label. The card has places of its own for some labels."""
+        return {each.label: each.lines for each in describe_approval(self.approval)}
+
     @property
     def pattern(self) -> dict[str, Any]:
         """The pattern that the form starts with: exactly this call."""
-        return {key: value for key, value in self.approval.arguments.items() if isinstance(value, str | int | bool)}
+        return exact_pattern(self.approval.arguments)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the request is on the page. Only then can a person say yes."""
+        if self.alone:
+            return True
+        lines = () if self.nearest is None else self.nearest.lines
+        compared = sum(len(each.before) + len(each.after) for each in lines)
+        shown = sum(len(line) for each in self.fields.values() for line in each)
+        return len(lines) <= MAX_CARD_LINES and shown + compared <= MAX_SHOWN_CHARS
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
     approval: Approval
     call: CallRecord | None
+
+
+class Waiters(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests of one principal. ``count`` has those that are not on this page too."""
+
+    principal: str
+    count: int
+    shown: list[Waiting]
+    next: str | None
+
+    @property
+    def more(self) -> int:
+        return self.count - len(self.shown)
 
 
 async def show_approvals(console: Console, visit: Visit) -> dict[str, Any]:
@@ -87,6 +138,8 @@ async def show_approvals(console: Console, visit: Visit) -> dict[str, Any]:
     )
     return {
         "waiting": waiting,
+        "total": sum(each.count for each in waiting),
+        "who": visit.query("who"),
         "decided": decided[:PAGE_ROWS],
         "next": decided[PAGE_ROWS - 1].approval.id if len(decided) > PAGE_ROWS else None,
         "state": "" if state is None else state.value,
@@ -97,7 +150,7 @@ async def show_approvals(console: Console, visit: Visit) -> dict[str, Any]:
 
 async def show_approval(console: Console, visit: Visit) -> dict[str, Any]:
     approval = await asyncio.to_thread(read_approval, console.store, ApprovalId.parse(visit.path("approval_id")))
-    (one,) = await asyncio.to_thread(_with_facts, console, visit, [approval])
+    (one,) = await asyncio.to_thread(_with_facts, console, visit, [approval], alone=True)
     (call,) = await asyncio.to_thread(_calls_of, console, [approval])
     return {
         "title": f"{approval.binding.tool} for {approval.binding.principal}",
@@ -111,12 +164,14 @@ async def list_as_json(console: Console, visit: Visit) -> dict[str, Any]:
     raw = visit.query("state")
     if raw and raw not in set(ApprovalState):
         raise BadQuery(f"there is no state {raw!r}")
-    before = visit.query("before")
+    before, after = visit.query("before"), visit.query("after")
     found = await asyncio.to_thread(
         list_approvals,
         console.store,
         ApprovalState(raw) if raw else None,
         before=ApprovalId.parse(before) if before else None,
+        after=ApprovalId.parse(after) if after else None,
+        oldest_first=bool(after) or (raw == ApprovalState.PENDING and not before),
         limit=PAGE_ROWS,
     )
     return {
@@ -125,8 +180,47 @@ async def list_as_json(console: Console, visit: Visit) -> dict[str, Any]:
     }
 
 
-async def console_approval_decision_handler(console: Console, visit: Visit, body: DecisionBody) -> ApprovalData:
-    return await decide_approval(console.service, visit.caller, ApprovalId.parse(visit.path("approval_id")), body)
+class ConsoleDecision(DecisionBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A decision with what the person was shown: the digest of the arguments, and the words of a wider yes."""
+
+    meaning: str = ""
+
+
+class MeaningBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    scope: Literal["once", "session", "pattern", "timeboxed"]
+    pattern: FreeObject | None = None
+    ttl_seconds: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class NotShown(InvalidInput):
+    code = "approval.not_shown"
+    hint = "open the request on the console, read it, and decide there"
+    http_status = 409
+
+
+async def console_approval_decision_handler(console: Console, visit: Visit, body: ConsoleDecision) -> ApprovalData:
+    approval_id = ApprovalId.parse(visit.path("approval_id"))
+    if body.decision == "approve":
+        if body.argument_digest is None:
+            raise NotShown("an approval on the console names the digest of the arguments that the page showed")
+        approval = await asyncio.to_thread(read_approval, console.store, approval_id)
+        scope = MeaningBody(scope=body.scope, pattern=body.pattern, ttl_seconds=body.ttl_seconds)
+        if body.scope != "once" and body.meaning != _describe_yes(approval, scope):
+            raise NotShown("the page did not say what this approval covers, or said something else")
+    return await decide_approval(console.service, visit.caller, approval_id, body)
+
+
+async def say_what_a_yes_covers(console: Console, visit: Visit, body: MeaningBody) -> dict[str, str]:
+    approval = await asyncio.to_thread(read_approval, console.store, ApprovalId.parse(visit.path("approval_id")))
+    return {"meaning": _describe_yes(approval, body)}
+
+
+def _describe_yes(approval: Approval, body: MeaningBody) -> str:
+    if body.scope == "pattern" and not ArgumentPattern.parse(body.pattern).matches(approval.arguments):
+        raise ScopeIncomplete("the pattern does not even cover the call that waits")
+    until = f"until {rfc3339(approval.expires_ms)}"
+    until = until if body.ttl_seconds is None else f"for {duration(body.ttl_seconds * MS_PER_SECOND)}"
+    return approval.describe_yes(ApprovalScope(body.scope), body.pattern, until)
 
 
 def _state(visit: Visit) -> ApprovalState | None:
@@ -136,13 +230,29 @@ def _state(visit: Visit) -> ApprovalState | None:
     return ApprovalState(raw) if raw else None
 
 
-def _waiting(console: Console, visit: Visit) -> list[Waiting]:
-    found = list_approvals(console.store, ApprovalState.PENDING, limit=PAGE_ROWS)
-    # The longest waiting request comes first.
-    return _with_facts(console, visit, found[::-1])
+def _waiting(console: Console, visit: Visit) -> list[Waiters]:
+    """Return what waits by principal. The longest waiting comes first, and no principal's requests hide another's."""
+    who, after = visit.query("who"), visit.query("after")
+    counts = count_pending_by_principal(console.store)
+    alone = who or len(counts) == 1
+    found = []
+    for at, (principal, count) in enumerate(counts.items()):
+        share = PAGE_ROWS if alone else SHARE_ROWS if at < PAGE_ROWS // SHARE_ROWS else 0
+        rows = list_approvals(
+            console.store,
+            ApprovalState.PENDING,
+            principal=principal,
+            after=ApprovalId.parse(after) if after and who else None,
+            oldest_first=True,
+            limit=share if who in ("", principal) else 0,
+        )
+        shown = _with_facts(console, visit, rows)
+        following = rows[-1].id if who and len(rows) == PAGE_ROWS else None
+        found.append(Waiters(principal=principal, count=count, shown=shown, next=following))
+    return found
 
 
-def _with_facts(console: Console, visit: Visit, approvals: list[Approval]) -> list[Waiting]:
+def _with_facts(console: Console, visit: Visit, approvals: list[Approval], *, alone: bool = False) -> list[Waiting]:
     origins = find_origins(console.store, [each.id for each in approvals])
     return [
         Waiting(
@@ -154,6 +264,7 @@ def _with_facts(console: Console, visit: Visit, approvals: list[Approval]) -> li
             ),
             yours=each.binding.principal == str(visit.caller.principal),
             outdated=console.service.outdated(each),
+            alone=alone,
         )
         for each in approvals
     ]
@@ -201,7 +312,14 @@ SECTION = Section(
             path="/console/v1/approvals/{approval_id}/decision",
             name="approval.decide",
             act=console_approval_decision_handler,
-            body=DecisionBody,
+            body=ConsoleDecision,
+        ),
+        Write(
+            path="/console/v1/approvals/{approval_id}/meaning",
+            name="approval.describe",
+            act=say_what_a_yes_covers,
+            body=MeaningBody,
+            recorded=False,
         ),
     ),
 )

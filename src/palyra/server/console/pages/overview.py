@@ -10,7 +10,7 @@ from palyra.ids import instant_of, ulid_at
 from palyra.journal.search import EventQuery, search_events
 from palyra.pipeline.domain.approval import Approval, ApprovalState
 from palyra.pipeline.domain.call import CallRecord, CallState
-from palyra.pipeline.store.approval_tables import list_approvals
+from palyra.pipeline.store.approval_tables import count_pending_by_principal, list_approvals
 from palyra.pipeline.store.call_tables import count_by_time, list_running_calls, list_runs, list_unusual_calls
 from palyra.pipeline.store.run_tables import Run
 from palyra.server.console.errors import Busy
@@ -18,6 +18,7 @@ from palyra.server.console.page import Listing, Page, Section, Visit, Write
 from palyra.server.console.services import Console
 from palyra.server.console.svg import Bar
 from palyra.store.event import Event
+from palyra.store.port import Store
 
 
 class ExamineBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -160,12 +161,24 @@ def _look(console: Console, now_ms: int) -> Overview:
     first_hour = since - since % MS_PER_HOUR
     return Overview(
         running=list_running_calls(store, limit=ROWS),
-        waiting=list_approvals(store, ApprovalState.PENDING, limit=ROWS),
+        waiting=_list_longest_waiting(store),
         refused=list_unusual_calls(store, REFUSED, limit=ROWS),
         trouble=_trouble(console),
         runs=list_runs(store, limit=ROWS),
         hours=hours_of(count_by_time(store, ulid_at(first_hour), limit=COUNTED), first_hour),
     )
+
+
+def _list_longest_waiting(store: Store) -> list[Approval]:
+    """Return the oldest requests of each principal, as many of each, so that none hides another's."""
+    principals = list(count_pending_by_principal(store))[:ROWS]
+    longest = [
+        list_approvals(
+            store, ApprovalState.PENDING, principal=each, oldest_first=True, limit=max(1, ROWS // len(principals))
+        )
+        for each in principals
+    ]
+    return [approval for found in longest for approval in found]
 
 
 def hours_of(counts: list[tuple[str, CallState, int]], first_hour: int) -> list[Bar]:

@@ -2,12 +2,14 @@
 import { announce, watchForms } from "./forms.js";
 import { watchCopying } from "./copying.js";
 import { listen } from "./live.js";
+import { watchMeanings } from "./meaning.js";
 import { followMenu } from "./menu.js";
 import { tellTimes } from "./times.js";
 import { themeButton } from "./colours.js";
 
 watchForms(document);
 watchCopying(document);
+watchMeanings(document);
 themeButton(document.querySelector("[data-theme-button]"));
 tellTimes(document);
 if (document.body.dataset.live !== undefined) listen();

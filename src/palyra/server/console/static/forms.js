@@ -51,7 +51,7 @@ export async function write(path, method, body) {
 }
 
 // Empty fields are left out; data-as says what is not text.
-function valuesOf(form, submitter) {
+export function valuesOf(form, submitter) {
   const body = {};
   for (const field of form.elements) {
     if (!field.name || field.disabled || field.tagName === "BUTTON") continue;

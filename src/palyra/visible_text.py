@@ -1,0 +1,168 @@
+"""Text that strangers chose, shown so that a person sees every character.
+
+A character is spelled out as an escape if it has no shape of its own, turns its line around, changes its neighbour, or
+poses as an ASCII character. ``str.isprintable`` is not enough: variation selectors, fillers and tags pass it.
+
+A word that is wholly of another alphabet stays as it is, so that people can read their languages.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+# Unicode's Default_Ignorable_Code_Point, whatever their category: soft hyphen, fillers, zero-width and direction marks,
+# invisible operators, variation selectors, byte order mark, format characters of shorthand and music, tags.
+IGNORED_POINTS: Final = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+# Blank in fonts: braille, null notehead, Khitan filler, interlinear and object characters, Egyptian marks.
+_BLANK_POINTS: Final = "\u2800\ufff9-\ufffc\U0001d159\U00016fe4\U00013440\U00013447-\U00013455"
+# Shapes that stand for an ASCII character in most fonts: hyphens, dot, slashes, colons, exclamation mark, letters and
+# digits of mathematics.
+_POSING_POINTS: Final = (
+    "\u01c3\u02d7\u2010\u2011\u2024\u2044\u2212\u2215\u2216\u2223\u2236\u29f5\u29f8\u29f9\ua789\ufe68"
+    "\u2100-\u217f\U0001d400-\U0001d7ff\U0001fbf0-\U0001fbf9"
+)
+# Marks that sit on any character. One over ``=`` makes ``≠`` of it, and a composed letter looks like its two parts.
+_COMMON_MARKS: Final = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+_SPELLED: Final = re.compile(f"[{IGNORED_POINTS}{_BLANK_POINTS}{_POSING_POINTS}{_COMMON_MARKS}]")
+# Vowels and finals of Korean, which are letters and join the one before them.
+_JOINING: Final = re.compile("[\u1161-\u11ff\ud7b0-\ud7ff]")
+_RIGHT_TO_LEFT: Final = re.compile(
+    "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
+_ASCII_WORD: Final = re.compile("[A-Za-z0-9]")
+# Armenian, Cherokee, Coptic, Cyrillic, Greek and Lisu letters have the shapes of Latin ones.
+_LIKE_LATIN: Final = (
+    "\u0370-\u058f\u13a0-\u13ff\u1c80-\u1c8f\u1d00-\u1d7f\u1f00-\u1fff\u2c80-\u2cff\u2de0-\u2dff\ua4d0-\ua4ff"
+    "\ua640-\ua69f\uab70-\uabbf\u0251\u0261\u0269\u0131\u0237"
+)
+# An escape of ours, so that its letter is no part of the word behind it, or a word.
+_WORD: Final = re.compile(r'\\(?:u[0-9a-f]{4}|U[0-9a-f]{8}|x[0-9a-f]{2}|["\\/bfnrt])|[^\W\d_]+')
+_LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f]")
+_LIKE_LATIN_LETTER: Final = re.compile(f"[{_LIKE_LATIN}]")
+_BEYOND_ASCII: Final = re.compile(r"[^\x20-\x7e]+")
+# Letters of no living language carry more marks; a pile of them covers the lines above.
+MAX_MARKS: Final = 4
+_MAX_BMP: Final = 0xFFFF
+_LABEL_GAP: Final = 2
+
+_SHAPE, _LETTER, _MARK, _HIDDEN = range(4)
+
+
+class _Kinds(dict[str, int]):
+    def __missing__(self, char: str) -> int:
+        import unicodedata
+
+        if not char.isprintable() or _SPELLED.match(char) or not unicodedata.is_normalized("NFC", char):
+            kind = _HIDDEN
+        elif unicodedata.category(char)[0] == "M" or _JOINING.match(char):
+            kind = _MARK
+        else:
+            kind = _LETTER if char.isalpha() else _SHAPE
+        self[char] = kind
+        return kind
+
+
+_kinds = _Kinds()
+
+
+def is_visible(text: str) -> bool:
+    return _replace_hidden(text, json_escape) == text
+
+
+def escape(text: str) -> str:
+    """Make one line: every character that is not visible is spelled out, newlines and tabs too."""
+    return _replace_hidden(text, short_escape)
+
+
+def escape_block(text: str) -> str:
+    """Make several lines visible: newlines and tabs stay."""
+    return _replace_hidden(text, short_escape, keep="\n\t")
+
+
+def spell(text: str) -> str:
+    """Write one value on one line: as it is, or as a JSON string if a reader could take it for anything else.
+
+    No two values are written alike.
+    """
+    if text and not any(char in ' "\\' for char in text) and is_visible(text):
+        return text
+    return spell_json(text)
+
+
+def spell_json(value: Any, *, indent: int | None = 2) -> str:
+    """Write JSON that parses to the value and has visible characters only."""
+    return spell_json_text(json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False))
+
+
+def spell_json_text(text: str) -> str:
+    return _replace_hidden(text, json_escape, keep="\n")
+
+
+def spell_block(text: str) -> str:
+    """Write text of several lines with the escapes of JSON, but a line for each of its lines."""
+    return _replace_hidden(text.replace("\\", "\\\\"), json_escape, keep="\n")
+
+
+def render_fields(rows: Iterable[tuple[str, str]], indent: int = 0) -> str:
+    """Write lines of ``label  value``. A value of several lines is indented, so it cannot pose as a label."""
+    given = [(label, value) for label, value in rows if value]
+    width = max((len(label) for label, _ in given), default=0) + _LABEL_GAP
+    lines = []
+    for label, value in given:
+        first, *rest = value.split("\n")
+        lines.append(" " * indent + label.ljust(width) + first)
+        lines += [" " * (indent + width) + line for line in rest]
+    return "\n".join(lines)
+
+
+def json_escape(char: str) -> str:
+    return json.dumps(char)[1:-1] if char != "\x7f" else "\\u007f"
+
+
+def short_escape(char: str) -> str:
+    """Write one character as ``\\x1b`` or ``\\u202e``."""
+    code = ord(char)
+    if code <= 0xFF:
+        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code <= _MAX_BMP else f"\\U{code:08x}"
+
+
+def _replace_hidden(text: str, spelled: Callable[[str], str], keep: str = "") -> str:
+    if text.isascii() and (text.isprintable() or (keep and all(map(str.isprintable, re.split(f"[{keep}]", text))))):
+        return text
+
+    def spell_run(found: "re.Match[str]") -> str:
+        import unicodedata
+
+        run, written = found[0], []
+        most = MAX_MARKS if unicodedata.is_normalized("NFC", run) else 0
+        # None of the kept marks belongs on an ASCII character.
+        marks = most
+        for char in run:
+            kind = _kinds[char]
+            hidden = kind == _HIDDEN or (kind == _MARK and marks >= most)
+            written.append(spelled(char) if hidden and char not in keep else char)
+            marks = 0 if kind == _LETTER else marks + 1 if kind == _MARK else most
+        return "".join(written)
+
+    text = _BEYOND_ASCII.sub(spell_run, text)
+    if _LIKE_LATIN_LETTER.search(text):
+        text = _WORD.sub(lambda word: _spell_mixed(word[0], spelled), text)
+    if _RIGHT_TO_LEFT.search(text):
+        text = "\n".join(_spell_reordered(line, spelled) for line in text.split("\n"))
+    return text
+
+
+def _spell_mixed(word: str, spelled: Callable[[str], str]) -> str:
+    """Spell out letters with a Latin shape, where they would pose as the neighbours of Latin letters."""
+    is_mixed = word[0] != "\\" and _LATIN.search(word)
+    return _LIKE_LATIN_LETTER.sub(lambda char: spelled(char[0]), word) if is_mixed else word
+
+
+def _spell_reordered(line: str, spelled: Callable[[str], str]) -> str:
+    """Spell out letters that run from right to left, where they would reorder what else is on their line."""
+    return _RIGHT_TO_LEFT.sub(lambda char: spelled(char[0]), line) if _ASCII_WORD.search(line) else line
