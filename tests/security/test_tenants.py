@@ -325,6 +325,8 @@ def test_only_an_operator_works_on_behalf_of_another_and_then_in_that_ones_works
             for who in (A, B)
         ]
         assert explained == ["deny", "allow"]
+        located = place.palyra("config", "path", "--json").data
+        assert located["workspaces"] == {name: str(tmp_path / "teams" / name) for name in "ab"}
         examined = place.palyra("doctor", "--json").stdout
         assert f"a: {tmp_path / 'teams' / 'a'} (agent:a); b: {tmp_path / 'teams' / 'b'} (agent:b)" in examined
 
@@ -367,6 +369,8 @@ def overlapping(tmp_path: Path) -> dict[str, tuple[dict[str, Any], str]]:
     (tmp_path / "two" / "away").symlink_to(tmp_path / "three")
     (tmp_path / "three").mkdir()
 
+    shared, ones = {"command": "/usr/bin/python3"}, str(tmp_path / "one")
+
     def roots(first: str, second: str, **more: Any) -> dict[str, Any]:
         named = {"x": first, "y": second}
         tables = {name: {"root": str(tmp_path / path), "who": [f"agent:{name}"]} for name, path in named.items()}
@@ -381,18 +385,26 @@ def overlapping(tmp_path: Path) -> dict[str, tuple[dict[str, Any], str]]:
         "over a link that the other may change": (roots("two", "two/away"), "workspace.overlap"),
         "the default": (roots("one", "two", workspace={"root": str(tmp_path / "two")}), "workspace.overlap"),
         "around the default": (
-            roots("one/inside", "two", workspace={"root": str(tmp_path / "one")}),
+            roots("one/inside", "two", workspace={"root": ones}),
             "workspace.overlap",
         ),
         "read by all programs": (
-            roots("one/inside", "two", sandbox={"tool_roots": [str(tmp_path / "one")]}),
+            roots("one/inside", "two", sandbox={"tool_roots": [ones]}),
             "workspace.overlap",
         ),
         "holding what all programs run": (
-            roots("one", "two", sandbox={"tool_roots": [str(tmp_path / "one" / "inside")]}),
+            roots("one", "two", sandbox={"tool_roots": [f"{ones}/inside"]}),
             "workspace.overlap",
         ),
         "the system's": (roots("/usr/share", "two"), "workspace.overlap"),
+        "a server's folder for all": (
+            roots("one", "two", mcp={"servers": {"s": {**shared, "workspace": ones, "read_only": True}}}),
+            "workspace.overlap",
+        ),
+        "holding the program of a server for all": (
+            roots("one", "two", mcp={"servers": {"s": {**shared, "tool_roots": [f"{ones}/inside"]}}}),
+            "workspace.overlap",
+        ),
         "missing": (roots("one", "four"), "workspace.bad_root"),
         "the state": (roots("one", "state"), "workspace.holds_palyra"),
         "in the state": (roots("one", "state/instances"), "workspace.holds_palyra"),

@@ -16,6 +16,7 @@ from palyra.config.state_dir import StateDir
 from palyra.daemon.settings import Settings
 from palyra.errors import InvalidInput
 from palyra.executors.mcp_upstream import pin_tables as mcp
+from palyra.executors.mcp_upstream.settings import CALLERS_WORKSPACE
 from palyra.fleet.store import schema as workers
 from palyra.identity import tables as identity
 from palyra.journal import search
@@ -138,14 +139,24 @@ def _refuse_shared_places(roots: Mapping[str, Path], settings: Settings) -> None
         place = _find_place_in(root, its)
         if place is not None:
             raise WorkspacesOverlap(f"{one} is {root}, and {place} lies in {its}, which is {other}", path=str(root))
-    readable = [*map(Path, SYSTEM_PATHS), *(Path(each).expanduser() for each in settings.sandbox.tool_roots)]
-    for (one, root), place in product(roots.items(), readable):
+    for (one, root), (place, hint) in product(roots.items(), _list_shared_places(settings)):
         if _find_place_in(root, place) or _find_place_in(place, root):
             raise WorkspacesOverlap(
-                f"{one} is {root}, and the programs of every principal may read {place}",
-                hint="choose another folder, or take the place out of sandbox.tool_roots",
+                f"{one} is {root}, and programs that serve every principal use {place}",
+                hint=f"choose another folder for the workspace, {hint}",
                 path=str(root),
             )
+
+
+def _list_shared_places(settings: Settings) -> list[tuple[Path, str]]:
+    """List the folders that sandboxes of every principal read or write, each with what else may be changed."""
+    places = [(each, "outside of the system's") for each in SYSTEM_PATHS]
+    places += [(each, "or take the place out of sandbox.tool_roots") for each in settings.sandbox.tool_roots]
+    for name, server in settings.mcp.servers.items():
+        hint = f"or for mcp.servers.{name}, whose workspace may be the caller's"
+        own = [server.workspace] if server.workspace not in ("", CALLERS_WORKSPACE) else []
+        places += [(each, hint) for each in (*server.tool_roots, *own)]
+    return [(Path(each).expanduser(), hint) for each, hint in places]
 
 
 def _find_place_in(path: Path, folder: Path) -> Path | None:

@@ -1,6 +1,7 @@
 """``palyra config``: what is set, where it came from, and where the files are."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -44,7 +45,7 @@ def path(invocation: Invocation) -> None:
     """Show which files and folders are used."""
     places = invocation.locations
     settings = invocation.settings
-    data = {
+    data: dict[str, Any] = {
         "config_file": str(places.config_file),
         "config_file_exists": places.config_file.exists(),
         "config_named_by": places.config_named_by,
@@ -54,6 +55,9 @@ def path(invocation: Invocation) -> None:
         "workspace_root": str(places.workspace_root(settings.workspace.root)),
     }
 
+    if settings.workspaces:
+        data["workspaces"] = {name: str(Path(each.root).expanduser()) for name, each in settings.workspaces.items()}
+
     def as_table(_: Any) -> None:
         written = "" if data["config_file_exists"] else ", not written yet"
         rows = [
@@ -62,6 +66,8 @@ def path(invocation: Invocation) -> None:
             ("state", data["state_dir"], places.state_dir_named_by),
             ("workspace", data["workspace_root"], str(invocation.loaded.origins["workspace.root"])),
         ]
+        named_by = str(invocation.loaded.origins["workspaces"])
+        rows += [(f"workspace {name}", root, named_by) for name, root in data.get("workspaces", {}).items()]
         invocation.output.table(("what", "path", "named by"), rows)
 
     invocation.output.data(data, as_table)

@@ -163,12 +163,6 @@ class RevealedSecret(TypedDict):
     value: str
 
 
-class WorkspaceData(TypedDict):
-    name: str
-    root: str
-    who: list[str]
-
-
 class StatusData(TypedDict):
     """``workspace`` is the folder of the caller's calls. Operators see the default, and every one of ``workspaces``."""
 
@@ -177,7 +171,7 @@ class StatusData(TypedDict):
     policy: dict[str, Any]
     journal: dict[str, Any]
     workspace: str
-    workspaces: NotRequired[list[WorkspaceData]]
+    workspaces: NotRequired[list[dict[str, Any]]]
     running_calls: int
     pending_approvals: int
     nodes: dict[str, Any]
