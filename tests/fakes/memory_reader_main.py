@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fakes.eventually import eventually_sync
 from fakes.started_warm import PALYRA
 
 
@@ -18,11 +19,22 @@ def attempt(path: str) -> str:
     return "read"
 
 
+def started_something(pid: int) -> bool:
+    return any(task.joinpath("children").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
+
+
 def main() -> None:
     base = Path(sys.argv[1])
     environment = {**os.environ, "HOME": str(base), "PALYRA_STATE_DIR": str(base / "state")}
     environment["PALYRA_CONFIG"] = str(base / "config.toml")
     (base / "config.toml").write_text('[tools]\npreapproved = ["process.*"]\n')
+    run = [*PALYRA, "call", "process.run", "--json", "--input"]
+    with subprocess.Popen(
+        [*run, '{"command": "sleep", "args": ["2"]}'], env=environment, stdout=subprocess.DEVNULL
+    ) as alone:
+        # Without a daemon the command line has the keys. It has opened them when its sandbox starts.
+        eventually_sync(lambda: started_something(alone.pid))
+        embedded = attempt(f"/proc/{alone.pid}/mem")
     command = [*PALYRA, "up", "--port", "0", "--json", "--no-browser"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as daemon:
         try:
@@ -30,7 +42,7 @@ def main() -> None:
             started = json.loads(daemon.stdout.readline())
             assert started["ok"], started
             call = subprocess.run(
-                [*PALYRA, "call", "process.run", "--input", '{"command": "true"}', "--json"],
+                [*run, '{"command": "true"}'],
                 env=environment,
                 capture_output=True,
                 text=True,
@@ -38,7 +50,7 @@ def main() -> None:
             )
             found = {name: attempt(f"/proc/{daemon.pid}/{name}") for name in ("mem", "environ", "auxv")}
             own = attempt("/proc/self/mem")
-            print(json.dumps({"found": found, "own": own, "call": json.loads(call.stdout)["ok"]}))
+            print(json.dumps({"found": found, "embedded": embedded, "own": own, "call": json.loads(call.stdout)["ok"]}))
         finally:
             daemon.terminate()
 

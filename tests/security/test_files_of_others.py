@@ -149,4 +149,5 @@ def test_no_program_of_the_same_user_reads_the_daemons_memory(tmp_path: Path) ->
     answer = json.loads(ended.stdout)
     assert answer["call"], "the daemon works"
     assert answer["own"] == "read", "the attack itself works"
+    assert answer["embedded"] == "PermissionError", "a call without a daemon"
     assert answer["found"] == dict.fromkeys(("mem", "environ", "auxv"), "PermissionError")

@@ -130,11 +130,13 @@ def open_client(invocation: Invocation) -> "Iterator[Client]":
             yield client
         return
     from palyra.client.client import Client
-    from palyra.daemon.process_setup import made_to_stay
+    from palyra.daemon.process_setup import keep_memory_private, made_to_stay
 
     with made_to_stay():
         from palyra.daemon.embedded import embedded_app
 
+    # Keys and secrets are in this process then, as they are in a daemon.
+    keep_memory_private()
     settings = invocation.located_settings
     policy_dir = invocation.locations.policy_dir(settings.policy.dir)
     with (

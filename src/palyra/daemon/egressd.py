@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from palyra.config.load import locate
-from palyra.config.state_dir import StateDir
+from palyra.config.state_dir import StateDir, refuse_if_others_may_write
 from palyra.daemon.process_setup import keep_memory_private
 from palyra.daemon.service_manager import notify_ready
 from palyra.devicelink.pairing.code import ServerAddress, parse_code
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def read_policy(path: Path) -> WorkerEgressPolicy:
     try:
+        refuse_if_others_may_write(path)
         with open(path, "rb") as file:
             content = file.read(MAX_POLICY_BYTES + 1)
         if len(content) > MAX_POLICY_BYTES:

@@ -50,6 +50,14 @@ def test_status_and_help(tmp_path: Path) -> None:
     assert "palyra-egressd" in egressd("--help").stdout
 
 
+@pytest.mark.promise("P-state-private")
+def test_a_policy_that_the_workers_user_can_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text("")
+    (tmp_path / "policy.toml").chmod(0o666)
+    done = egressd("--state-dir", str(tmp_path / "state"), "run", "--policy", str(tmp_path / "policy.toml"))
+    assert done.returncode == 3 and "config.writable_by_others" in done.stderr
+
+
 @pytest.mark.parametrize("content", [b"\xff", b"not toml", b"#" * (MAX_POLICY_BYTES + 1)])
 def test_a_policy_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "policy.toml").write_bytes(content)

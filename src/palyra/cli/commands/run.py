@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from palyra.cli.invocation import Invocation, pass_invocation
-from palyra.daemon.process_setup import made_to_stay
+from palyra.daemon.process_setup import keep_memory_private, made_to_stay
 from palyra.errors import PalyraError, RemoteError
 from palyra.sandbox.limits import MAX_STDIN_BYTES
 
@@ -285,6 +285,7 @@ def _run(invocation: Invocation, command: tuple[str, ...], options: dict[str, An
         timeout_ms=None if options["timeout"] is None else max(1, round(options["timeout"] * 1000)),
     )
     places = (invocation.state_dir, invocation.locations.policy_dir(settings.policy.dir))
+    keep_memory_private()
     gateway = Gateway(settings, *places, channel="cli", settings_file=invocation.config_path)
 
     async def call() -> "CallRecord":
