@@ -228,6 +228,16 @@ async def test_http_fetch_keeps_to_a_hosts_rules(tmp_path: Path, arguments: dict
             assert len(made) == (1 if "moved" in url else 0)
 
 
+async def test_who_approves_a_program_sees_what_its_hosts_take(tmp_path: Path) -> None:
+    rule = {"hosts": [READ], "methods": ["GET", "HEAD"], "inspect": True}
+    egress = {"allowed_hosts": [READ, FREE], "request_rules": [rule, {"hosts": [PART], "inspect": True}]}
+    async with open_harness(tmp_path, {"egress": egress, "sandbox": {"allowed_hosts": [READ, FREE]}}) as harness:
+        record = await harness.call("process.run", {"command": "true"})
+        approval = await harness.approve(record.approval_id)
+        assert approval.touches["hosts"] == [READ, FREE]
+        assert approval.touches["requests"] == [f"{READ}: only GET, HEAD on every path"]
+
+
 @pytest.mark.promise("P-net-requests")
 async def test_the_browser_keeps_to_a_hosts_rules(tmp_path: Path) -> None:
     """Pages of a real Chromium try to write, by every means that a page has, and to ask for other paths."""

@@ -102,6 +102,11 @@ def rules_for(rules: tuple[RequestRule, ...], hosts: tuple[HostRule, ...]) -> tu
     return tuple(rule for rule in rules if overlap(parse_rules(rule.hosts), hosts))
 
 
+def describe_rules(rules: tuple[RequestRule, ...], hosts: tuple[HostRule, ...]) -> tuple[str, ...]:
+    """Say in words which requests the hosts of a call take."""
+    return tuple(f"{', '.join(rule.hosts)}: only {rule}" for rule in rules_for(rules, hosts))
+
+
 def is_inspected(rules: Iterable[RequestRule], target: Target) -> bool:
     return any(rule.names(target) for rule in rules)
 

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from palyra.egress.domain.credential import bindings_for
+from palyra.egress.domain.request_rules import describe_rules
 from palyra.egress.domain.rules import BadHostRule, is_within, parse_rules
 from palyra.egress.settings import EgressSettings
 from palyra.errors import InvalidInput, LimitExceeded
@@ -349,11 +350,13 @@ def _find_accesses(
         if name not in STARTING:
             return AccessedResources()
         hosts = choose_hosts(arguments, settings.allowed_hosts)
-        bound = () if egress is None else bindings_for(egress.bindings, parse_rules(hosts))
+        rules = parse_rules(hosts)
+        bound = () if egress is None else bindings_for(egress.bindings, rules)
         return AccessedResources(
             paths=(arguments["cwd"],) if "cwd" in arguments else (),
             hosts=tuple(arguments.get("requested_egress_hosts", ())) or hosts,
             secrets=tuple(dict.fromkeys(binding.secret_ref for binding in bound)),
+            requests=() if egress is None else describe_rules(egress.request_rules, rules),
         )
 
     return find

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from palyra.egress.domain.address import range_of
+from palyra.egress.domain.request_rules import describe_rules
 from palyra.egress.domain.rules import HostRule, find_rule, parse_rules
 from palyra.egress.settings import EgressSettings
 from palyra.executors.wasm.skill_http import find_reachable, is_in_clear, target_of
@@ -71,7 +72,11 @@ def skill_spec(
 ) -> ToolSpec:
     requested = module.manifest.capabilities
     hosts = find_reachable(requested.http_egress_allowlist, egress.allowed_hosts)
-    touches = AccessedResources(hosts=tuple(map(str, hosts)), secrets=requested.secrets)
+    touches = AccessedResources(
+        hosts=tuple(map(str, hosts)),
+        secrets=requested.secrets,
+        requests=describe_rules(egress.request_rules, hosts),
+    )
     reserved = {BudgetKind.WASM_FUEL: skill_limits(requested, wasm).fuel_budget}
     if requested.http_egress_allowlist:
         reserved[BudgetKind.EGRESS_BYTES] = egress.max_call_bytes

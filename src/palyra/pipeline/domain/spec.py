@@ -45,12 +45,16 @@ class ToolMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccessedResources(msgspec.Struct, frozen=True, kw_only=True):
-    """The resources that a call with these arguments would reach, for the person who approves and for policy."""
+    """The resources that a call with these arguments would reach, for the person who approves and for policy.
+
+    ``requests`` says in words which requests some of the hosts take. Only the person reads it.
+    """
 
     paths: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    requests: tuple[str, ...] = ()
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
