@@ -47,6 +47,10 @@ MAX_EVENT_PAYLOAD_BYTES = 64 * KIB
 MAX_JOURNAL_STRING_CHARS = 512
 CHECKPOINT_EVERY_EVENTS = 1_000
 CHECKPOINT_EVERY_SECONDS = 60.0
+# Arguments kept whole beside the journal: a quarter of a year, as most rules for audits ask. A busy agent writes some
+# ten megabytes a day.
+DEFAULT_ARGUMENTS_DAYS = 90
+DEFAULT_ARGUMENTS_BYTES = 2_048 * MIB
 # Held back on disk so that calls already running can be recorded as finished when the disk fills up.
 JOURNAL_DISK_RESERVE_BYTES = 4 * MIB
 

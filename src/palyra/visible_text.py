@@ -102,6 +102,14 @@ def spell_json_text(text: str) -> str:
     return _replace_hidden(text, json_escape, keep="\n")
 
 
+def respell_json(text: str) -> str:
+    """Lay JSON text out in lines, with visible characters only. What is not JSON keeps its one line."""
+    try:
+        return spell_json(json.loads(text))
+    except ValueError:
+        return spell_json_text(text)
+
+
 def spell_block(text: str) -> str:
     """Write text of several lines with the escapes of JSON, but a line for each of its lines."""
     return _replace_hidden(text.replace("\\", "\\\\"), json_escape, keep="\n")

@@ -29,13 +29,16 @@ def test_a_traced_call_takes_the_way_of_the_page() -> None:
 
 
 def test_the_way_stays_short() -> None:
-    """A newcomer reads the way. Longer than this nobody does. Three of the crossings read what an approval binds."""
+    """A newcomer reads the way. Longer than this nobody does. Three of the crossings read what an approval binds.
+
+    Two more redact and seal the arguments that are kept, between intake and authorization.
+    """
     script = load_script()
     page = script.read_page(PAGE.read_text(encoding="utf-8"))
     roots = {name for name in page.modules if name.count(".") == 1}
     assert len(page.modules - roots) <= 80
-    assert len(page.packages) - 1 <= 19
-    assert max(Counter(page.packages).values()) <= 3
+    assert len(page.packages) - 1 <= 21
+    assert max(Counter(page.packages).values()) <= 4
     broker = ROOT / "src" / "palyra" / "pipeline" / "broker.py"
     assert len(broker.read_text(encoding="utf-8").splitlines()) <= 200
 

@@ -108,6 +108,7 @@ class _Operations:
 
     call = _Method(operations.call)
     call_status = _Method(operations.call_status)
+    call_arguments = _Method(operations.call_arguments)
     cancel = _Method(operations.cancel)
     tools = _Method(operations.tools)
     tool = _Method(operations.tool)

@@ -23,6 +23,7 @@ from palyra.client.protocol import (
 )
 from palyra.client.views import (
     ApprovalView,
+    ArgumentsView,
     CallView,
     NewToken,
     RotationView,
@@ -90,6 +91,11 @@ def call(
 def call_status(call_id: str) -> Operation[CallView]:
     """Return the call in its present state."""
     return fetch_view(get(api_path("tool-calls", call_id)), CallView)
+
+
+def call_arguments(call_id: str) -> Operation[ArgumentsView]:
+    """Return the whole arguments of a call, if policy lets this operator read the record. That is recorded."""
+    return fetch_view(get(api_path("tool-calls", call_id, "arguments")), ArgumentsView)
 
 
 def cancel(call_id: str) -> Operation[CallView]:

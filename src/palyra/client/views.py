@@ -44,6 +44,18 @@ class CallView(View, frozen=True, kw_only=True):
     duration_ms: float | None = None
 
 
+class ArgumentsView(View, frozen=True, kw_only=True):
+    """The arguments of a call as canonical JSON. Known secrets among them were replaced, ``redacted`` times."""
+
+    call_id: str
+    tool: str
+    principal: str
+    argument_digest: str
+    arguments_json: str
+    redacted: int
+    kept_at: str
+
+
 class CallEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a call. ``id`` is what to resume after."""
 

@@ -40,6 +40,7 @@ def embedded_app(
     gateway = Gateway(settings, state, policy_dir, channel="cli", settings_file=settings_file)
     try:
         gateway.release_abandoned()
+        gateway.arguments.drop_expired()
         yield _LeavesNothing(create_app(gateway.service), gateway), operator_token(gateway.store, state, settings)
     finally:
         gateway.close()

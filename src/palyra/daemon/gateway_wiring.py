@@ -71,7 +71,7 @@ class Gateway(GatewayServices):
             settings.sandbox, settings.egress, settings.wasm, lambda: self.nodes.devices(), self.browser.specs
         )
         self.metrics = self._new_metrics()
-        signer = Ed25519Signer.load_or_create(state.path(SIGNING_KEY))
+        self.signer = signer = Ed25519Signer.load_or_create(state.path(SIGNING_KEY))
         self.store = SqliteStore.open(
             state.path(DATABASE),
             clock=self.clock,
@@ -134,6 +134,7 @@ class Gateway(GatewayServices):
                 instance=self.instance,
                 observer=build_observer(self.metrics.registry, self.catalog),
                 redact=self.redactor.result,
+                seal=self.arguments.seal,
                 refresh=lambda: self.skills_in_use.refresh(),
                 wait_until_ready=lambda plan: self.wasm.wait_until_ready(plan),
                 inspect=inspector.inspect,
@@ -205,6 +206,7 @@ async def running_gateway(
     try:
         gateway.build_all()
         released = gateway.release_abandoned()
+        await gateway.arguments.prepare()
         await gateway.store.transact(
             lambda tx: tx.append(
                 NewEvent(
@@ -221,6 +223,7 @@ async def running_gateway(
             tasks = [
                 beside.create_task(gateway.policy.watch(), name="policy watch"),
                 beside.create_task(expiry, name="approval expiry"),
+                beside.create_task(gateway.arguments.keep_bounded(), name="kept arguments"),
                 beside.create_task(gateway.wasm.keep_prepared(), name="skill preparation"),
             ]
             try:

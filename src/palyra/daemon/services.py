@@ -18,12 +18,14 @@ from palyra.daemon.settings import Settings
 from palyra.executors.fetch.spec import NAME as FETCH
 from palyra.executors.files.executor import FilesExecutor
 from palyra.journal.redaction import Redactor
+from palyra.pipeline.argument_archive import ArgumentArchive
 from palyra.pipeline.broker import Broker
 from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.execute import DeferredExecutors
 from palyra.pipeline.store import approval_tables
 from palyra.policy.live_policy import LivePolicy, PolicyDirectoryMissing
 from palyra.policy.request import EntityDirectory
+from palyra.signing.dsse import Signer
 from palyra.store.sqlite.store import SqliteStore
 from palyra.telemetry.metrics import UnreadMetrics
 from palyra.version import VERSION
@@ -63,6 +65,7 @@ class GatewayServices:
     catalog: Catalog
     metrics: "PrometheusMetrics | UnreadMetrics"
     store: SqliteStore
+    signer: Signer
     directory: EntityDirectory
     policy: LivePolicy
     instance: str
@@ -83,6 +86,19 @@ class GatewayServices:
             config_dir=self.policy_dir.parent,
             # A daemon has no person in front of it to ask.
             at_terminal=self.channel == "cli",
+        )
+
+    @cached_property
+    def arguments(self) -> ArgumentArchive:
+        return ArgumentArchive(
+            self.settings.journal,
+            store=self.store,
+            clock=self.clock,
+            signer=self.signer,
+            sources=lambda: self.key_sources,
+            source=self.settings.vault.key_source,
+            redact=self.redactor.json_text,
+            actor=ACTOR,
         )
 
     @cached_property
@@ -272,6 +288,7 @@ class GatewayServices:
             store=self.store,
             broker=self.broker,
             vault=lambda: self.vault,
+            arguments=self.arguments,
             skills=lambda: self.skills,
             prepare_skills=lambda: self.wasm.prepare(),
             gets_less=self._gets_less,

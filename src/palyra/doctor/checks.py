@@ -43,6 +43,7 @@ def machine_probes(
         ("sqlite", "holds the journal", True, lambda: host.sqlite(state)),
         ("clock", "dates records and ends approvals", True, lambda: host.clock(state)),
         ("policy bundle", "decides every call", True, policies),
+        ("kept arguments", "show what ran, whole", False, lambda: kept_arguments(state)),
         ("openat2", "keeps the file tools in their workspace", True, kernel.openat2),
         ("landlock", "limits files and TCP without privileges", False, kernel.landlock),
         ("seccomp", "limits system calls", False, kernel.seccomp),
@@ -56,6 +57,33 @@ def machine_probes(
         ("browser", "runs behind its fences", False, lambda: browser_fences(browser)),
     )
     return tuple(Probe(name=name, purpose=purpose, required=req, look=look) for name, purpose, req, look in rows)
+
+
+def kept_arguments(state: Path) -> Finding:
+    """Measure the sealed arguments of calls beside the journal, and find out whether new ones are kept."""
+    from palyra.clock import rfc3339
+    from palyra.journal.search import EventQuery, search_events
+    from palyra.pipeline.domain.receipt_text import format_size
+    from palyra.pipeline.store.argument_tables import list_keys, measure_arguments
+    from palyra.store.sqlite.store import DATABASE_NAME, SqliteReader
+
+    if not (state / DATABASE_NAME).exists():
+        return ok("no call was made yet")
+    try:
+        with SqliteReader(state / DATABASE_NAME) as reader:
+            if not reader.read("SELECT 1 FROM sqlite_schema WHERE name = 'argument_keys'"):
+                return ok("no call was made with this version yet")
+            keys, kept = list_keys(reader), measure_arguments(reader)
+            refused = search_events(reader, EventQuery(kind="journal.arguments_not_kept"), limit=1, look_at=1).events
+    except PalyraError as error:
+        return warn(error.message, error.hint)
+    if refused and (not keys or refused[0].time_ms > keys[0].created_ms):
+        why = refused[0].payload_value()
+        return warn(f"new ones are not kept: {why.get('message', '')}", str(why.get("hint", "")))
+    if kept.oldest_ms is None:
+        return ok("none are kept yet")
+    size = f"{format_size(kept.bytes)} of {kept.calls} call{'' if kept.calls == 1 else 's'}"
+    return ok(f"{size}, the oldest of {rfc3339(kept.oldest_ms)[:10]}")
 
 
 def webassembly() -> Finding:

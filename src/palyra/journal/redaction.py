@@ -220,6 +220,15 @@ class Redactor:
             return value
         return self._remove_known(value)
 
+    def json_text(self, text: str) -> tuple[str, int]:
+        """Replace known values in JSON text, whatever its keys are named. Return it and how many were replaced."""
+        if not self._values:
+            return text, 0
+        clean = self._encoded_patterns.replace_in(text, REDACTED)
+        for short in self._encoded_short:
+            clean = clean.replace(short, f'"{REDACTED}"')
+        return clean, 0 if clean == text else max(1, clean.count(REDACTED) - text.count(REDACTED))
+
     def text(self, text: str) -> str:
         """Remove known values, and characters that UTF-8 cannot carry. The length is not limited."""
         text = _escape_surrogates(text)

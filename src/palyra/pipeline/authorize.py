@@ -34,6 +34,7 @@ from palyra.pipeline.domain.spec import (
     ToolTier,
 )
 from palyra.pipeline.intake import AcceptedCall
+from palyra.pipeline.store.argument_tables import SealedArguments
 from palyra.policy.decision import Decision, Outcome, PolicyPort, strictest
 from palyra.policy.explain import describe_grant
 from palyra.policy.request import (
@@ -237,6 +238,7 @@ class AuthorizedCall(msgspec.Struct, frozen=True, kw_only=True):
     context: ToolRequestContext
     entry: CatalogEntry
     arguments: Arguments
+    sealed: SealedArguments | None
     touches: AccessedResources
     plan: ExecutionPlan | None
     denial: PalyraError | None
@@ -325,6 +327,7 @@ class Authorizer:
             context=context,
             entry=accepted.entry,
             arguments=arguments,
+            sealed=accepted.sealed,
             touches=_add_places(touches, places),
             plan=plan,
             denial=denial,

@@ -12,6 +12,7 @@ from palyra.clock import Clock
 from palyra.errors import Denied, InvalidInput, LimitExceeded, Unavailable
 from palyra.pipeline import reserve
 from palyra.pipeline.approve import ApprovalService, ApprovalWaiters, Inspect, Waiter, inspect_nothing
+from palyra.pipeline.argument_archive import Seal, keep_nothing, seal_refused
 from palyra.pipeline.attest import AttestedCall, attest
 from palyra.pipeline.authorize import AuthorizedCall, Authorizer
 from palyra.pipeline.catalog import Catalog
@@ -31,6 +32,7 @@ from palyra.pipeline.intake import AcceptedCall, accept_call
 from palyra.pipeline.observe import CallObserver
 from palyra.pipeline.reserve import DefaultRuns, PendingCall, StartedCall
 from palyra.pipeline.settle import CallSettlement
+from palyra.pipeline.store.argument_tables import SealedArguments
 from palyra.policy.decision import PolicyPort
 from palyra.signing.dsse import Signer
 from palyra.store.port import Store
@@ -50,16 +52,17 @@ class Broker:
         instance: str,
         observer: CallObserver,
         redact: Callable[[Any], Any] = lambda value: value,
+        seal: Seal = keep_nothing,
         refresh: Callable[[], Awaitable[None]] | None = None,
         wait_until_ready: Callable[[ExecutionPlan], Awaitable[None] | None] = lambda plan: None,
         inspect: Inspect = inspect_nothing,
     ) -> None:
         """Build the pipeline over its services.
 
-        ``redact`` removes known secrets from what a call returns. ``refresh`` brings the catalog up to date with the
-        skills in use. ``wait_until_ready`` blocks until the executor can take the plan of a reviewed tool. It does
-        not count against the call's deadline. ``inspect`` reads, on a thread, the files of a call that needs an
-        approval.
+        ``redact`` removes known secrets from what a call returns. ``seal`` keeps arguments whole for the record.
+        ``refresh`` brings the catalog up to date with the skills in use. ``wait_until_ready`` blocks until the executor
+        can take the plan of a reviewed tool. It does not count against the call's deadline. ``inspect`` reads, on a
+        thread, the files of a call that needs an approval.
         """
         self.config = config
         self.catalog = catalog
@@ -70,6 +73,7 @@ class Broker:
         self._clock = clock
         self._observer = observer
         self._redact = redact
+        self._seal = seal
         self._refresh = refresh
         self._wait_until_ready = wait_until_ready
         self._settlement = CallSettlement(store, clock)
@@ -107,12 +111,16 @@ class Broker:
 
     async def _drive(self, record: CallRecord, request: CallRequest, waiter: Waiter) -> CallRecord | None:
         """Take a call through all stages. Return None if the policies changed while it waited for a person."""
+        sealed: SealedArguments | None = None
         try:
             accepted = await self._intake(request)
             record = msgspec.structs.replace(record, argument_digest=accepted.arguments.digest)
-            authorized = self._authorizer.authorize(record, request, accepted)
+            sealed = await self._seal(record, accepted.arguments)
+            authorized = self._authorizer.authorize(record, request, msgspec.structs.replace(accepted, sealed=sealed))
         except (InvalidInput, LimitExceeded, Denied, Unavailable) as error:
-            return await self._settlement.refuse(record, error)
+            if not record.argument_digest:
+                record, sealed = await seal_refused(self._seal, record, self.catalog, request)
+            return await self._settlement.refuse(record, error, sealed=sealed)
         if (plan := authorized.plan) is None:
             return await self._settlement.deny(authorized)
         if plan.reviewed_digest and (ready := self._wait_until_ready(plan)) is not None:
@@ -120,7 +128,7 @@ class Broker:
         try:
             started = await self._approve_and_reserve(authorized, waiter)
         except (LimitExceeded, InvalidInput) as error:
-            return await self._settlement.refuse(record, error, authorized)
+            return await self._settlement.refuse(record, error, authorized, sealed)
         if isinstance(started, PendingCall):
             is_pending = started.approval.state is ApprovalState.PENDING
             return started.answer() if is_pending else await self._settlement.deny_unapproved(started)

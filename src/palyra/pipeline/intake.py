@@ -9,10 +9,11 @@ import msgspec
 from palyra.canonical import canonical_json
 from palyra.errors import InvalidInput, LimitExceeded
 from palyra.json_schema import SchemaCheck, SchemaMismatch
-from palyra.limits import KIB
+from palyra.limits import KIB, MAX_TOOL_INPUT_BYTES
 from palyra.pipeline.catalog import Catalog, CatalogEntry
-from palyra.pipeline.domain.call import CallRequest
+from palyra.pipeline.domain.call import CallRequest, UnknownTool
 from palyra.pipeline.domain.spec import Arguments, ToolSpec
+from palyra.pipeline.store.argument_tables import SealedArguments
 from palyra.strict_json import parse_strict
 
 # Arguments up to this size are parsed on the event loop: ten thousand of the smallest values.
@@ -41,6 +42,7 @@ class AcceptedCall(msgspec.Struct, frozen=True, kw_only=True):
 
     entry: CatalogEntry
     arguments: Arguments
+    sealed: SealedArguments | None = None
 
 
 def accept_arguments(spec: ToolSpec, check: SchemaCheck, raw: bytes | str | dict[str, Any]) -> Arguments:
@@ -91,6 +93,34 @@ def _check_size(spec: ToolSpec, size: int) -> None:
 def _describe(value: Any) -> str:
     names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")
+
+
+async def read_refused(catalog: Catalog, request: CallRequest) -> Arguments | None:
+    """Read the arguments of a call that intake refused, for the record. Return None if nobody can read them."""
+    try:
+        limit = catalog.entry(request.tool).spec.max_input_bytes
+    except UnknownTool:
+        limit = MAX_TOOL_INPUT_BYTES
+    if is_large(request.arguments):
+        return await asyncio.to_thread(_read_any, request.arguments, limit)
+    return _read_any(request.arguments, limit)
+
+
+def _read_any(raw: bytes | str | dict[str, Any], limit: int) -> Arguments | None:
+    if not isinstance(raw, dict) and len(raw) > limit:
+        return None
+    try:
+        value = raw if isinstance(raw, dict) else parse_strict(raw)
+        canonical = canonical_json(value)
+    except (InvalidInput, LimitExceeded):
+        return None
+    if len(canonical) > limit:
+        return None
+    return Arguments(
+        value=value if type(value) is dict else {},
+        canonical=canonical,
+        digest=hashlib.sha256(canonical).hexdigest(),
+    )
 
 
 async def accept_call(catalog: Catalog, request: CallRequest) -> AcceptedCall:

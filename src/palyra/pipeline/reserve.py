@@ -12,6 +12,7 @@ from palyra.pipeline.domain.approval import Approval, ApprovalBinding, BoundFile
 from palyra.pipeline.domain.budget import BudgetKind, name_amounts
 from palyra.pipeline.domain.call import CallRecord, CallState, build_call_event, render_decision
 from palyra.pipeline.store import approval_tables, run_tables
+from palyra.pipeline.store.argument_tables import put_arguments
 from palyra.pipeline.store.call_tables import find_call, put_call
 from palyra.policy.request import policy_request_to_json
 from palyra.store.event import NewEvent
@@ -87,6 +88,7 @@ def record_request(tx: Transaction, authorized: AuthorizedCall) -> None:
     run_tables.ensure_run(
         tx, record.run_id, record.principal, record.actor, authorized.run_budget, most=authorized.runs_per_hour
     )
+    put_arguments(tx, authorized.sealed)
     tx.append_all(build_request_events(authorized))
 
 
@@ -101,6 +103,7 @@ def start_call(tx: Transaction, authorized: AuthorizedCall, *, already_recorded:
     granted = run_tables.reserve_budget(tx, record.run_id, authorized.reserve, accounts)
     started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=tx.now_ms)
     put_call(tx, started, instance=authorized.instance, reserved=granted)
+    put_arguments(tx, authorized.sealed)
     events = [] if already_recorded else [*build_request_events(authorized)]
     tx.append_all([*events, build_start_event(authorized, started, granted)])
     return StartedCall(record=started, granted=granted)
@@ -158,6 +161,7 @@ def build_request_events(authorized: AuthorizedCall) -> Iterator[NewEvent]:
         channel=record.channel,
         session=record.session,
         device=authorized.context.device,
+        **({} if authorized.sealed is None else authorized.sealed.for_journal()),
     )
     yield from build_decision_events(authorized)
 

@@ -14,6 +14,7 @@ from palyra.pipeline.domain.call import CallDenied, CallRecord, CallState, Unkno
 from palyra.pipeline.execute import shield_until_done
 from palyra.pipeline.reserve import PendingCall, StartedCall, record_request
 from palyra.pipeline.store import run_tables
+from palyra.pipeline.store.argument_tables import SealedArguments, put_arguments
 from palyra.pipeline.store.call_tables import end_call, find_unfinished, put_call
 from palyra.store.port import Store, Transaction
 
@@ -50,9 +51,13 @@ class CallSettlement:
         return await self._store.transact(lambda tx: record_refusal(tx, denied))
 
     async def refuse(
-        self, record: CallRecord, error: PalyraError, authorized: AuthorizedCall | None = None
+        self,
+        record: CallRecord,
+        error: PalyraError,
+        authorized: AuthorizedCall | None = None,
+        sealed: SealedArguments | None = None,
     ) -> CallRecord:
-        """Record a call that did not start.
+        """Record a call that did not start, with its arguments if they were read.
 
         ``authorized`` is given if its request and decision belong in the journal. A refusal because of too many calls
         omits it, so that a busy daemon writes one entry.
@@ -68,7 +73,7 @@ class CallSettlement:
         def work(tx: Transaction) -> CallRecord:
             if authorized is not None and not isinstance(error, UnknownRun | run_tables.TooManyRuns):
                 record_request(tx, authorized)
-            return record_refusal(tx, refused)
+            return record_refusal(tx, refused, sealed)
 
         return await self._store.transact(work)
 
@@ -84,7 +89,7 @@ class CallSettlement:
         try:
             return await self._store.transact(lambda tx: record_denial(tx, authorized, denied))
         except (InvalidInput, run_tables.TooManyRuns) as misuse:
-            return await self.refuse(authorized.record, misuse)
+            return await self.refuse(authorized.record, misuse, sealed=authorized.sealed)
 
 
 def record_end(tx: Transaction, attested: AttestedCall, granted: dict[BudgetKind, int]) -> CallRecord:
@@ -109,12 +114,18 @@ def record_end(tx: Transaction, attested: AttestedCall, granted: dict[BudgetKind
     return record
 
 
-def record_refusal(tx: Transaction, record: CallRecord) -> CallRecord:
+def record_refusal(tx: Transaction, record: CallRecord, sealed: SealedArguments | None = None) -> CallRecord:
     """Keep a call that did not start, with its error. Nothing is written into the run of another principal."""
     if run_tables.belongs_to_another(tx, record.run_id, record.principal):
         record = msgspec.structs.replace(record, run_id="")
+    put_arguments(tx, sealed)
     entry = build_call_event(
-        record, "call.refused", tool=record.tool, argument_digest=record.argument_digest, error=record.error
+        record,
+        "call.refused",
+        tool=record.tool,
+        argument_digest=record.argument_digest,
+        error=record.error,
+        **({} if sealed is None else sealed.for_journal()),
     )
     tx.append(entry)
     put_call(tx, record, instance="", reserved={})

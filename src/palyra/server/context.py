@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from palyra.identity.identity_manager import IdentityManager
     from palyra.nodes.pairing.service import PairingService
     from palyra.nodes.server.paired_devices import PairedDevices
+    from palyra.pipeline.argument_archive import ArgumentArchive
     from palyra.server.mcp.transports import McpTransport
     from palyra.skills.package.capabilities import Capabilities
     from palyra.skills.registry.registry import SkillRegistry
@@ -185,6 +186,7 @@ class ApiService:
     policy: PolicyPort
     clock: Clock
     vault: "Callable[[], Vault]"
+    arguments: "ArgumentArchive"
     skills: "Callable[[], SkillRegistry]"
     prepare_skills: Callable[[], Awaitable[None]]
     # Returns the capabilities of a manifest that the settings do not grant in full.

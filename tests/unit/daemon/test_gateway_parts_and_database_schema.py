@@ -50,8 +50,10 @@ def test_a_sandboxed_command_loads_no_part_that_it_does_not_use(tmp_path: Path) 
     words = [sys.executable, "-c", COMMAND, str(tmp_path / "state")]
     project = tmp_path / "project"
     project.mkdir()
-    ended = subprocess.run(words, cwd=project, capture_output=True, text=True, check=True)
-    assert ended.stdout.startswith("0 "), ended.stdout + ended.stderr
+    # The first command on a state directory makes the key for the arguments of calls.
+    for _ in range(2):
+        ended = subprocess.run(words, cwd=project, capture_output=True, text=True, check=True)
+        assert ended.stdout.startswith("0 "), ended.stdout + ended.stderr
     assert [name for name in NOT_FOR_A_COMMAND if f"'{name}'" in ended.stdout] == []
 
 

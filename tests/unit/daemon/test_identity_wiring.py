@@ -12,16 +12,19 @@ from palyra.identity.device import DeviceId, DeviceKind
 from palyra.vault.key_source import VARIABLE, KeyMissing
 from palyra.vault.settings import VaultSettings
 
+# Without the key for the arguments of calls, which every daemon makes.
+ALONE = {"journal": {"arguments_days": 0}}
+
 
 async def test_nothing_is_read_or_made_before_the_first_use(tmp_path: Path) -> None:
-    async with open_harness(tmp_path) as harness:
+    async with open_harness(tmp_path, ALONE) as harness:
         assert "identity" not in vars(harness.gateway)
         assert harness.gateway.identity is harness.gateway.identity
         assert not list(tmp_path.rglob("vault.key"))
 
 
 async def test_its_keys_are_kept_where_the_vaults_are_and_are_its_own(tmp_path: Path) -> None:
-    async with open_harness(tmp_path) as harness:
+    async with open_harness(tmp_path, ALONE) as harness:
         identity = harness.gateway.identity
         await identity.issue(DeviceKind.NODE, DeviceId.new(), DeviceKey().csr(), actor="user:operator")
         [key_file] = tmp_path.rglob("vault.key")

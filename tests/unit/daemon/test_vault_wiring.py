@@ -16,10 +16,18 @@ BOT = Principal.parse("agent:bot")
 
 
 async def test_nothing_is_made_before_the_vault_is_used(tmp_path: Path) -> None:
-    async with open_harness(tmp_path) as harness:
+    async with open_harness(tmp_path, {"journal": {"arguments_days": 0}}) as harness:
         await harness.call("echo", {"text": "hi"})
         assert harness.gateway.vault.list() == []
     assert not (tmp_path / "vault.key").exists()
+
+
+async def test_the_key_of_kept_arguments_is_not_the_vaults(tmp_path: Path) -> None:
+    async with open_harness(tmp_path) as harness:
+        await harness.call("echo", {"text": "hi"})
+        await harness.gateway.vault.put(ref("global/k"), Secret("x"), actor="a")
+        keys = [harness.gateway.store.read(f"SELECT key_id FROM {name}") for name in ("argument_keys", "vault_keys")]
+    assert len(keys[0]) == len(keys[1]) == 1 and keys[0] != keys[1]
 
 
 async def test_the_key_file_is_where_the_settings_say_and_never_with_the_state(tmp_path: Path) -> None:

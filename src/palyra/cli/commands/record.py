@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from palyra.cli.invocation import Invocation, pass_invocation
+from palyra.cli.invocation import Invocation, open_client, pass_invocation
 from palyra.cli.terminal import one_line, read_file_or_stdin
 from palyra.errors import InvalidInput, Unavailable
-from palyra.visible_text import escape, render_fields, spell_json
+from palyra.visible_text import escape, render_fields, respell_json, spell_json
 
 if TYPE_CHECKING:
     from palyra.journal.checkpoint import Checkpoint
@@ -210,6 +210,36 @@ def show(invocation: Invocation, event: str) -> None:
     with _reader(invocation) as reader:
         wanted = int(event) if event.isascii() and event.isdigit() and len(event) < 19 else EventId.parse(event)
         invocation.output.data(as_json(reader.event(wanted)))
+
+
+@journal.command("arguments")
+@click.argument("call_id", metavar="CALL")
+@pass_invocation
+def show_arguments(invocation: Invocation, call_id: str) -> None:
+    """Show the whole arguments of a call, which the journal has clipped and redacted.
+
+    They are kept sealed beside the journal for journal.arguments_days. Needs a policy that permits journal.read to you.
+    Each reading is recorded. Into a pipe or a file, the canonical JSON goes byte for byte.
+    """
+    with open_client(invocation) as client:
+        kept = client.call_arguments(call_id)
+    output = invocation.output
+    output.note(
+        f"{escape(kept.tool)} by {escape(kept.principal)}; "
+        + (
+            f"{kept.redacted} known {'secret was' if kept.redacted == 1 else 'secrets were'} replaced, so"
+            f" sha256 {escape(kept.argument_digest)} of the arguments cannot be computed from this"
+            if kept.redacted
+            else f"sha256 {escape(kept.argument_digest)}, as in the journal"
+        )
+    )
+    if output.json:
+        output.data(kept.document)
+        return
+    if sys.stdout.isatty():
+        output.text(respell_json(kept.arguments_json))
+    else:
+        _to_stdout(invocation, [kept.arguments_json.encode()])
 
 
 @journal.command("verify")

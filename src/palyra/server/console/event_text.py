@@ -276,6 +276,11 @@ def _describe_code(payload: Payload) -> str:
     return f"{how} for a {payload.get('kind', 'device')}"
 
 
+def _describe_dropped_arguments(payload: Payload) -> str:
+    reason = {"age": "they were too old", "size": "they took too much space"}.get(str(payload.get("reason")), "")
+    return join_parts(f"those of {format_count(payload.get('calls', 0), 'call')}", reason)
+
+
 def _describe_bad_tokens(payload: Payload) -> str:
     return f"{format_count(int(payload.get('count') or 1), 'request')} with no token or a bad one"
 
@@ -318,6 +323,10 @@ SENTENCES: Final[dict[str, Callable[[Payload], str]]] = {
     "pairing.code_created": _describe_code,
     "policy.rejected": _describe_rejected_policies,
     "policy.swapped": lambda payload: f"{payload.get('new', '')} instead of {payload.get('old', '')}",
+    "journal.arguments_read": lambda payload: f"of {payload.get('tool', 'a call')} by {payload.get('of', '')}",
+    "journal.arguments_mismatch": lambda payload: f"of {payload.get('tool', 'a call')}: {payload.get('found', '')}",
+    "journal.arguments_dropped": _describe_dropped_arguments,
+    "journal.arguments_not_kept": find_reason,
     "vault.created": lambda payload: f"its key is kept in: {payload.get('key_source', 'unknown')}",
     "vault.secret_put": _about_secret("is in force"),
     "vault.secret_deleted": _about_secret("was destroyed"),

@@ -18,7 +18,7 @@ from palyra.server.console.errors import NoSuchPage
 from palyra.server.console.event_text import REASONS, code_of, describe_event, describe_session_event
 from palyra.server.console.limits import MAX_SHOWN_CHARS
 from palyra.server.console.svg import bars, meter, span
-from palyra.visible_text import escape_block, spell, spell_block, spell_json, spell_json_text
+from palyra.visible_text import escape_block, respell_json, spell, spell_block, spell_json, spell_json_text
 
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -101,6 +101,7 @@ def environment(assets: Assets) -> Environment:
             cedar_name,
             shown_json,
             spell_json,
+            respell_json,
             spell_block,
             spell,
             clipped,

@@ -37,6 +37,7 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/v1/tool-calls/{call_id}", calls.show_call),
     ("DELETE", "/v1/tool-calls/{call_id}", calls.cancel_call),
     ("GET", "/v1/tool-calls/{call_id}/events", calls.follow_call),
+    ("GET", "/v1/tool-calls/{call_id}/arguments", calls.show_arguments),
     ("GET", "/v1/tools", calls.list_tools),
     ("GET", "/v1/tools/{name}", calls.show_tool),
     ("POST", "/v1/runs", calls.create_run),

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 import msgspec
 from starlette.requests import Request
@@ -22,7 +22,7 @@ from palyra.pipeline.store.call_tables import read_call
 from palyra.pipeline.store.run_tables import Run, open_run, read_run
 from palyra.server.context import ApiService, Caller
 from palyra.server.http.envelope import WrongShape, answer, answer_events, answer_failure, read_into, to_view
-from palyra.server.http.route_schema import FreeObject, JsonText, PrincipalText, UlidText, describe
+from palyra.server.http.route_schema import FreeObject, JsonText, PrincipalText, Time, UlidText, describe
 from palyra.server.http.views import AccountData, CallData, RunData, ToolData, ToolList, ToolWithSchemas
 
 Word = Annotated[str, msgspec.Meta(max_length=MAX_CONTEXT_VALUE_CHARS, pattern=r"^[A-Za-z0-9._:@/+-]*\Z")]
@@ -136,6 +136,24 @@ async def _withdraw(service: ApiService, caller: Caller, approval_id: str) -> No
     with contextlib.suppress(AlreadyDecided, ApprovalExpired):
         await service.store.transact(lambda tx: decide(tx, approval_id, verdict, actor=caller.actor))
     service.broker.approval_waiters.notify(approval_id)
+
+
+class ArgumentsData(TypedDict):
+    call_id: UlidText
+    tool: str
+    principal: PrincipalText
+    argument_digest: str
+    arguments_json: str
+    redacted: int
+    kept_at: Time
+
+
+@describe("The call's whole arguments as canonical JSON. Each reading is recorded.", data=ArgumentsData)
+async def show_arguments(service: ApiService, request: Request) -> Response:
+    caller = service.admit_operator(request, "journal.read")
+    call_id = CallId.parse(request.path_params["call_id"])
+    record = await asyncio.to_thread(read_call, service.store, call_id, None)
+    return answer(to_view(ArgumentsData, await service.arguments.open(record, actor=caller.actor)))
 
 
 @describe("The call's journal entries as server-sent events.", answers="events")

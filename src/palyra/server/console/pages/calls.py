@@ -12,6 +12,7 @@ from palyra.ids import CallId, RunId
 from palyra.pipeline.domain.approval import Approval, ApprovalState
 from palyra.pipeline.domain.call import FINAL_STATES, CallRecord, CallState
 from palyra.pipeline.store.approval_tables import find_approvals
+from palyra.pipeline.store.argument_tables import has_arguments
 from palyra.pipeline.store.call_tables import CallQuery, list_calls_of_run, list_runs, read_call, search_calls
 from palyra.pipeline.store.run_tables import find_owners, read_run
 from palyra.server.console.errors import BadQuery
@@ -78,12 +79,21 @@ async def show_call(console: Console, visit: Visit) -> dict[str, Any]:
         "runs": await asyncio.to_thread(_runs_of, console, [record]),
         "events": events,
         "arguments": requested.get("arguments"),
+        "kept": await asyncio.to_thread(has_arguments, console.store, str(call_id)),
         "statement": statement_of(record.attestation),
         "by_worker": statement_of(record.worker_attestation),
         "policies": [find_policy_text(console.policy, name) for name in (record.decision or {}).get("policies", ())],
         "ended": record.state in FINAL_STATES,
         "approved_by": _granted_approval(record, await asyncio.to_thread(_approvals_of, console, [record])),
     }
+
+
+async def show_arguments(console: Console, visit: Visit) -> dict[str, Any]:
+    """Show the whole arguments of a call, out of their sealed copy. This is recorded."""
+    console.service.require_operator(visit.caller, "journal.read")
+    record = await asyncio.to_thread(read_call, console.store, CallId.parse(visit.path("call_id")), None)
+    kept = await console.service.arguments.open(record, actor=visit.caller.actor)
+    return {"title": f"Arguments of {record.tool}", "record": record, "kept": kept}
 
 
 async def hand_out_call(console: Console, visit: Visit) -> Response:
@@ -219,6 +229,14 @@ SECTION = Section(
             above="/calls",
             show=show_call,
             live=("call.", "approval."),
+        ),
+        Page(
+            path="/calls/{call_id}/arguments",
+            template="arguments.html",
+            title="Arguments",
+            above="/calls",
+            show=show_arguments,
+            role=Role.OPERATOR,
         ),
         Page(path="/runs", template="runs.html", title="Runs", above="/calls", show=show_runs, live=("run.", "call.")),
         Page(

@@ -21,8 +21,8 @@ from palyra.store.port import NoSuchEvent
 
 # Prefixes of kinds that a person chooses from; any other can be typed.
 CONCEPTS = (
-    *("approval.", "call.", "console.", "credential.", "daemon.", "egress.", "identity.", "lease.", "node."),
-    *("nodes.", "pairing.", "policy.", "run.", "skill.", "vault.", "worker."),
+    *("approval.", "call.", "console.", "credential.", "daemon.", "egress.", "identity.", "journal.", "lease."),
+    *("node.", "nodes.", "pairing.", "policy.", "run.", "skill.", "vault.", "worker."),
 )
 
 
