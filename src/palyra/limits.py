@@ -13,6 +13,11 @@ MAX_JSON_DEPTH = 64
 # What one call may return to the agent; larger results belong in a file.
 MAX_TOOL_OUTPUT_BYTES = 1 * MIB
 
+# Results that are kept: as long as a person asks about a call, and as much as fits beside the journal on a small disk.
+DEFAULT_RESULTS_DAYS = 30
+MAX_RESULTS_DAYS = 36_500
+DEFAULT_RESULTS_BYTES = 1024 * MIB
+
 # Deadlines.
 DEFAULT_CALL_TIMEOUT_MS = 30_000
 MAX_CALL_TIMEOUT_MS = 600_000

@@ -35,7 +35,7 @@ WRITERS = {
 CONCEPTS = (
     *("call.", "approval.", "run.", "credential.", "policy.", "daemon.", "vault.", "egress.", "skill."),
     *("channel.", "identity.", "worker.", "lease.", "pairing.", "nodes.", "node.", "console.", "state.", "browser."),
-    *("mcp.", "journal."),
+    *("mcp.", "journal.", "results."),
 )
 
 

@@ -34,6 +34,8 @@ class CallView(View, frozen=True, kw_only=True):
     approval_id: str | None = None
     approval: Any = None
     result: Any = None
+    # The size and digest of a result that is no longer kept.
+    result_dropped: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     receipt: list[dict[str, Any]] | None = None
     attestation: dict[str, Any] | None = None

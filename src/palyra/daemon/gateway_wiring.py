@@ -201,6 +201,7 @@ async def running_gateway(
 ) -> AsyncIterator[Gateway]:
     """Run a gateway with all that belongs to it: recovery, policy watching, expiry, and an orderly end."""
     from palyra.pipeline.approve import expire_approvals
+    from palyra.pipeline.retention import bound_results, compute_bounds
 
     gateway = Gateway(settings, state, policy_dir, channel="api", settings_file=settings_file)
     try:
@@ -219,11 +220,14 @@ async def running_gateway(
         failure: Exception | None = None
         gateway.workers.join(gateway.nodes, gateway.metrics)
         expiry = expire_approvals(gateway.store, gateway.clock, gateway.broker.approval_waiters, actor=ACTOR)
+        bounds = compute_bounds(settings.retention.results_days, settings.retention.results_bytes)
+        retention = bound_results(gateway.store, bounds, gateway.clock, actor=ACTOR)
         async with gateway.nodes.running(), gateway.workers.running(), asyncio.TaskGroup() as beside:
             tasks = [
                 beside.create_task(gateway.policy.watch(), name="policy watch"),
                 beside.create_task(expiry, name="approval expiry"),
                 beside.create_task(gateway.arguments.keep_bounded(), name="kept arguments"),
+                beside.create_task(retention, name="result retention"),
                 beside.create_task(gateway.wasm.keep_prepared(), name="skill preparation"),
             ]
             try:

@@ -24,7 +24,7 @@ from palyra.nodes.store import schema as nodes
 from palyra.pipeline.domain.budget import RunBudget
 from palyra.pipeline.domain.call import ToolCallConfig
 from palyra.pipeline.domain.workspaces import Workspaces, assign_workspaces, expand_who
-from palyra.pipeline.store import approval_tables, argument_tables, call_tables, run_tables
+from palyra.pipeline.store import approval_tables, argument_tables, call_tables, result_tables, run_tables
 from palyra.policy.request import EntityDirectory
 from palyra.sandbox.tier_b import SYSTEM_PATHS
 from palyra.server.console import tables as console
@@ -240,6 +240,7 @@ SCHEMA: Final = (
     *approval_tables.SCHEMA,
     *call_tables.SCHEMA,
     *argument_tables.SCHEMA,
+    *result_tables.SCHEMA,
     *identity.TOKENS,
     *vault.SCHEMA,
     *identity.SCHEMA,

@@ -27,7 +27,7 @@ from palyra.journal.settings import JournalSettings
 from palyra.nodes.agent.settings import NodeHostSettings, check_commands
 from palyra.nodes.settings import NodeSettings
 from palyra.pipeline.domain.workspaces import assign_workspaces, expand_who
-from palyra.pipeline.settings import ApprovalsSettings, BudgetSettings, ToolsSettings
+from palyra.pipeline.settings import ApprovalsSettings, BudgetSettings, RetentionSettings, ToolsSettings
 from palyra.policy.request import ALLOWED, OPERATORS
 from palyra.policy.settings import PolicySettings
 from palyra.sandbox.settings import SandboxSettings
@@ -88,6 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     mcp: McpSettings = McpSettings()
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
+    retention: RetentionSettings = RetentionSettings()
     journal: JournalSettings = JournalSettings()
     log: LogSettings = LogSettings()
 

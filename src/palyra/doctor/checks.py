@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from palyra.doctor.report import Finding, Probe, missing, ok, warn
 from palyra.errors import PalyraError
+from palyra.limits import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from palyra.policy.request import EntityDirectory
 
 DIGEST_CHARS_SHOWN: Final = 16
+# Principals whose stored results are shown by name.
+SHOWN_HOLDERS: Final = 5
 # (module (func (export "run") (result i32) (i32.const 42)))
 _SMALLEST_GUEST: Final = bytes.fromhex("0061736d010000000105016000017f030201000707010372756e00000a06010400412a0b")
 
@@ -41,6 +44,7 @@ def machine_probes(
         ("state directory", "keeps keys, tokens and the journal private", True, lambda: host.state_directory(state)),
         ("durable writes", "make a record outlive a power cut", True, lambda: host.durable_writes(state)),
         ("sqlite", "holds the journal", True, lambda: host.sqlite(state)),
+        ("stored data", "shows what the database and kept results take", False, lambda: stored_data(state)),
         ("clock", "dates records and ends approvals", True, lambda: host.clock(state)),
         ("policy bundle", "decides every call", True, policies),
         ("kept arguments", "show what ran, whole", False, lambda: kept_arguments(state)),
@@ -84,6 +88,30 @@ def kept_arguments(state: Path) -> Finding:
         return ok("none are kept yet")
     size = f"{format_size(kept.bytes)} of {kept.calls} call{'' if kept.calls == 1 else 's'}"
     return ok(f"{size}, the oldest of {rfc3339(kept.oldest_ms)[:10]}")
+
+
+def stored_data(state: Path) -> Finding:
+    """Read the size of the database, and the principals whose results take the most."""
+    from palyra.pipeline.store.result_tables import read_stored_data
+    from palyra.store.sqlite.store import DATABASE_NAME, SqliteReader
+
+    path = state / DATABASE_NAME
+    if not path.exists():
+        return ok("no database yet")
+    try:
+        with SqliteReader(path) as reader:
+            found = read_stored_data(reader)
+    except PalyraError as error:
+        return missing(error.message, error.hint)
+    holders = ", ".join(f"{each.principal} {_in_mib(each.bytes)}" for each in found.holdings[:SHOWN_HOLDERS])
+    return ok(
+        f"{_in_mib(found.file_bytes)}, {_in_mib(found.free_bytes)} of it free for new data;"
+        f" {found.results:,} results kept, {_in_mib(found.result_bytes)}" + (f": {holders}" if holders else "")
+    )
+
+
+def _in_mib(size: int) -> str:
+    return f"{size / MIB:,.1f} MiB"
 
 
 def webassembly() -> Finding:

@@ -109,6 +109,8 @@ class AttestedCall(msgspec.Struct, frozen=True, kw_only=True):
     used: dict[BudgetKind, int]
     output_digest: str
     execution_sha256: str
+    # The length of the result as JSON.
+    result_bytes: int = 0
 
 
 async def attest(started: CallRecord, executor: str, ended: ExecutionResult, signer: Signer) -> AttestedCall:
@@ -150,4 +152,10 @@ def attest_result(started: CallRecord, executor: str, ended: ExecutionResult, si
         attestation=envelope.to_dict(),
         worker_attestation=ended.worker_attestation,
     )
-    return AttestedCall(record=record, used=ended.used, output_digest=output_digest, execution_sha256=digest)
+    return AttestedCall(
+        record=record,
+        used=ended.used,
+        output_digest=output_digest,
+        execution_sha256=digest,
+        result_bytes=ended.result_bytes,
+    )

@@ -58,6 +58,19 @@ class ApprovalsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     ] = 300
 
 
+class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    results_days: Annotated[
+        int,
+        Meta(ge=1, le=limits.MAX_RESULTS_DAYS),
+        describe("How long the result of a call is kept; its record, digest and attestation stay."),
+    ] = limits.DEFAULT_RESULTS_DAYS
+    results_bytes: Annotated[
+        int,
+        Meta(ge=limits.MIB),
+        describe("Most bytes of results that are kept; the principal that holds the most loses its oldest first."),
+    ] = limits.DEFAULT_RESULTS_BYTES
+
+
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     calls: Annotated[Count, describe("Calls in one run.")] = limits.DEFAULT_MAX_CALLS_PER_RUN
     wall_ms: Annotated[Count, describe("Time the calls of one run may take in sum.")] = limits.DEFAULT_RUN_WALL_MS

@@ -15,7 +15,7 @@ from palyra.pipeline.execute import shield_until_done
 from palyra.pipeline.reserve import PendingCall, StartedCall, record_request
 from palyra.pipeline.store import run_tables
 from palyra.pipeline.store.argument_tables import SealedArguments, put_arguments
-from palyra.pipeline.store.call_tables import end_call, find_unfinished, put_call
+from palyra.pipeline.store.call_tables import end_call, find_unfinished, keep_result, put_call
 from palyra.store.port import Store, Transaction
 
 
@@ -97,6 +97,7 @@ def record_end(tx: Transaction, attested: AttestedCall, granted: dict[BudgetKind
     record = attested.record
     if not end_call(tx, record):
         raise UnknownCall(f"call {record.call_id} is not running", call_id=record.call_id)
+    keep_result(tx, record, attested.result_bytes, attested.output_digest)
     run_tables.settle_budget(tx, record.run_id, granted, attested.used)
     tx.append(
         build_call_event(

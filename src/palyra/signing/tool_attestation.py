@@ -226,6 +226,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["attestation", "call"]
     attestation: ToolAttestation
     key_ids: tuple[str, ...]
+    # Whether a call's document has the result that was attested; False once Palyra no longer keeps it.
+    has_result: bool = True
 
 
 def verify_evidence(raw: bytes, verifiers: Iterable[Verifier]) -> Evidence:
@@ -238,7 +240,12 @@ def verify_evidence(raw: bytes, verifiers: Iterable[Verifier]) -> Evidence:
         attestation, envelope = verify_attestation(raw, known), document
         return Evidence(kind="attestation", attestation=attestation, key_ids=_key_ids(envelope))
     attestation, envelope = verify_call_document(raw, known), _view(document)["attestation"]
-    return Evidence(kind="call", attestation=attestation, key_ids=_key_ids(envelope))
+    return Evidence(
+        kind="call",
+        attestation=attestation,
+        key_ids=_key_ids(envelope),
+        has_result=not isinstance(_view(document).get("result_dropped"), dict),
+    )
 
 
 def call_view(document: bytes) -> dict[str, Any]:
@@ -270,7 +277,7 @@ def _comparisons(view: dict[str, Any], attestation: ToolAttestation) -> Iterable
     yield "decision.bundle_digest", decision.get("bundle_digest"), attestation.bundle_digest
     yield "receipt", view.get("receipt"), list(attestation.receipt)
     try:
-        result_digest = digest_of(view.get("result"))
+        result_digest = _digest_result(view)
     except NotCanonical as error:
         raise AttestationMalformed("the result has no canonical form") from error
     yield "result", result_digest, attestation.output_digest
@@ -286,6 +293,14 @@ def _comparisons(view: dict[str, Any], attestation: ToolAttestation) -> Iterable
     for name, (said, attested) in optional.items():
         if said is not None:
             yield name, said, attested
+
+
+def _digest_result(view: dict[str, Any]) -> Any:
+    """Return the digest of the result, or the one that is left of a result that Palyra no longer keeps."""
+    dropped = view.get("result_dropped")
+    if view.get("result") is None and isinstance(dropped, dict):
+        return dropped.get("output_digest")
+    return digest_of(view.get("result"))
 
 
 def _require_known_version(statement: dict[str, Any]) -> None:

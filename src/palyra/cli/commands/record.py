@@ -111,7 +111,7 @@ def render_evidence(evidence: "Evidence", worker: "ToolAttestation | None" = Non
             ("executor", escape(about.executor)),
             ("enforced", "\n".join(_receipt_line(entry) for entry in about.receipt) or "nothing recorded"),
             ("outcome", escape(about.outcome)),
-            ("output", f"sha256 {escape(about.output_digest)}"),
+            ("output", f"sha256 {escape(about.output_digest)}" + ("" if evidence.has_result else ", no longer kept")),
             ("started", rfc3339(about.started_ms)),
             ("ended", rfc3339(about.ended_ms)),
             ("execution", f"sha256 {execution_sha256(about)}"),

@@ -317,6 +317,21 @@ def _require_enforceable(spec: ToolSpec, obligations: Obligations) -> None:
             raise Unenforceable(f"policy obliges {spec.name} to {name}, which nothing can hold it to", layer=name)
 
 
+class DroppedResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A result that is no longer kept. The attestation has its digest."""
+
+    bytes: int
+    output_digest: str
+    dropped_ms: int
+
+    def view(self) -> dict[str, Any]:
+        return {
+            "bytes": self.bytes,
+            "output_digest": self.output_digest,
+            "dropped_at": rfc3339(self.dropped_ms),
+        }
+
+
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     run_id: str
@@ -338,6 +353,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     attestation: dict[str, Any] | None = None
     # What the worker that ran the call signed, where one did.
     worker_attestation: dict[str, Any] | None = None
+    result_dropped: DroppedResult | None = None
 
     def view(self) -> dict[str, Any]:
         shown: dict[str, Any] = {
@@ -358,6 +374,8 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
             else max(0, self.ended_ms - self.started_ms),
             "argument_digest": self.argument_digest,
         }
+        if self.result_dropped is not None:
+            shown["result_dropped"] = self.result_dropped.view()
         if self.worker_attestation is not None:
             shown["worker_attestation"] = self.worker_attestation
         if self.approval_id is not None:

@@ -9,12 +9,15 @@ from typing import Any
 import msgspec
 
 from palyra.ids import RunId
+from palyra.limits import KIB
 from palyra.pipeline.domain.budget import Account, BudgetKind
 from palyra.pipeline.domain.call import CallRecord, CallState, UnknownCall
 from palyra.pipeline.store.run_tables import Run
 from palyra.store.port import Store, Transaction
 
 _decode = msgspec.json.Decoder(CallRecord)
+# Smaller results stay with their record: its decision and attestation, which stay too, are larger.
+SMALL_RESULT_BYTES = 1 * KIB
 # Seven of the ten characters of an id's time: the rest is worth 2**15 milliseconds.
 STRETCH_CHARS = 7
 _ENCODE = msgspec.json.Encoder().encode
@@ -215,6 +218,14 @@ def end_call(tx: Transaction, record: CallRecord) -> bool:
         (record.state.value, _ENCODE(record), record.call_id),
     )
     return tx.changed() == 1
+
+
+def keep_result(tx: Transaction, record: CallRecord, size: int, output_digest: str) -> None:
+    """Note that the call's result is kept, if it is worth dropping later."""
+    if size > SMALL_RESULT_BYTES:
+        tx.execute(
+            "INSERT INTO kept_results VALUES (?, ?, ?, ?)", (record.principal, record.call_id, size, output_digest)
+        )
 
 
 def find_call(tx: Transaction, call_id: str) -> CallRecord | None:

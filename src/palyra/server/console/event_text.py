@@ -211,6 +211,11 @@ def _about_publisher(words: str) -> Callable[[Payload], str]:
     return lambda payload: f"a key of {payload.get('publisher', 'a publisher')} {words}"
 
 
+def _describe_dropped(payload: Payload) -> str:
+    why = "they were too old" if payload.get("because") == "age" else "all results together were too large"
+    return f"{payload.get('results', 0)} results are no longer kept: {why}"
+
+
 def _describe_run(payload: Payload) -> str:
     budget = payload.get("budget")
     calls = budget.get("calls") if isinstance(budget, dict) else None
@@ -312,6 +317,7 @@ SENTENCES: Final[dict[str, Callable[[Payload], str]]] = {
     "approval.denied": _about_tool("may not"),
     "approval.expired": _about_tool("was not answered in time"),
     "run.opened": _describe_run,
+    "results.dropped": _describe_dropped,
     "credential.created": _describe_token,
     "credential.revoked": _describe_token,
     "credential.rejected": _describe_bad_tokens,

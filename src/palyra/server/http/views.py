@@ -41,6 +41,7 @@ class CallData(TypedDict):
     ended_at: Time | None
     duration_ms: int | None
     argument_digest: str
+    result_dropped: NotRequired[dict[str, Any]]
     worker_attestation: NotRequired[dict[str, Any]]
     approval_id: NotRequired[UlidText]
     error: NotRequired[ErrorView]

@@ -12,6 +12,7 @@ from palyra.pipeline.domain.approval import Approval, ApprovalState
 from palyra.pipeline.domain.call import CallRecord, CallState
 from palyra.pipeline.store.approval_tables import count_pending_by_principal, list_approvals
 from palyra.pipeline.store.call_tables import count_by_time, list_running_calls, list_runs, list_unusual_calls
+from palyra.pipeline.store.result_tables import StoredData, read_stored_data
 from palyra.pipeline.store.run_tables import Run
 from palyra.server.console.errors import Busy
 from palyra.server.console.page import Listing, Page, Section, Visit, Write
@@ -60,6 +61,8 @@ DOCTOR_SECTION = Section(
 
 
 ROWS = 6
+# Principals whose stored results are shown by name.
+SHOWN_HOLDERS = 5
 GIST_CHARS = 120
 HOURS = 24
 MS_PER_HOUR = 3_600_000
@@ -86,6 +89,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     trouble: list[Event]
     runs: list[Run]
     hours: list[Bar]
+    stored: StoredData
 
     @property
     def calls_today(self) -> int:
@@ -108,6 +112,7 @@ async def show_overview(console: Console, _visit: Visit) -> dict[str, Any]:
         "missing": missing,
         "problems": problems_of(status, missing),
         "gist_of": gist_of,
+        "shown_holders": SHOWN_HOLDERS,
     }
 
 
@@ -121,6 +126,7 @@ async def show_as_json(console: Console, visit: Visit) -> dict[str, Any]:
         "waiting": [approval.id for approval in seen.waiting],
         "calls_today": seen.calls_today,
         "refused_today": seen.refused_today,
+        "stored": msgspec.to_builtins(seen.stored),
     }
 
 
@@ -165,6 +171,7 @@ def _look(console: Console, now_ms: int) -> Overview:
         refused=list_unusual_calls(store, REFUSED, limit=ROWS),
         trouble=_trouble(console),
         runs=list_runs(store, limit=ROWS),
+        stored=read_stored_data(store),
         hours=hours_of(count_by_time(store, ulid_at(first_hour), limit=COUNTED), first_hour),
     )
 
