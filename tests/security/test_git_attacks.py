@@ -3,12 +3,19 @@
 Each attack is done with the real git, first without Palyra: it has to work there, or it would show nothing here.
 """
 
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.gateway_harness import open_harness
-from fakes.git_payloads import PAYLOADS, Payload, ran_outside
+from fakes.git_payloads import PAYLOADS, Payload, git, make_repository, ran_outside
 
 pytestmark = pytest.mark.promise("P-files-protected")
 
@@ -42,3 +49,192 @@ async def test_no_file_that_fs_write_makes_runs_with_the_next_git_command(tmp_pa
                 assert "open_groups" in record.error["hint"]
     assert refused
     assert not ran_outside(root / payload.at, tmp_path)
+
+
+PLANT = """
+import json, os, sys
+for path, text in json.load(sys.stdin).items():
+    if os.path.dirname(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    try:
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+    except OSError as error:
+        print(path, error)
+print("planted", flush=True)
+"""
+
+
+def sandbox_settings(root: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "workspace": {"root": str(root)},
+        "sandbox": {"allow_interpreters": True, **more},
+        "tools": {"preapproved": ["fs.*", "process.*"]},
+    }
+
+
+@each_payload
+async def test_nothing_that_a_program_plants_runs_with_the_next_git_command(tmp_path: Path, payload: Payload) -> None:
+    root = tmp_path / "workspace"
+    payload.prepare(root)
+    async with open_harness(tmp_path, sandbox_settings(root)) as harness:
+        record = await harness.call("process.run", python(PLANT, json.dumps(payload.texts(tmp_path))))
+        assert record.state == "succeeded", record.error
+        line = line_of(record.receipt)
+    assert not ran_outside(root / payload.at, tmp_path)
+    if "Read-only" not in record.result["stdout"]:
+        assert not line["held"], line["got"]
+    # What the person had still works.
+    assert git(root, "status").returncode == (0 if (root / ".git").exists() else 128)
+
+
+def line_of(receipt: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return next(each for each in receipt if each["layer"] == "protected_names")
+
+
+def python(script: str, stdin: str = "", *args: str) -> dict[str, Any]:
+    return {"command": "python3", "args": ["-I", "-c", script, *args], **({"stdin": stdin} if stdin else {})}
+
+
+async def test_what_a_background_program_plants_is_moved_aside_when_it_ends(tmp_path: Path) -> None:
+    root = tmp_path / "workspace"
+    make_repository(root)
+    payload = next(each for each in PAYLOADS if each.name == "config")
+    script = PLANT + "import time; time.sleep(60)"
+    async with open_harness(tmp_path, sandbox_settings(root)) as harness:
+        started = await harness.call("process.start", python(script, json.dumps(payload.texts(tmp_path))))
+        assert started.state == "succeeded", started.error
+        handle, run = started.result["handle"], started.run_id
+        await eventually(lambda: b"fsmonitor" in (root / ".git/config").read_bytes())
+        stopped = await harness.call("process.stop", {"handle": handle}, run_id=run)
+        assert stopped.state == "succeeded", stopped.error
+        assert "core.fsmonitor" in stopped.result["protected"]["changes"][0]
+        (event,) = [payload for kind, payload in harness.events() if kind == "call.planted"]
+    assert event["tool"] == "process.start"
+    assert event["names"][0]["put_back"]
+    assert not ran_outside(root, tmp_path)
+
+
+PLANT_MANY = r"""
+import os
+for number in range(300):
+    os.makedirs(f"deep/{number}/.vscode")
+    open(f"deep/{number}/.vscode/tasks.json", "w").write("run")
+for name in (".envrc", "CLAUDE.md", "a\nb.code-workspace", ".mise.toml"):
+    open(name, "w").write("planted")
+os.symlink("/etc", ".cursor")
+os.symlink("deep", ".claude")
+os.mkfifo(".exrc")
+os.makedirs("node_modules/x/.vscode")
+os.makedirs(".venv/bin")
+open(".venv/bin/activate", "w").close()
+"""
+
+
+async def test_planted_names_are_moved_aside_told_and_recorded(tmp_path: Path) -> None:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    async with open_harness(tmp_path, sandbox_settings(root)) as harness:
+        record = await harness.call("process.run", python(PLANT_MANY))
+        assert record.state == "succeeded", record.error
+        line = line_of(record.receipt)
+        (event,) = [payload for kind, payload in harness.events(call=record.call_id) if kind == "call.planted"]
+        again = await harness.call("process.run", python("print(1)"))
+        assert line_of(again.receipt)["held"]
+    assert not line["held"]
+    assert event["count"] == event["moved"] == 307
+    assert 'open_groups = ["editors"]' in record.result["protected"]["hint"]
+    assert sorted(each.name for each in root.iterdir()) == [".venv", "deep", "node_modules"]
+    assert (root / "node_modules/x/.vscode").is_dir()
+    assert not list(root.glob("deep/*/.vscode"))
+    # Nothing is lost: the list says what each one was.
+    listed = json.loads((Path(event["folder"]) / "moved.json").read_text())
+    assert listed["workspace"] == str(root)
+    place = {each["name"]: Path(event["folder"]) / each["moved_to"] for each in listed["moved"]}
+    assert place["CLAUDE.md"].read_text() == "planted"
+    assert (place["deep/7/.vscode"] / "tasks.json").read_text() == "run"
+    assert os.readlink(place[".cursor"]) == "/etc"
+
+
+async def test_the_operator_chooses_to_keep_or_to_open_a_group(tmp_path: Path) -> None:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    write = python("open('CLAUDE.md', 'w').write('mine'); open('.npmrc', 'w').write('mine')")
+    settings = sandbox_settings(root)
+    settings["workspace"]["open_groups"] = ["agents"]
+    async with open_harness(tmp_path, settings) as harness:
+        record = await harness.call("process.run", write)
+        assert record.state == "succeeded", record.error
+        assert (root / "CLAUDE.md").exists()
+        assert not (root / ".npmrc").exists()
+        wrote = await harness.call("fs.write", {"path": "AGENTS.md", "content": "x", "mode": "create"})
+        assert wrote.state == "succeeded", wrote.error
+    async with open_harness(tmp_path, sandbox_settings(root, appearing_protected="keep")) as harness:
+        record = await harness.call("process.run", python("open('.npmrc', 'w').write('mine')"))
+        assert (root / ".npmrc").exists()
+        assert ".npmrc appeared" in record.result["protected"]["changes"][0]
+
+
+async def test_a_place_on_another_file_system_or_a_full_disk_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    other = Path("/dev/shm")
+    assert other.stat().st_dev != root.stat().st_dev
+    write = python("open('CLAUDE.md', 'w').write('planted')")
+    made: list[str] = []
+    make = tempfile.mkdtemp
+
+    def elsewhere(**_: object) -> str:
+        made.append(make(dir=other))
+        return made[-1]
+
+    def full(**_: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with open_harness(tmp_path, sandbox_settings(root)) as harness:
+        monkeypatch.setattr("palyra.sandbox.runner.tempfile.mkdtemp", elsewhere)
+        record = await harness.call("process.run", write)
+        assert record.state == "succeeded", record.error
+        (folder,) = (root / ".palyra-aside").iterdir()
+        assert (folder / "0000").read_text() == "planted"
+        spoil = "import os\ntry: os.rename('.palyra-aside', 'x')\nexcept OSError as error: print(error.strerror)"
+        record = await harness.call("process.run", python(spoil.replace("\\n", "\n")))
+        assert record.result["stdout"].strip() in ("Device or resource busy", "Read-only file system")
+        assert not Path(made[0]).exists()
+        monkeypatch.setattr("palyra.sandbox.runner.tempfile.mkdtemp", full)
+        record = await harness.call("process.run", write)
+        assert record.error is not None
+        assert record.error["code"] == "sandbox.protected_appeared"
+        (event,) = [payload for kind, payload in harness.events(call=record.call_id) if kind == "call.planted"]
+    assert "No space left" in event["names"][0]["problem"]
+    assert (root / "CLAUDE.md").read_text() == "planted"
+
+
+async def test_a_directory_that_git_takes_for_a_repository_is_told(tmp_path: Path) -> None:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    async with open_harness(tmp_path, sandbox_settings(root)) as harness:
+        record = await harness.call("process.run", {"command": "git", "args": ["init", "-q", "--bare", "docs"]})
+        assert record.state == "succeeded", record.error
+        assert line_of(record.receipt)["held"]
+        assert "docs appeared (git takes it for a repository)" in record.result["protected"]["changes"]
+        assert "call.planted" in harness.kinds(call=record.call_id)
+    assert (root / "docs/config").exists()
+
+
+async def test_what_a_person_does_in_the_workspace_meanwhile_stays(tmp_path: Path) -> None:
+    """An editor replaces a file that programs find read-only: that was not the program."""
+    root = tmp_path / "workspace"
+    root.mkdir()
+    (root / ".env").write_text("old")
+    async with open_harness(tmp_path, sandbox_settings(root)) as harness:
+        waiting = python("import sys, time; print(1, flush=True); time.sleep(60)")
+        started = await harness.call("process.start", waiting)
+        (root / ".env.new").write_text("new")
+        (root / ".env.new").rename(root / ".env")
+        await harness.call("process.stop", {"handle": started.result["handle"]}, run_id=started.run_id)
+        assert "call.planted" not in harness.kinds()
+    assert (root / ".env").read_text() == "new"

@@ -109,17 +109,16 @@ def attack_protected_names(harness: Harness) -> None:
         """
         attempt("write hook", lambda: write(".git/hooks/pre-commit", "evil"))
         attempt("new hook", lambda: write(".git/hooks/post-commit", "evil"))
-        attempt("write config", lambda: write(".git/config", "evil"))
         attempt("write env", lambda: write(".env", "evil"))
         attempt("write deep", lambda: write("deep/er/.github/workflows/ci.yml", "evil"))
-        for path in (".git", ".git/hooks", ".git/config", ".env", "deep", "deep/er", "deep/er/.github",
+        for path in (".git", ".git/hooks", ".env", "deep", "deep/er", "deep/er/.github",
                      "deep/er/.github/workflows", os.getcwd()):
             attempt("rename " + path, lambda: os.rename(path, path + ".old"))
             attempt("swap " + path, lambda: call(316, -100, path.encode(), -100, b"other", 2))
         os.mkdir("other")
         for path in (".git", ".git/hooks", "deep"):
             attempt("rename over " + path, lambda: os.rename("other", path))
-        for path in (".env", ".git/config"):
+        for path in (".env", ".git/hooks/pre-commit"):
             attempt("unlink " + path, lambda: os.unlink(path))
             attempt("hard link " + path, lambda: os.link(path, "alias"))
             attempt("chmod " + path, lambda: os.chmod(path, 0o777))
@@ -429,7 +428,7 @@ def attack_names_that_appear(harness: Harness) -> None:
             assert policy is not NewProtectedPolicy.FAIL
         moved = policy is NewProtectedPolicy.MOVE_ASIDE
         assert (harness.workspace / "n/.vscode").exists() is not moved
-        assert len(os.listdir(aside)) == (3 if moved else 0)
+        assert len(os.listdir(aside)) == (4 if moved else 0)
         for path in (odd, b"n", b"a"):
             full = os.fsencode(harness.workspace) + b"/" + path
             shutil.rmtree(full, ignore_errors=True)

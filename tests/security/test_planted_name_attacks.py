@@ -71,7 +71,7 @@ async def planted_deep(harness: Harness) -> None:
         outcome = await harness.python(PLANT_DEEP, str(depth), name)
         assert outcome.exit_code == 0, outcome.stderr
         line = named(outcome)
-        assert line.held, line.got
+        assert not line.held, line.got
         assert "moved aside as 0000" in line.got
         (aside,) = list(harness.scratch.iterdir())
         assert (aside / "0000" / "post-checkout").exists()
@@ -124,7 +124,7 @@ open("heap/77/.git/hooks/post-checkout", "w").close()
 
 async def planted_in_a_closed_directory(harness: Harness) -> None:
     """An ordinary user's own directory that it may not read. Root reads it anyway."""
-    script = "import os; os.makedirs('closed/.git/hooks'); os.chmod('closed', 0)"
+    script = "import os; os.makedirs('closed/.git/hooks/post-checkout'); os.chmod('closed', 0)"
     try:
         if os.geteuid() == 0:
             with pytest.raises(ProtectedAppeared):

@@ -23,6 +23,7 @@ from palyra.executors.inspection import CallInspector
 from palyra.executors.mcp_upstream.settings import MCP_EXECUTOR
 from palyra.executors.node.spec import NODE_EXECUTOR
 from palyra.executors.process.executor import PROCESS_EXECUTOR, ProcessExecutor
+from palyra.executors.process.planted import report_to
 from palyra.executors.tool_set import builtin_catalog
 from palyra.executors.wasm.spec import WASM_EXECUTOR
 from palyra.journal.chain import JournalLog
@@ -109,6 +110,7 @@ class Gateway(GatewayServices):
                 lambda: self.egress,
                 one_command=channel == "cli",
                 verify=inspector.verify,
+                report=report_to(self.store, ACTOR),
             )
             self.executors = DeferredExecutors(
                 {

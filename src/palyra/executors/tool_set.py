@@ -8,7 +8,7 @@ from palyra.executors.browser.spec import browser_specs
 from palyra.executors.fetch.spec import fetch_spec
 from palyra.executors.files.spec import FILE_TOOLS
 from palyra.executors.node.spec import Devices, node_invoke_spec
-from palyra.executors.process.executor import build_process_specs
+from palyra.executors.process.tools import build_process_specs
 from palyra.executors.wasm.spec import plugin_run_spec
 from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.domain.spec import ToolSpec

@@ -101,6 +101,8 @@ MAX_MOUNT_DEPTH: Final = 100
 MAX_MOUNT_PATH_BYTES: Final = 4_000
 # Links with a protected name are followed to their real place; a chain or a fan of links is cut here.
 MAX_FOLLOWED_LINKS: Final = 10_000
+# A configuration of git is a few kilobytes; each one that is judged is kept in memory during a call.
+MAX_JUDGED_BYTES: Final = 256 * KIB
 # How many new names a receipt lists: it stays readable when a program makes a million of them.
 MAX_REPORTED_NAMES: Final = 32
 

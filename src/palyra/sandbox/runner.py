@@ -461,6 +461,7 @@ class ProcessRunner:
             with contextlib.suppress(OSError):
                 # It stays if something was moved into it.
                 os.rmdir(place)
+        running.changes = changes
         line = running.receipt.line(Layer.PROTECTED_NAMES)
         running.receipt = running.receipt.with_lines((*also, changes.line(line)))
         return changes

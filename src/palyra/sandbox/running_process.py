@@ -23,6 +23,7 @@ from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome, Ru
 from palyra.sandbox.domain.profile import Layer, Receipt, ReceiptLine, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.launch.built_sandbox import PrewarmedSandbox
 from palyra.sandbox.launch.launcher import Child
+from palyra.sandbox.verify.protected_changes import ProtectedChanges
 
 # One read: the size of a pipe's buffer.
 CAPTURE_CHUNK_BYTES: Final = 64 * 1024
@@ -179,6 +180,8 @@ class Running:
         self.killed_by: str | None = None
         self.out_of_memory = False
         self.egress: NetworkUsage | None = None
+        # Known after the end.
+        self.changes: ProtectedChanges | None = None
 
     @property
     def seconds(self) -> float:
@@ -261,4 +264,6 @@ def outcome_of(profile: SandboxProfile, running: Running, ended: Exit) -> Proces
         receipt=running.receipt,
         killed_by=running.killed_by or _limit_that_killed(profile, running, ended),
         egress=running.egress,
+        changes=running.changes.notable if running.changes is not None else (),
+        moved_into=running.changes.folder if running.changes is not None else "",
     )

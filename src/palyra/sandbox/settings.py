@@ -42,8 +42,10 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tool_roots: Annotated[Patterns, describe("Folders outside /usr that programs may read and run from.")] = ()
     appearing_protected: Annotated[
         Literal["keep", "move_aside", "fail"],
-        describe("What becomes of a protected name that a program creates."),
-    ] = "keep"
+        describe(
+            "What becomes of a protected name that a program creates; git's own files are judged by their content."
+        ),
+    ] = "move_aside"
     max_running: Annotated[int, Meta(ge=1, le=4096), describe("Programs at once; the next ones wait.")] = 64
     max_waiting: Annotated[int, Meta(ge=0, le=65536), describe("Programs that may wait; the next one is refused.")] = (
         1024

@@ -197,7 +197,9 @@ _ROWS: Final = {row.pattern: row for row in PROTECTED_TABLE}
 
 
 # git takes a directory with these for a repository, whatever its name is.
-REPOSITORY_SIGNS: Final = ("HEAD", "objects", "refs", "commondir")
+REPOSITORY_SIGNS: Final = frozenset({"HEAD", "objects", "refs", "commondir"})
+# What git reads in it that can make it run a program.
+REPOSITORY_JUDGED: Final = (b"config", b"config.worktree", b"commondir", b"hooks")
 REPOSITORY_PARTS: Final = frozenset({"head", "objects", "refs", "commondir", "config", "config.worktree", "hooks"})
 # Where an operator protects this name, such directories are protected too.
 REPOSITORY_PATTERN: Final = ".git/config"

@@ -5,7 +5,8 @@ import msgspec
 import pytest
 
 from palyra.executors.process import executor as process_tools
-from palyra.executors.process.executor import RESULT_BYTES, ProcessExecutor, build_process_specs, compile_profile
+from palyra.executors.process.executor import RESULT_BYTES, ProcessExecutor, compile_profile
+from palyra.executors.process.tools import build_process_specs
 from palyra.json_schema import SchemaCheck
 from palyra.pipeline.domain.call import ExecutionPlan, UnknownTool
 from palyra.pipeline.domain.spec import ToolCapability, ToolTier

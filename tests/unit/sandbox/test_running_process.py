@@ -36,6 +36,7 @@ def ended(
         out_of_memory=out_of_memory,
         killed_by=killed_by,
         egress=NetworkUsage(connections=1),
+        changes=None,
     )
     return outcome_of(profile(tier, cpu_seconds=10_000), running, Exit(exit_code=exit_code, signal=number))
 

@@ -26,6 +26,8 @@ class Bait(StrEnum):
     GHOST_LINK = "ghost_link"
     SHELLS = "shells"
     ALIAS = "alias"
+    # A repository, and a person who looks at the workspace after the attempt.
+    PERSON = "person"
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +57,6 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     ended_by: tuple[int, ...] = ()
     not_for_root: frozenset[Layer] = frozenset()
     bait: frozenset[Bait] = frozenset()
-    move_aside: bool = False
     seen_outside: bool = False
 
     def promise(self, tier: SandboxTier) -> Layers | None:

@@ -6,6 +6,7 @@ from palyra.doctor.attacks.attempt import AttackClass, Attempt, Bait
 from palyra.doctor.attacks.file_attempts import FILE_ATTEMPTS
 from palyra.doctor.attacks.kernel_attempts import KERNEL_ATTEMPTS
 from palyra.doctor.attacks.outside_attempts import NETWORK_ATTEMPTS, PROCESS_ATTEMPTS
+from palyra.doctor.attacks.planted_attempts import PLANTED_ATTEMPTS
 from palyra.doctor.attacks.resource_attempts import RESOURCE_ATTEMPTS
 from palyra.sandbox.domain.profile import Layer, SandboxTier
 
@@ -70,6 +71,7 @@ GUARD_ATTEMPTS: Final = (
 
 ATTEMPTS: Final[tuple[Attempt, ...]] = (
     *FILE_ATTEMPTS,
+    *PLANTED_ATTEMPTS,
     *KERNEL_ATTEMPTS,
     *PROCESS_ATTEMPTS,
     *NETWORK_ATTEMPTS,

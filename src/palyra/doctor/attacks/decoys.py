@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Self
 
 from palyra.doctor.attacks.attempt import Bait
+from palyra.doctor.attacks.planted_attempts import REPOSITORY, look_as_person
 from palyra.workspace.root import hold
 
 MAX_COMPARED_BYTES: Final = 4096
@@ -94,12 +95,11 @@ _HOOK: Final = b"#!/bin/sh\nexit 0\n"
 _SIGNALLED: Final = b"signalled process"
 _DYING_SECONDS: Final = 5.0
 _PROTECTED_FILES: Final = {
-    ".git/config": b"[core]\n",
+    ".git/config": b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
     ".git/hooks/pre-commit": _HOOK,
     ".env": b"KEY=value\n",
     "deep/er/.github/workflows/ci.yml": b"on: push\n",
 }
-PROTECTED_NAMES: Final = (".git/hooks", ".git/config", ".env*", ".vscode", ".github/workflows")
 VARIABLE: Final = "ATTACK_BAIT_"
 _IPC_CREAT, _IPC_RMID, _SHM_BYTES = 0o1000, 0, 4096
 _AT_FDCWD, _HANDLE_BYTES, _EOVERFLOW = -100, 128, 75
@@ -138,6 +138,7 @@ class BaitFolder:
         self._victim_limits = ""
         self._before: dict[str, Any] = {}
         self._names: dict[str, Any] = {}
+        self._is_visited = False
 
     def __enter__(self) -> Self:
         with self._closing as stack:
@@ -260,6 +261,7 @@ class BaitFolder:
                 _remove(f"{path}/{name}")
         self._fill_outside()
         self._fill_workspace(bait, probes)
+        self._is_visited = Bait.PERSON in bait
         tuple(self._drain_listeners())
         self._before = dict(list_files(self.outside))
         self._protected = dict(self._protected_now())
@@ -296,7 +298,8 @@ class BaitFolder:
         return secret
 
     def _fill_workspace(self, bait: frozenset[Bait], probes: str) -> None:
-        for name, content in _PROTECTED_FILES.items():
+        files = {**_PROTECTED_FILES, **(REPOSITORY if Bait.PERSON in bait else {})}
+        for name, content in files.items():
             path = f"{self.workspace}/{name}"
             os.makedirs(os.path.dirname(path), exist_ok=True)
             _write(path, content)
@@ -328,6 +331,8 @@ class BaitFolder:
     def _find_traces(self, output: bytes) -> Iterator[str]:
         if self.token.encode() in output:
             yield "the secret came out"
+        # What runs here leaves a trace outside.
+        shown = tuple(look_as_person(self.workspace)) if self._is_visited else ()
         after = dict(list_files(self.outside))
         for name in sorted(self._before.keys() | after.keys()):
             if self._before.get(name) != after.get(name):
@@ -338,6 +343,7 @@ class BaitFolder:
             if self._protected.get(name) != protected.get(name):
                 yield f"protected {name} changed"
         yield from find_planted(self.workspace)
+        yield from shown
         yield from self._drain_listeners()
         if self._victim is not None and self._victim_ended(_SIGNALLED in output):
             yield "the host's process was ended"
@@ -355,7 +361,13 @@ class BaitFolder:
         return self._victim.poll() is not None
 
     def _protected_now(self) -> Iterator[tuple[str, Any]]:
-        yield from ((name, describe(f"{self.workspace}/{name}")) for name in _PROTECTED_FILES)
+        for name in _PROTECTED_FILES:
+            if self._is_visited and name == ".git/config":
+                # A program may change what makes nothing run: the visit shows that.
+                continue
+            found = describe(f"{self.workspace}/{name}")
+            # Git writes its configuration again under the same name: only mode and text count.
+            yield name, (found[0], found[-1]) if found and name == ".git/config" else found
         for folder in (".git", "vendor/.git", "d/" * 80 + ".git"):
             with contextlib.suppress(OSError):
                 for name in os.listdir(f"{self.workspace}/{folder}/hooks"):

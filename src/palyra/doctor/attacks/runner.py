@@ -16,14 +16,15 @@ import msgspec
 
 from palyra.doctor.attacks.attempt import Attempt, fill_names
 from palyra.doctor.attacks.catalogue import attempts_in
-from palyra.doctor.attacks.decoys import PROTECTED_NAMES, BaitFolder, find_survivors
+from palyra.doctor.attacks.decoys import BaitFolder, find_survivors
 from palyra.doctor.attacks.verdict import Answer, AttackReport, NotAttacked, Observed, Verdict, judge, not_tried
 from palyra.errors import PalyraError
 from palyra.sandbox.domain.process_run import ProcessCommand, ProcessOutcome
-from palyra.sandbox.domain.profile import NewProtectedPolicy, SandboxLimits, SandboxProfile, SandboxTier
+from palyra.sandbox.domain.profile import Layer, NewProtectedPolicy, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.layers.syscall_table import SYSCALLS
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.running_process import Sink
+from palyra.workspace.protected_table import PROTECTED_NAMES
 
 SYSTEM_PYTHON: Final = "/usr/bin/python3"
 # Longer than any attempt takes by itself.
@@ -155,7 +156,7 @@ class Attacker:
             message="" if error is None else error.message,
             exit_code=None if outcome is None else outcome.exit_code,
             signal=None if outcome is None else outcome.signal,
-            held=None if outcome is None else frozenset(line.layer for line in outcome.receipt.lines if line.held),
+            held=None if outcome is None else _find_held(outcome),
         )
 
     async def _settle(self) -> None:
@@ -172,7 +173,7 @@ class Attacker:
             protected_names=self.protected,
             limits=msgspec.convert({"timeout_ms": ATTEMPT_TIMEOUT_MS, **attempt.limits}, SandboxLimits),
             allow_interpreters=not attempt.command,
-            appearing_protected=NewProtectedPolicy.MOVE_ASIDE if attempt.move_aside else NewProtectedPolicy.KEEP,
+            appearing_protected=NewProtectedPolicy.MOVE_ASIDE,
             tool_roots=self.python.roots,
         )
 
@@ -193,6 +194,12 @@ class Attacker:
             env=env,
             stdin=json.dumps(order).encode(),
         )
+
+
+def _find_held(outcome: ProcessOutcome) -> frozenset[Layer]:
+    """Return the layers in force. The protected names were, if they found what a program planted."""
+    held = frozenset(line.layer for line in outcome.receipt.lines if line.held)
+    return held | {Layer.PROTECTED_NAMES} if outcome.changes else held
 
 
 def _answer(output: bytes) -> Answer | None:

@@ -31,6 +31,7 @@ from palyra.executors.mcp_upstream.settings import MCP_EXECUTOR, PLACEHOLDER, Se
 from palyra.executors.mcp_upstream.spec import Listing, ToolDefinition, result_of_server, spec_of, words_of
 from palyra.executors.network.grant import call_of
 from palyra.executors.network.service import NetworkService
+from palyra.executors.process.planted import report_running, report_to
 from palyra.ids import Principal
 from palyra.pipeline.catalog import Catalog
 from palyra.pipeline.domain.budget import Usage
@@ -38,7 +39,7 @@ from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome, ToolFail
 from palyra.pipeline.domain.shares import is_operators_own
 from palyra.policy.decision import Outcome
 from palyra.sandbox.domain.process_run import ProcessCommand
-from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
+from palyra.sandbox.domain.profile import NewProtectedPolicy, SandboxLimits, SandboxProfile
 from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.store.event import NewEvent
 from palyra.vault.access import DecidedSecrets, SecretUse
@@ -354,6 +355,10 @@ class McpServers:
 
     def _end(self, key: tuple[str, ...], instance: "McpInstance") -> None:
         self._forget(key, instance)
+        if instance.last_calls:
+            # A server writes in a workspace for many calls; the last of them reports what it planted.
+            plan = next(reversed(instance.last_calls.values()))
+            self._finish(report_running(report_to(self._store, self._actor), plan, instance.running))
         if self._servers[instance.server].isolation == "run" and key not in self._instances:
             self._finish(asyncio.to_thread(self._folders.release, instance.server, key[-1]))
 
@@ -372,6 +377,7 @@ class McpServers:
             workspace_root=str(folder.resolve()),
             read_only=plan.read_only,
             protected_names=self._protected,
+            appearing_protected=NewProtectedPolicy.MOVE_ASIDE if plan.workspace else NewProtectedPolicy.KEEP,
             limits=SandboxLimits(
                 cpu_seconds=plan.cpu_seconds,
                 memory_bytes=plan.memory_bytes,

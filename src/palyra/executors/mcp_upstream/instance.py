@@ -40,7 +40,7 @@ from palyra.sandbox.domain.process_run import ProcessCommand
 from palyra.sandbox.domain.profile import SandboxProfile
 from palyra.sandbox.network.call_network import NetworkListener
 from palyra.sandbox.runner import ProcessRunner
-from palyra.sandbox.running_process import StreamName
+from palyra.sandbox.running_process import Running, StreamName
 
 Write = Callable[[bytes], Awaitable[None]]
 
@@ -265,6 +265,8 @@ class McpInstance:
         # The principal whose share it counts in.
         self.started_for = ""
         self.listener: InstanceListener | None = None
+        # Its process; after the end it knows which protected names it planted.
+        self.running: Running | None = None
 
     @contextlib.asynccontextmanager
     async def turn(self, plan: ExecutionPlan) -> AsyncIterator[bool]:
@@ -365,6 +367,7 @@ class McpInstance:
         fed = ProcessCommand(command=command.command, args=command.args, live_input=reading)
         try:
             async with runner.started(profile, fed, sink=self._sink(pipes), listener=listener) as running:
+                self.running = running
                 self.receipt = tuple(running.receipt.as_dicts())
                 ending = asyncio.ensure_future(running.wait(None))
                 ending.add_done_callback(lambda _: pipes.end())

@@ -19,18 +19,12 @@ from palyra.egress.domain.credential import bindings_for
 from palyra.egress.domain.request_rules import describe_rules
 from palyra.egress.domain.rules import BadHostRule, is_within, parse_rules
 from palyra.egress.settings import EgressSettings
-from palyra.errors import InvalidInput, LimitExceeded
-from palyra.executors.process import spec
-from palyra.ids import ToolName
-from palyra.limits import MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES
+from palyra.errors import InvalidInput, LimitExceeded, PalyraError
+from palyra.executors.process.planted import Report, render_changes, report_running
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome, UnknownTool
 from palyra.pipeline.domain.spec import (
     AccessedResources,
-    ToolCapability,
-    ToolMetadata,
-    ToolSpec,
-    ToolTier,
     reserve_nothing,
 )
 from palyra.policy.decision import EGRESS, Obligations
@@ -84,6 +78,15 @@ class TooManyBackground(LimitExceeded):
     hint = "stop one with process.stop first"
 
 
+class _Done:
+    """The outcome of a program that has ended, for the broker and for the report on what it planted."""
+
+    def __init__(self, outcome: ProcessOutcome, error: PalyraError | None = None) -> None:
+        self.changes = outcome.changes
+        self.moved_into = outcome.moved_into
+        self.outcome = ExecutorOutcome(result=render_outcome(outcome), receipt=_read_receipt(outcome), error=error)
+
+
 class _Background:
     """A process that goes on after its call: one task owns it from start to end."""
 
@@ -99,9 +102,10 @@ class _Background:
 
 
 class ProcessTools:
-    def __init__(self, runner: ProcessRunner, share: int = sys.maxsize) -> None:
-        """``share`` is how many programs of one principal run at once."""
+    def __init__(self, runner: ProcessRunner, share: int = sys.maxsize, report: Report | None = None) -> None:
+        """``share`` is how many programs of one principal run at once. ``report`` records what they planted."""
         self._runner = runner
+        self._report = report
         self._share = share
         # By principal, while a program of it runs or waits.
         self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -136,7 +140,10 @@ class ProcessTools:
         if self.live_input is not None:
             command = msgspec.structs.replace(command, live_input=self.live_input)
         async with self._place(plan.principal):
-            return await self._run(profile, command, listener)
+            done = await self._run(profile, command, listener)
+        if self._report is not None and done.changes:
+            await self._report(plan, done.changes, done.moved_into)
+        return done.outcome
 
     def _place(self, principal: str) -> asyncio.Semaphore:
         """Return what admits a program of the principal. One that has its share waits before it joins the others."""
@@ -151,18 +158,14 @@ class ProcessTools:
             await asyncio.wait(tasks)
         self._background.clear()
 
-    async def _run(
-        self, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
-    ) -> ExecutorOutcome:
+    async def _run(self, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None) -> "_Done":
         try:
             outcome = await self._runner.run_constrained_process(profile, command, sink=self.sink, listener=listener)
         except (QuotaExceeded, ProcessTimedOut, ProtectedAppeared, ProtectedUnseen) as error:
             if error.outcome is None:
                 raise
-            return ExecutorOutcome(
-                result=render_outcome(error.outcome), receipt=_read_receipt(error.outcome), error=error
-            )
-        return ExecutorOutcome(result=render_outcome(outcome), receipt=_read_receipt(outcome))
+            return _Done(error.outcome, error)
+        return _Done(outcome)
 
     async def _start(
         self, plan: ExecutionPlan, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
@@ -178,7 +181,8 @@ class ProcessTools:
             for oldest in [each for each in known if each.ended.done()][:-most_ended]:
                 self._background.pop(oldest.handle, None)
         each = _Background(plan.run_id, plan.principal)
-        each.task = asyncio.create_task(self._live(each, profile, command, listener), name=f"background {each.handle}")
+        life = self._live(each, plan, profile, command, listener)
+        each.task = asyncio.create_task(life, name=f"background {each.handle}")
         try:
             running = await asyncio.shield(each.started)
         except asyncio.CancelledError:
@@ -191,7 +195,12 @@ class ProcessTools:
         return ExecutorOutcome(result=started, receipt=tuple(running.receipt.as_dicts()))
 
     async def _live(
-        self, each: _Background, profile: SandboxProfile, command: ProcessCommand, listener: NetworkListener | None
+        self,
+        each: _Background,
+        plan: ExecutionPlan,
+        profile: SandboxProfile,
+        command: ProcessCommand,
+        listener: NetworkListener | None,
     ) -> None:
         timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
         try:
@@ -202,8 +211,10 @@ class ProcessTools:
                 each.running = running
                 each.started.set_result(running)
                 ended = await self._until_stopped(each, running, timeout_ms / 1000)
+            await report_running(self._report, plan, running)
             each.ended.set_result(outcome_of(profile, running, ended))
         except Exception as error:
+            await report_running(self._report, plan, each.running)
             # Any error: a task may be waiting for either future.
             for future in (each.started, each.ended):
                 if not future.done():
@@ -287,6 +298,7 @@ def render_outcome(outcome: ProcessOutcome) -> dict[str, Any]:
         "killed_by": outcome.killed_by,
         "tier": outcome.tier.value,
         "backend": outcome.backend,
+        **(render_changes(outcome.changes) if outcome.changes else {}),
     }
 
 
@@ -298,41 +310,9 @@ PROCESS_EXECUTOR = "process"
 STARTING = frozenset({"process.run", "process.start"})
 # The size of a result without the output in it.
 RESULT_BYTES = 512
-_ENFORCEABLE = frozenset(("timeout_ms", "max_output_bytes", "memory_bytes", "cpu_seconds", "egress", "read_only"))
 
 
-def build_process_specs(settings: SandboxSettings, egress: EgressSettings | None = None) -> list[ToolSpec]:
-    """Build the four specs. Running programs needs approval; reading and stopping those of the own run does not."""
-    runs = {ToolCapability.PROCESS_EXEC, ToolCapability.FILESYSTEM_READ}
-    if not settings.read_only:
-        runs.add(ToolCapability.FILESYSTEM_WRITE)
-    if settings.egress != "strict" or settings.allowed_hosts:
-        runs.add(ToolCapability.NETWORK)
-    return [
-        ToolSpec(
-            name=ToolName(name),
-            title=title,
-            description=description,
-            input_schema=input_schema,
-            output_schema=output_schema,
-            metadata=ToolMetadata(
-                capabilities=frozenset(runs) if name in STARTING else frozenset({ToolCapability.ARTIFACTS_READ})
-            ),
-            tier=ToolTier(settings.tier),
-            # No call could read or stop a background program on a worker.
-            other_tiers=frozenset({ToolTier.B, ToolTier.C} | ({ToolTier.WORKER} if name == "process.run" else set())),
-            executor=PROCESS_EXECUTOR,
-            max_input_bytes=MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES,
-            changes_state=name == "process.stop",
-            touches=_find_accesses(settings, egress, name),
-            reserves=_find_reserves(settings, egress, name),
-            enforceable=_ENFORCEABLE,
-        )
-        for name, (title, description, input_schema, output_schema) in spec.TEXTS.items()
-    ]
-
-
-def _find_reserves(
+def find_reserves(
     settings: SandboxSettings, egress: EgressSettings | None, name: str
 ) -> Callable[[Mapping[str, Any]], Mapping[BudgetKind, int]]:
     """Reserve the bytes of programs that get hosts from the run's budget."""
@@ -342,7 +322,7 @@ def _find_reserves(
     return lambda _arguments: most
 
 
-def _find_accesses(
+def find_accesses(
     settings: SandboxSettings, egress: EgressSettings | None, name: str
 ) -> Callable[[Mapping[str, Any]], AccessedResources]:
     def find(arguments: Mapping[str, Any]) -> AccessedResources:
@@ -436,8 +416,9 @@ class ProcessExecutor:
         *,
         one_command: bool = False,
         verify: Callable[[ExecutionPlan], None] = lambda plan: None,
+        report: Report | None = None,
     ) -> None:
-        """Create an executor.
+        """Create an executor. ``report`` records the protected names that programs plant.
 
         Without ``egress`` it refuses programs that get hosts: nothing would let just those through. The first such
         call calls ``egress``. With ``one_command`` it prepares nothing for a next call. ``verify`` raises if the files
@@ -449,6 +430,7 @@ class ProcessExecutor:
         self._egress = egress
         self._one_command = one_command
         self._verify = verify
+        self._report = report
         self._runner: ProcessRunner | None = None
         self._tools: ProcessTools | None = None
 
@@ -465,7 +447,8 @@ class ProcessExecutor:
                     scratch=str(self._scratch),
                 )
             )
-            self._tools = ProcessTools(self._runner, max(1, int(self._settings.max_running * SHARE_OF_PROGRAMS)))
+            share = max(1, int(self._settings.max_running * SHARE_OF_PROGRAMS))
+            self._tools = ProcessTools(self._runner, share, self._report)
         return self._tools
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:

@@ -121,6 +121,20 @@ _OUTCOME: Final[dict[str, Any]] = {
     "killed_by": _or_null(_text("The limit for which the program was ended; null where it ended by itself.")),
     "tier": _text("The tier it ran in: b has limits, c is isolated.", enum=["b", "c"]),
     "backend": _text("What contained it, such as bubblewrap."),
+    "protected": {
+        "type": "object",
+        "description": "Only where it made or changed files that only an operator may: what became of them.",
+        "properties": {
+            "changes": {
+                "type": "array",
+                "description": "What changed.",
+                "items": _text("A name, and what became of it."),
+            },
+            "hint": _text("The setting that lets agents write such names."),
+        },
+        "required": ["changes", "hint"],
+        "additionalProperties": False,
+    },
 }
 
 RUN_INPUT: Final = _object(

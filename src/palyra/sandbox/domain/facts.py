@@ -76,3 +76,30 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     host: HostFacts
     workspace: WorkspaceFacts
     seccomp: bytes | None = None
+
+
+class Change(StrEnum):
+    APPEARED = "appeared"
+    REPLACED = "replaced"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+class ProtectedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One protected name that a call changed.
+
+    ``moved_to`` is where it is now, and ``problem`` is why it was not moved. ``harmless`` ones stay: their content
+    makes nothing run, or the change came from outside the sandbox. ``put_back`` ones are again as before the call.
+    """
+
+    names: Names
+    change: Change
+    pattern: str
+    kind: Kind
+    why: str = ""
+    harmless: bool = False
+    # A directory that git takes for a repository by its content.
+    repository: bool = False
+    put_back: bool = False
+    moved_to: str = ""
+    problem: str = ""

@@ -15,6 +15,7 @@ import msgspec
 
 from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, PalyraError
 from palyra.sandbox import limits
+from palyra.sandbox.domain.facts import ProtectedChange
 from palyra.sandbox.domain.network import NetworkUsage
 from palyra.sandbox.domain.profile import VARIABLE_NAME, Receipt, SandboxTier
 from palyra.workspace.names import render_name
@@ -182,6 +183,9 @@ class ProcessOutcome(msgspec.Struct, frozen=True, kw_only=True):
     killed_by: str | None = None
     # The traffic of its network, if the call had one.
     egress: NetworkUsage | None = None
+    # Protected names that it planted or changed, and the folder of those that were moved aside.
+    changes: tuple[ProtectedChange, ...] = ()
+    moved_into: str = ""
 
 
 class _OfKind(PalyraError):

@@ -303,7 +303,8 @@ _PROGRAMS: Final[dict[str, _Program]] = {
         "-name -iname -path -ipath -wholename -iwholename -regex -iregex -lname -ilname -printf",
     ),
     "git": _before(
-        "-m -am -sm -asm --message --grep --author --format --pretty -S -G --trailer --date",
+        "-m -am -sm -asm --message --grep --author --format --pretty -S -G --trailer --date"
+        " user.name user.email author.name author.email committer.name committer.email",
         glued=":/ :! :( :^ user.name= user.email= author.name= author.email= committer.name= committer.email=",
     ),
     "ssh-keygen": _before("-C -N -P"),

@@ -213,7 +213,7 @@ def look(root: int, names: Names) -> Identity:
 def facts_of(root: int, profile: SandboxProfile, seen: WorkspaceScan) -> WorkspaceFacts:
     """Derive facts about an open workspace from a scan of it."""
     status = os.fstat(root)
-    there = {names for names, each in seen.found.items() if each.kind is not Kind.LINK}
+    there = {names for names, each in seen.found.items() if each.sealed}
     exact = there | seen.real_places | seen.hard_links
     protected = fold(frozenset(_mountable(profile, names) for names in exact | seen.unseen))
     if () in protected:

@@ -16,7 +16,16 @@ import msgspec
 from palyra.sandbox import limits
 from palyra.sandbox.domain.facts import Identity, Kind, Names
 from palyra.workspace.names import START, ProtectedNames, State, protected_names_of
-from palyra.workspace.protected_table import PACKAGE_FOLDERS, brought_by_no_package
+from palyra.workspace.protected_table import (
+    PACKAGE_FOLDERS,
+    REPOSITORY_JUDGED,
+    REPOSITORY_PATTERN,
+    REPOSITORY_SIGNS,
+    Handling,
+    brought_by_no_package,
+    handling_of,
+    is_repository,
+)
 from palyra.workspace.root import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, hold, openat2
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -161,12 +170,16 @@ class TreeWalk(ABC, Generic[S]):
             return False
 
 
+_JUDGED_NAMES: Final = frozenset({b".git", b".gitmodules", *REPOSITORY_JUDGED, b"gitdir"})
 RESOLVE_NO_SYMLINKS: Final = 0x04
 NO_LINKS: Final = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """One protected name that exists. ``target`` is the text of a link."""
+    """One protected name that exists. ``target`` is the text of a link.
+
+    ``judged`` names may change: their ``content`` decides. It is None where that cannot be read.
+    """
 
     names: Names
     kind: Kind
@@ -174,13 +187,21 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     pattern: str
     links: int
     target: bytes = b""
+    judged: bool = False
+    content: bytes | None = None
+    mode: int = 0
+
+    @property
+    def sealed(self) -> bool:
+        """Whether a program finds it read-only. A link cannot carry a mount."""
+        return self.kind is not Kind.LINK and not (self.judged and self.kind is Kind.FILE)
 
 
 class WorkspaceScan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything found, by path. ``real_places`` are the targets of links with protected names, if inside.
 
     ``unseen`` are the directories that were not scanned to their end, and ``shortfall`` tells why. ``hard_links`` are
-    unprotected other names of protected files.
+    unprotected other names of protected files. ``repositories`` are directories that git takes for one by content.
     """
 
     found: dict[Names, Found]
@@ -189,6 +210,7 @@ class WorkspaceScan(msgspec.Struct, frozen=True, kw_only=True):
     shortfall: str
     unseen: frozenset[Names] = frozenset()
     hard_links: frozenset[Names] = frozenset()
+    repositories: frozenset[Names] = frozenset()
 
 
 def scan_workspace(
@@ -205,6 +227,7 @@ def scan_workspace(
         entries=walker.entries,
         shortfall=walker.shortfall,
         unseen=frozenset(walker.unseen),
+        repositories=frozenset(walker.repositories),
     )
 
 
@@ -220,6 +243,8 @@ class _Walker(TreeWalk[State]):
         self._packaged = protected_names_of(brought_by_no_package(protected.patterns))
         self.found: dict[Names, Found] = {}
         self.real_places: set[Names] = set()
+        self.repositories: set[Names] = set()
+        self._watches_git = REPOSITORY_PATTERN in protected.patterns
         self._links: list[tuple[Names, State]] = []
 
     def children(self, directory: int, names: list[bytes], state: State) -> list[tuple[bytes, State]]:
@@ -227,10 +252,13 @@ class _Walker(TreeWalk[State]):
         protected = self.protected if PACKAGE_FOLDERS.isdisjoint(names) else self._packaged
         step, parent_of = protected.step, protected.parent_of
         enter: list[tuple[bytes, State]] = []
+        signs: set[str] = set()
         with os.scandir(directory) as entries:
             for entry in entries:
                 if not self.counted(names):
                     return []
+                if entry.name in REPOSITORY_SIGNS:
+                    signs.add(entry.name.lower())
                 pattern, onward = step(state, entry.name)
                 is_directory = entry.is_dir(follow_symlinks=False)
                 if pattern is None and is_directory:
@@ -245,7 +273,17 @@ class _Walker(TreeWalk[State]):
                 self._record(directory, path, at)
                 if entry.is_symlink():
                     self._links.append((path, START if pattern else onward))
+        if self._watches_git and is_repository(signs):
+            self._record_repository(directory, tuple(names))
         return enter
+
+    def _record_repository(self, directory: int, names: Names) -> None:
+        """Record what git reads in a directory that it takes for a repository, whatever its name is."""
+        if b".git" not in names:
+            self.repositories.add(names)
+        for each in REPOSITORY_JUDGED:
+            self.entries += len(names)
+            self._record(directory, (*names, each), REPOSITORY_PATTERN)
 
     def _record(self, directory: int, path: Names, pattern: str) -> None:
         try:
@@ -254,6 +292,7 @@ class _Walker(TreeWalk[State]):
             target = os.readlink(path[-1], dir_fd=directory) if kind is Kind.LINK else b""
         except OSError:
             return
+        judged = handling_of(pattern) is Handling.JUDGED and path[-1].lower() in _JUDGED_NAMES
         self.found[path] = Found(
             names=path,
             kind=kind,
@@ -261,6 +300,9 @@ class _Walker(TreeWalk[State]):
             pattern=pattern,
             links=status.st_nlink if kind is Kind.FILE else 1,
             target=target,
+            judged=judged,
+            content=_read_small(directory, path[-1]) if judged and kind is Kind.FILE else None,
+            mode=stat.S_IMODE(status.st_mode),
         )
 
     def follow_links(self) -> None:
@@ -316,6 +358,16 @@ class _Walker(TreeWalk[State]):
             os.close(opened)
             return None
         return tuple(here[len(root) + 1 :].split(b"/")), opened
+
+
+def _read_small(directory: int, name: bytes) -> bytes | None:
+    """Read a file whose content is judged. None if it is too large for one, or closed to us."""
+    try:
+        with hold(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)) as file:
+            content = os.read(file, limits.MAX_JUDGED_BYTES + 1)
+    except OSError:
+        return None
+    return content if len(content) <= limits.MAX_JUDGED_BYTES else None
 
 
 def open_names(root: int, names: Names, flags: int = os.O_PATH | os.O_DIRECTORY) -> int:

@@ -180,6 +180,17 @@ def _describe_end(payload: Payload) -> str:
     return f"{ended}: {reason}" if (reason := find_reason(payload)) else ended
 
 
+def _describe_planted(payload: Payload) -> str:
+    names = [each for each in payload.get("names") or () if isinstance(each, dict)]
+    first = str(names[0].get("name", "")) if names else ""
+    more = int(payload.get("count") or 1) - 1
+    moved = int(payload.get("moved") or 0)
+    done = "moved aside" if moved else str(names[0].get("problem") or names[0].get("why") or "left") if names else ""
+    where = str(names[0].get("moved_to") or "") if names else ""
+    listed = f"{first} and {more:,} more" if more > 0 else first
+    return join_parts(f"{payload.get('tool', 'a call')} planted {listed}: {done}{f', see {where}' if where else ''}")
+
+
 def _describe_refusal(payload: Payload) -> str:
     tool, reason = str(payload.get("tool", "a call")), find_reason(payload) or "refused"
     return reason if tool in reason else f"{tool}: {reason}"
@@ -311,6 +322,7 @@ SENTENCES: Final[dict[str, Callable[[Payload], str]]] = {
     "call.finished": _describe_end,
     "call.refused": _describe_refusal,
     "call.abandoned": _about_call("was given up: its process died"),
+    "call.planted": _describe_planted,
     "approval.requested": _about_tool("waits for a person"),
     "approval.consumed": _about_tool("starts: this used up its approval"),
     "approval.approved": lambda payload: join_parts(payload.get("reason"), payload.get("meaning")),

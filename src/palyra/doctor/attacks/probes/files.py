@@ -234,6 +234,25 @@ def give_away(order: Order) -> str:
     return "gave a file to another user"
 
 
+def plant(order: Order) -> str:
+    """Write what a person's own programs would run, as far as it can be written."""
+    written = []
+    refusal: OSError | None = None
+    for path, text in order["files"].items():
+        try:
+            if os.path.dirname(path):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as file:
+                file.write(text)
+            os.chmod(path, 0o700)
+            written.append(path)
+        except OSError as error:
+            refusal = error
+    if refusal is not None:
+        raise refusal
+    return f"wrote {', '.join(written)}"
+
+
 def plant_by_rename(order: Order) -> str:
     """Make the hook under a harmless name and move its directory into place."""
     os.makedirs("vendor/harmless/hooks")
@@ -286,6 +305,16 @@ PROBES: dict[str, Callable[[Order], str]] = {
     for each in (
         *(read, open_for_writing, open_for_reading, write, create, truncate, chmod, utime, rename, exchange),
         *(replace_parent, unlink, hard_link, new_symlink, reopen, inherited, parents, device, setuid, mount_over),
-        *(remount_writable, unmount, file_handle, nothing, init_descriptors, capability, give_away, plant_by_rename),
+        *(
+            remount_writable,
+            unmount,
+            file_handle,
+            nothing,
+            init_descriptors,
+            capability,
+            give_away,
+            plant,
+            plant_by_rename,
+        ),
     )
 }

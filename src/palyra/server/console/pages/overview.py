@@ -71,6 +71,7 @@ COUNTED = 50_000
 REFUSED = (CallState.DENIED, CallState.REFUSED)
 # Kinds of events that an operator wants to see even if no call failed.
 TROUBLE = (
+    "call.planted",
     *("egress.refused", "worker.quarantined", "worker.violation_reported", "policy.rejected", "vault.use_denied"),
     *("credential.rejected", "call.abandoned", "nodes.state_recovered", "skill.failed", "console.action_failed"),
     *("console.request_refused", "browser.profiles_folder_rolled_back", "browser.handoff_requested"),

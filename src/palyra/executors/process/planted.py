@@ -1,0 +1,78 @@
+"""The report of protected names that a program planted: the agent reads it in the result, the person in the journal."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from palyra.errors import PalyraError
+from palyra.pipeline.domain.call import ExecutionPlan
+from palyra.sandbox.domain.facts import ProtectedChange
+from palyra.sandbox.limits import MAX_REPORTED_NAMES
+from palyra.sandbox.running_process import Running
+from palyra.sandbox.verify.protected_changes import describe, render_names
+from palyra.store.event import NewEvent
+from palyra.store.port import Store
+from palyra.workspace.protected_table import how_to_open
+
+log = logging.getLogger("palyra.sandbox")
+
+Report = Callable[[ExecutionPlan, tuple[ProtectedChange, ...], str], Awaitable[None]]
+
+
+def render_changes(changes: tuple[ProtectedChange, ...]) -> dict[str, Any]:
+    """Tell an agent which of its files are not where it made them, and which setting would let it make them."""
+    if not changes:
+        return {}
+    shown = changes[:MAX_REPORTED_NAMES]
+    hints = dict.fromkeys(how_to_open(each.pattern) for each in shown if not each.harmless)
+    lines = [*map(describe, shown), *([f"and {len(changes) - len(shown)} more"] if len(changes) > len(shown) else [])]
+    return {"protected": {"changes": lines, "hint": "; ".join(hints) or "an operator sees it in the journal"}}
+
+
+def planted_event(plan: ExecutionPlan, actor: str, changes: tuple[ProtectedChange, ...], folder: str) -> NewEvent:
+    names = [
+        {
+            "name": render_names(each.names),
+            "change": each.change.value,
+            "why": each.why,
+            "moved_to": f"{folder}/{each.moved_to}" if each.moved_to else "",
+            "put_back": each.put_back,
+            "problem": each.problem,
+        }
+        for each in changes[:MAX_REPORTED_NAMES]
+    ]
+    payload = {
+        "tool": plan.tool,
+        "count": len(changes),
+        "moved": sum(bool(each.moved_to) for each in changes),
+        "folder": folder,
+        "names": names,
+    }
+    return NewEvent(
+        kind="call.planted",
+        actor=actor,
+        principal=plan.principal,
+        run=plan.run_id,
+        call=plan.call_id,
+        payload=payload,
+    )
+
+
+def report_to(store: Store, actor: str) -> Report:
+    """Return a report that records the event. The call's end is recorded whether this works or not."""
+
+    async def report(plan: ExecutionPlan, changes: tuple[ProtectedChange, ...], folder: str) -> None:
+        event = planted_event(plan, actor, changes, folder)
+        try:
+            await store.transact(lambda tx: tx.append(event), essential=True)
+        except PalyraError as error:
+            log.error("planted names could not be recorded: %s", error)
+
+    return report
+
+
+async def report_running(report: Report | None, plan: ExecutionPlan, running: Running | None) -> None:
+    """Report what a program changed, once it has ended."""
+    changes = None if running is None else running.changes
+    if report is not None and changes is not None and changes.notable:
+        await report(plan, changes.notable, changes.folder)
