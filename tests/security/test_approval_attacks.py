@@ -176,6 +176,10 @@ async def test_a_pattern_cannot_be_walked_out_of(tmp_path: Path) -> None:
             assert (await harness.call("fs.write", {"path": path, "content": "z"})).state is not CallState.SUCCEEDED
         (harness.workspace / "docs" / "out").symlink_to("/")
         record = await harness.call("fs.write", {"path": "docs/out/tmp/planted", "content": "z"})
+        assert record.state is CallState.NEEDS_APPROVAL
+        # Nor does one for exactly this call lead out of the workspace.
+        await harness.approve(record.approval_id)
+        record = await harness.call("fs.write", {"path": "docs/out/tmp/planted", "content": "z"})
         assert record.state is CallState.FAILED and not Path("/tmp/planted").exists()
 
 

@@ -202,7 +202,7 @@ class ApprovalService:
                 places={path: place for path, place in plan.places.items() if place != path},
                 files=inspected.files,
             ),
-            session=authorized.context.session,
+            session=authorized.record.session,
             arguments=authorized.arguments.value,
             touches=msgspec.to_builtins(authorized.touches),
             policies=tuple(authorized.decision["policies"]),

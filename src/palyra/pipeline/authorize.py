@@ -277,7 +277,7 @@ class Authorizer:
             channel=request.channel,
             run=record.run_id,
             workspace=self._config.workspaces.of(request.principal),
-            session=request.session,
+            session=request.session if request.proves_session else "",
             device=request.device,
         )
         touches = spec.touches(arguments.value)

@@ -116,7 +116,7 @@ def start_approved_or_wait(
 
     A request that a person denied less than ``denied_again_ms`` ago is not made again.
     """
-    cover = approval_tables.find_cover(tx, request.binding, authorized.arguments, authorized.context.session)
+    cover = approval_tables.find_cover(tx, request.binding, authorized.arguments, authorized.record.session)
     pending = None if cover else approval_tables.find_pending(tx, request)
     record_request(tx, authorized)
     if cover is not None:

@@ -131,7 +131,11 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
     channel: str
     run_id: RunId | None = None
+    # Approvals of scope ``session`` hold within it.
     session: str = ""
+    # Whether the connection proves the session. Policy sees no other.
+    proves_session: bool = True
+    # The device that the connection proves.
     device: str = ""
     wait_ms: int = 0
     timeout_ms: int | None = None

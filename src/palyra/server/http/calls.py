@@ -83,7 +83,7 @@ async def make_call(service: ApiService, request: Request) -> Response:
     if caller.token.run_id and body.run_id not in (None, caller.token.run_id):
         raise RunFixed(f"this token works in run {caller.token.run_id}")
     run_id = body.run_id or caller.token.run_id or None
-    # An agent may not choose its channel: only an operator's client may name another one than the API.
+    # An agent may not choose its channel, device or session for policy: only an operator's client may name them.
     channel = body.channel if body.channel and caller.operates else service.channel
     record = await service.broker.call(
         CallRequest(
@@ -93,14 +93,20 @@ async def make_call(service: ApiService, request: Request) -> Response:
             actor=caller.actor,
             channel=channel,
             run_id=None if run_id is None else RunId.parse(run_id),
-            session=body.session,
-            device=body.device,
+            session=_name_session(caller, body.session),
+            proves_session=caller.operates,
+            device=body.device if caller.operates else "",
             wait_ms=body.wait_ms,
             timeout_ms=body.timeout_ms,
             tier=None if body.tier is None else ToolTier(body.tier),
         )
     )
     return answer_call(record)
+
+
+def _name_session(caller: Caller, word: str) -> str:
+    """Bind an ordinary caller's word for its session to its token, so that nobody else reaches it with that word."""
+    return word if caller.operates or not word else f"token:{caller.token.token_id}/{word}"
 
 
 def answer_call(record: CallRecord) -> Response:

@@ -214,7 +214,7 @@ class PalyraServer:
             tool=tool,
             arguments=arguments,
             run_id=self._run_of(caller, ctx),
-            session=f"mcp:{session_of(ctx.request, caller.token_id)}",
+            session=f"mcp:{caller.token_id}/{session_of(ctx.request, caller.token_id)}",
         )
 
     async def _call_tool_of(

@@ -34,6 +34,7 @@ Write = Callable[[bytes], Awaitable[None]]
 # Answers the lines of a client; ``Write`` sends one answer.
 AnswerLines = Callable[[Lines, Write], Awaitable[None]]
 SESSION_HEADER: Final = "mcp-session-id"
+REVISION_HEADER: Final = "mcp-protocol-version"
 # The key in a request's scope that names a connection on stdio.
 CONNECTION: Final = "palyra.connection"
 APPROVALS_PAGE: Final = "/approvals"
@@ -62,10 +63,19 @@ def named_principal(request: HttpRequest | None) -> str | None:
 
 
 def session_of(request: HttpRequest | None, token_id: str) -> str:
-    """Return the session of a request; a request without one belongs to the session of its token."""
+    """Return the session of a request; a request without one belongs to the session of its token.
+
+    Revisions without a handshake have no sessions: there the header is the client's own word, and does not count.
+    """
     if request is None:
         return token_id
-    return str(request.scope.get(CONNECTION) or request.headers.get(SESSION_HEADER) or token_id)
+    if connection := request.scope.get(CONNECTION):
+        return str(connection)
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+    revision = request.headers.get(REVISION_HEADER)
+    opened = revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS
+    return str((opened and request.headers.get(SESSION_HEADER)) or token_id)
 
 
 def approvals_page(request: HttpRequest | None) -> str:
