@@ -9,6 +9,7 @@ import pytest
 
 from fakes.browsing import SETTINGS as BROWSING
 from fakes.browsing import Agent, opened
+from fakes.console_user import console_user
 from fakes.daemon import Daemon, Place
 from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.mcp_clients import curious_server
@@ -274,7 +275,7 @@ async def test_policy_sees_the_workspace_of_the_principal(tmp_path: Path) -> Non
 
 
 async def test_status_names_the_folders_of_others_to_operators_alone(tmp_path: Path) -> None:
-    async with tenants(tmp_path) as both:
+    async with tenants(tmp_path, workspace={"who": ["user:*"]}) as both:
         app = create_app(both.harness.gateway.service)
         own = await ask(app, "GET", "/v1/status", token=await make_token(both.harness, B))
         assert own.data["workspace"] == str(both.b) and str(both.a) not in str(own.data)
@@ -283,6 +284,20 @@ async def test_status_names_the_folders_of_others_to_operators_alone(tmp_path: P
             ("a", str(both.a)),
             ("b", str(both.b)),
         ]
+
+
+async def test_the_console_shows_who_works_where(tmp_path: Path) -> None:
+    async with tenants(tmp_path, workspace={"who": ["user:*"]}) as both:
+        known = await console_user(both.harness)
+        overview = await known.page("/")
+        for name, root in (("a", both.a), ("b", both.b)):
+            assert f"Workspace {name}" in overview and str(root) in overview and f"agent:{name}" in overview
+        checks = (await known.post("/console/v1/doctor/examine")).data["checks"]
+        (shown,) = [check["evidence"] for check in checks if check["name"] == "workspaces"]
+        default = both.harness.workspace
+        assert shown == f"a: {both.a} (agent:a); b: {both.b} (agent:b); user:*: {default}"
+        explained = await known.get("/policy?principal=agent:c&tool=fs.write")
+        assert explained.status < 500 and "No workspace is assigned to agent:c" in explained.body.decode()
 
 
 def to_toml(settings: dict[str, Any]) -> str:
