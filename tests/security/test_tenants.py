@@ -45,10 +45,9 @@ class Tenants:
 
     def spellings(self) -> tuple[str, ...]:
         """Every way from b's folder to the secret: as a path, and over links that a program of b's may make."""
-        (self.b / "link").symlink_to(self.secret)
-        (self.b / "folder").symlink_to(self.a)
-        (self.b / "up").symlink_to("..")
-        (self.b / "root").symlink_to("/proc/self/root")
+        for name, target in (("link", self.secret), ("folder", self.a), ("up", ".."), ("root", "/proc/self/root")):
+            if not (self.b / name).is_symlink():
+                (self.b / name).symlink_to(target)
         paths = (str(self.secret), "../a/secret.txt", "x/../../a/secret.txt", "link", "folder/secret.txt")
         return *paths, "up/a/secret.txt", f"root{self.secret}", f"/proc/self/cwd/../a/{self.secret.name}"
 
@@ -103,6 +102,8 @@ async def test_no_program_of_one_principal_sees_the_files_of_another(tmp_path: P
     async with tenants(tmp_path, sandbox={"tier": tier, "allow_interpreters": True}) as both:
         here = await both.call("process.run", principal=A, command="cat", args=["secret.txt"])
         assert here.result["stdout"] == SECRET, here.error
+        there = await both.call("process.start", principal=A, command="sh", args=["-c", "exec 3<secret.txt; sleep 60"])
+        assert there.result["state"] == "running", there.error
         for path in both.spellings():
             for command in (["cat", path], ["sh", "-c", f"cat '{path}'; echo x >> '{path}'"], ["cp", path, "got"]):
                 record = await both.call("process.run", command=command[0], args=command[1:])
@@ -118,7 +119,15 @@ async def test_no_program_of_one_principal_sees_the_files_of_another(tmp_path: P
             assert SECRET not in words_of(record) and "secret.txt\n" not in str((record.result or {}).get("stdout")), (
                 record
             )
-        assert not (both.b / "got").exists() and both.unharmed()
+        # The words of a call are checked before it starts. A script says them where no check reads them.
+        lines = (f"cat {path}; cp {path} got; echo x >> {path}; ls -R {both.a.parent}" for path in both.spellings())
+        script = "\n".join(
+            (*lines, f"cat /proc/*/root{both.secret} /proc/*/cwd/secret.txt /proc/*/fd/3; mv {both.a} mine; echo ran")
+        )
+        (both.b / "script.sh").write_text(script)
+        record = await both.call("process.run", command="sh", args=["script.sh"])
+        assert "ran" in record.result["stdout"] and SECRET not in words_of(record), record
+        assert not (both.b / "got").exists() and not (both.b / "mine").exists() and both.unharmed()
 
 
 async def test_a_handle_of_one_principal_is_no_handle_of_another(tmp_path: Path) -> None:
