@@ -83,6 +83,18 @@ def attempt(what: str, where: str) -> str:
         pathlib.Path("go").read_bytes()
         os.unlink("go")
         return attempt("connect", where) if where else "waited"
+    if what == "nest":
+        # Deeper than a program can hold open at once.
+        here = os.getcwd()
+        for _ in range(int(where)):
+            os.mkdir("d")
+            os.chdir("d")
+        os.chdir(here)
+        return "nested"
+    if what == "fill":
+        for number in range(int(where)):
+            pathlib.Path(str(number)).touch()
+        return "filled"
     if what == "variable":
         value = os.environ.get(where, "")
         return json.dumps({"sha256": hashlib.sha256(value.encode()).hexdigest(), "value": value})

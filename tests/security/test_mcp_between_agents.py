@@ -224,6 +224,32 @@ async def test_no_connection_outlives_the_call_that_opened_it(tmp_path: Path) ->
             await eventually(lambda: "egress.refused" in harness.kinds(call=left.call_id))
 
 
+async def test_a_folder_of_a_run_is_removed_whatever_its_server_left_in_it(tmp_path: Path) -> None:
+    async with gateway(tmp_path, isolation="run") as harness:
+        run = await harness.open_run("agent:a")
+        assert text(await attempt(harness, "nest", "3000", run_id=run)) == "nested"
+        await end_instances(harness)
+        runs = tmp_path / "state" / "scratch" / "mcp-runs"
+        await eventually(lambda: not list(runs.iterdir()))
+
+
+async def test_the_next_instance_of_a_run_keeps_its_folder_while_the_last_one_is_removed(tmp_path: Path) -> None:
+    async with gateway(tmp_path, isolation="run") as harness:
+        run = await harness.open_run("agent:a")
+        assert text(await attempt(harness, "fill", "5000", run_id=run)) == "filled"
+        await end_instances(harness)
+        assert text(await attempt(harness, "write", "note.txt", run_id=run)) == "written"
+        runs = tmp_path / "state" / "scratch" / "mcp-runs"
+        await eventually(lambda: len(list(runs.iterdir())) == 1)
+        assert text(await attempt(harness, "read", "note.txt", run_id=run)) == "here I am"
+        assert "FileNotFoundError" in text(await attempt(harness, "read", "0", run_id=run))
+
+
+async def end_instances(harness: GatewayHarness) -> None:
+    for instance in tuple(harness.gateway.mcp.servers._instances.values()):
+        await instance.close()
+
+
 async def test_a_policy_that_changes_nothing_for_a_call_does_not_cut_its_connections(tmp_path: Path) -> None:
     with web_page(PAGE) as port:
         where = f"news.test:{port}"

@@ -166,7 +166,7 @@ class McpServers:
         async with self._looking:
             instance = _new_instance(server, lambda _: None)
             placeholders = dict.fromkeys(plan.secrets, PLACEHOLDER)
-            with self._folders.for_review(server, plan) as folder:
+            async with self._folders.for_review(server, plan) as folder:
                 profile = self._profile(folder, msgspec.structs.replace(plan, hosts=()), placeholders)
                 instance.start(self._processes(), profile, _command(plan), None)
                 try:
@@ -360,7 +360,7 @@ class McpServers:
             plan = next(reversed(instance.last_calls.values()))
             self._finish(report_running(report_to(self._store, self._actor), plan, instance.running))
         if self._servers[instance.server].isolation == "run" and key not in self._instances:
-            self._finish(asyncio.to_thread(self._folders.release, instance.server, key[-1]))
+            self._finish(asyncio.to_thread(self._folders.release(instance.server, key[-1])))
 
     def _finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Do it beside the calls. ``close`` waits for it."""

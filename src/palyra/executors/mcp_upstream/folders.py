@@ -1,18 +1,20 @@
 """The folders of upstream servers: one for each principal, run, or server, as its isolation says."""
 
+import asyncio
 import contextlib
 import fcntl
 import os
-import shutil
+import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
-from palyra.config.state_dir import StateDir
+from palyra.config.state_dir import DIR_MODE, StateDir
 from palyra.executors.mcp_upstream.settings import CALLERS_WORKSPACE, ServerPlan
 from palyra.ids import Principal
 from palyra.pipeline.domain.call import ExecutionPlan
+from palyra.sandbox.layers.workspace_scan import remove_tree
 
 # One folder for each server. Before there was an isolation, every principal's calls shared it.
 SHARED: Final = "mcp"
@@ -54,31 +56,43 @@ class ServerFolders:
             self._held[folder] = descriptor
         return folder
 
-    def release(self, server: str, run_id: str) -> None:
-        """Remove the folder of a run whose instance has ended. It blocks: call it on a thread."""
+    def release(self, server: str, run_id: str) -> Callable[[], None]:
+        """Take the folder away from a run whose instance has ended. The returned function removes it, and blocks.
+
+        The run's next instance may come before that ends. It gets a new folder.
+        """
         folder = self._state.path(OF_RUNS) / f"{server}-{run_id}"
         descriptor = self._held.pop(folder, None)
-        if descriptor is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+        if descriptor is None:
+            return lambda: None
+        ended = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")
+        with contextlib.suppress(OSError):
+            os.rename(folder, ended)
+
+        def remove() -> None:
+            _remove(ended)
             os.close(descriptor)
+
+        return remove
 
     def _sweep(self, runs: Path) -> None:
         """Remove the folders that ended processes left. A living process holds a lock on each of its own."""
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(runs):
                 with contextlib.suppress(OSError):
+                    os.chmod(runs / name, DIR_MODE)
                     descriptor = os.open(runs / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
                     try:
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        shutil.rmtree(runs / name, ignore_errors=True)
+                        _remove(runs / name)
                     finally:
                         os.close(descriptor)
 
     def _own(self, server: str, described: ServerPlan) -> Path:
         return Path(described.workspace).expanduser() if described.workspace else self._state.path(SHARED) / server
 
-    @contextlib.contextmanager
-    def for_review(self, server: str, described: ServerPlan) -> Iterator[Path]:
+    @contextlib.asynccontextmanager
+    async def for_review(self, server: str, described: ServerPlan) -> AsyncIterator[Path]:
         """Give a folder to a server that is only inspected: one of nobody's, unless all share it."""
         if described.isolation == "shared" or described.workspace not in ("", CALLERS_WORKSPACE):
             folder = self._own(server, described)
@@ -91,7 +105,7 @@ class ServerFolders:
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            await asyncio.shield(asyncio.to_thread(_remove, folder))
 
     def kept(self, server: str, described: ServerPlan) -> str:
         """Return the folder that all principals shared before, if it holds something and nobody uses it now."""
@@ -100,3 +114,10 @@ class ServerFolders:
             if described.isolation != "shared" and any(folder.iterdir()):
                 return str(folder)
         return ""
+
+
+def _remove(folder: Path) -> None:
+    """Remove what a server left, whatever it nested or closed."""
+    with contextlib.suppress(OSError):
+        os.chmod(folder, DIR_MODE)
+    remove_tree(str(folder))
