@@ -1,5 +1,6 @@
 """Merging: the later source wins, every value keeps its origin, mistakes name their place."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palyra.cli.commands.config import settings_as_toml
 from palyra.config.load import (
     LoadedSettings,
     OriginKind,
@@ -55,6 +57,33 @@ def test_a_list_or_table_is_replaced_as_a_whole() -> None:
     loaded = load(file, {"PALYRA_TOOLS__ALLOWED": "c", "PALYRA_ACCESS__GROUPS": '{y = ["user:b"]}'})
     assert loaded.settings.tools.allowed == ("c",)
     assert loaded.settings.access.groups == {"y": ("user:b",)}
+
+
+def test_a_section_of_named_tables_is_one_setting_without_a_key() -> None:
+    web = {"root": "/srv/web", "who": ["agent:web-*"]}
+    loaded = load({"workspaces": {"web": web}})
+    assert loaded.settings.workspaces["web"].who == ("agent:web-*",)
+    assert loaded.origins["workspaces"].kind is OriginKind.FILE
+    environ = {"PALYRA_WORKSPACES": '{data = {root = "/srv/data", who = ["user:a"]}}'}
+    loaded = load({"workspaces": {"web": web}}, environ)
+    assert list(loaded.settings.workspaces) == ["data"], "it is replaced as a whole"
+    again = tomllib.loads(settings_as_toml(loaded.settings))
+    assert load(again).settings == loaded.settings
+    for wrong, complaint in (
+        ({**web, "rot": 1}, "unknown field rot"),
+        ({"root": "/x"}, "required field who"),
+        (5, "object"),
+    ):
+        with pytest.raises(InvalidSetting, match=complaint) as caught:
+            load({"workspaces": {"web": wrong}})
+        assert caught.value.details["setting"] == "workspaces"
+    for name in ("a b", "", "../a", "x" * 65):
+        with pytest.raises(InvalidSetting, match="workspaces"):
+            load({"workspaces": {name: web}})
+    with pytest.raises(InvalidSetting, match="relative"):
+        load({"workspaces": {"web": {**web, "root": "srv"}}})
+    with pytest.raises(InvalidSetting, match="there is no group 'x'"):
+        load({"workspace": {"who": ["group:x"]}})
 
 
 @pytest.mark.promise("P-clear-errors")
