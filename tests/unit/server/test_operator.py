@@ -63,6 +63,7 @@ async def test_a_digest_that_is_not_the_one_that_waits_is_refused(tmp_path: Path
 
 async def test_a_yes_is_refused_that_a_change_of_policy_has_emptied(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "own.cedar").write_text("// stays: a folder that lost its files keeps what is in force\n")
     more = tmp_path / "policies" / "more.cedar"
     async with open_harness(tmp_path) as harness:
         app, boss = create_app(harness.gateway.service), await operator(harness)

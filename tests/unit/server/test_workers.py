@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fakes.fleet_peers import FleetPeers, numbered
+from fakes.fleet_peers import BUILD, FleetPeers, numbered
 from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.node_state_harness import node_record
 from fakes.raw_http import RawAnswer, ask, make_token, operator
@@ -44,7 +44,9 @@ class WorkersApi:
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[WorkersApi]:
-    async with open_harness(tmp_path, {"workers": {"require_egress_binding": False}}) as harness:
+    async with open_harness(
+        tmp_path, {"workers": {"require_egress_binding": False, "build_digests": [BUILD]}}
+    ) as harness:
         yield WorkersApi(harness, await operator(harness))
 
 
