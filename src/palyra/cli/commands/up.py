@@ -75,14 +75,15 @@ def run_daemon(
 
     def announce(url: str, token: "Secret", gateway: "Gateway") -> None:
         log.redact_with(gateway.redactor.text)
-        started = {
+        started: dict[str, Any] = {
             "url": url,
             "token": token.reveal(),
             "state_dir": str(invocation.state_path),
             "workspace": gateway.broker.config.workspaces.default,
-            "workspaces": {each.name: each.root for each in gateway.broker.config.workspaces.named},
             "policy_dir": str(invocation.locations.policy_dir(invocation.settings.policy.dir)),
         }
+        if named := gateway.broker.config.workspaces.named:
+            started["workspaces"] = {each.name: each.root for each in named}
         invocation.output.data(started, _greeting)
         invocation.output.flush()
         gc.freeze()
@@ -123,13 +124,13 @@ def run_daemon(
 
 def _greeting(started: dict[str, Any]) -> str:
     palyra = command_of(sys.argv[0])
+    named = "".join(f"             {root} ({name})\n" for name, root in started.get("workspaces", {}).items())
     return (
         f"Palyra is up.\n"
         f"  console    {started['url']}/\n"
         f"  token      {started['token']}\n"
-        f"  workspace  {started['workspace']}\n"
-        + "".join(f"             {root} ({name})\n" for name, root in started["workspaces"].items())
-        + f"  policies   {started['policy_dir']}\n"
+        f"  workspace  {started['workspace']}\n{named}"
+        f"  policies   {started['policy_dir']}\n"
         f"  state      {started['state_dir']}\n"
         f"Open the console and log in with the token. In another terminal: {palyra} tour, or\n"
         f'{palyra} call echo --input \'{{"text": "hi"}}\'. Ctrl-C stops.'
