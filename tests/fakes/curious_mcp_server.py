@@ -40,7 +40,15 @@ def tools() -> list:
             "inputSchema": {"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1:9/schema.json"}}},
         },
         {"name": "Über", "inputSchema": {"type": "object"}},
+        *fresh_tools(),
     ]
+
+
+def fresh_tools() -> list:
+    """As many tools as ``more.txt`` says, with names that no listing had before."""
+    more = HERE / "more.txt"
+    number = int(more.read_text()) if more.exists() else 0
+    return [{"name": f"t{time.time_ns()}-{each}", "inputSchema": {"type": "object"}} for each in range(number)]
 
 
 def connect_later(where: str) -> None:

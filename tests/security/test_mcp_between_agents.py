@@ -16,6 +16,7 @@ from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.mcp_clients import curious_server, over_http, words
 from fakes.web_server import web_page
 from palyra.executors.mcp_upstream import executor
+from palyra.executors.mcp_upstream.limits import MAX_SERVER_TOOLS
 from palyra.ids import Principal
 from palyra.secret import Secret
 from palyra.vault.reference import SecretRef
@@ -243,6 +244,24 @@ async def test_the_next_instance_of_a_run_keeps_its_folder_while_the_last_one_is
         await eventually(lambda: len(list(runs.iterdir())) == 1)
         assert text(await attempt(harness, "read", "note.txt", run_id=run)) == "here I am"
         assert "FileNotFoundError" in text(await attempt(harness, "read", "0", run_id=run))
+
+
+@pytest.mark.promise("P-floods")
+async def test_a_server_with_other_tools_at_each_call_fills_neither_memory_nor_journal(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as harness:
+        (tmp_path / "home" / "more.txt").write_text("100")
+        for _ in range(5):
+            assert (await attempt(harness, "count")).error is None
+        _, pins = harness.gateway.mcp.servers.server("curious")
+        assert len(pins) == MAX_SERVER_TOOLS
+        assert harness.kinds().count("mcp.tool_found") == MAX_SERVER_TOOLS
+        # The operator still gets to see what it lists now.
+        listing = await harness.gateway.mcp.servers.look("curious", actor="user:me")
+        assert {each.tool for each in listing.definitions} <= pins_of(harness)
+
+
+def pins_of(harness: GatewayHarness) -> set[str]:
+    return set(harness.gateway.mcp.servers.server("curious")[1])
 
 
 async def end_instances(harness: GatewayHarness) -> None:

@@ -27,7 +27,7 @@ OTHER = ToolDefinition(name="get", description="other", input_schema={"type": "o
 
 
 def seen(pins: dict[str, Pin], *definitions: ToolDefinition) -> dict[str, Pin]:
-    changed = look("clock", pins, Listing(definitions=definitions), 1)
+    changed = look("clock", pins, Listing(definitions=definitions), 1, reviewing=True)
     return {**pins, **{pin.tool: pin for pin in changed}}
 
 
@@ -44,7 +44,7 @@ def test_from_found_to_quarantine_and_back() -> None:
         approve(pins["get"], OTHER.digest, "user:me", 2)
     pins = {"get": approve(pins["get"], ONE.digest, "user:me", 2)}
     assert require_in_use(pins["get"], "clock.get", ONE.digest) == ONE
-    assert look("clock", pins, Listing(definitions=(ONE,)), 3) == []
+    assert look("clock", pins, Listing(definitions=(ONE,)), 3, reviewing=True) == []
     pins = seen(pins, OTHER)
     assert pins["get"].state is PinState.QUARANTINED and pins["get"].approved == ONE
     with pytest.raises(DefinitionChanged):

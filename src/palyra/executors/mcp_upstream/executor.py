@@ -202,7 +202,8 @@ class McpServers:
             await runner.close()
 
     async def _take_listing(self, server: str, listing: Listing, *, actor: str | None = None) -> None:
-        changed = look(server, self._pins[server], listing, time.time_ns() // 1_000_000)
+        now_ms = time.time_ns() // 1_000_000
+        changed = look(server, self._pins[server], listing, now_ms, reviewing=actor is not None)
         if not changed:
             return
 

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from palyra.errors import Denied, InvalidInput
+from palyra.executors.mcp_upstream.limits import MAX_SERVER_TOOLS
 from palyra.executors.mcp_upstream.spec import Listing, ToolDefinition
 
 
@@ -75,15 +76,24 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
         return self.approved if self.state is PinState.APPROVED else None
 
 
-def look(server: str, pins: dict[str, Pin], listing: Listing, now_ms: int) -> list[Pin]:
-    """Compare a server's listing with its pins. Return the pins that are new or changed."""
+def look(server: str, pins: dict[str, Pin], listing: Listing, now_ms: int, *, reviewing: bool) -> list[Pin]:
+    """Compare a server's listing with its pins. Return the pins that are new or changed.
+
+    A call keeps nothing of tools that wait for a review, and new ones as far as there is room: otherwise a server with
+    other names in each listing would fill memory, database and journal. ``reviewing``: an operator asks for all.
+    """
     changed: list[Pin] = []
+    room = len(listing.definitions) if reviewing else MAX_SERVER_TOOLS - len(pins)
     for definition in listing.definitions:
         pin = pins.get(definition.tool)
         if pin is None:
-            changed.append(
-                Pin(server=server, tool=definition.tool, state=PinState.PENDING, seen=definition, changed_ms=now_ms)
-            )
+            if room > 0:
+                changed.append(
+                    Pin(server=server, tool=definition.tool, state=PinState.PENDING, seen=definition, changed_ms=now_ms)
+                )
+            room -= 1
+            continue
+        if pin.state is PinState.PENDING and not reviewing:
             continue
         known = pin.approved or pin.seen
         event = PinEvent.SEEN_SAME if definition.digest == known.digest else PinEvent.SEEN_OTHER
