@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from fakes.bound_host_harness import plan_of
 from fakes.browserd_harness import ANNA, browserd
 from fakes.daemon import PALYRA
 from fakes.documented import DOCS
@@ -31,6 +32,7 @@ from palyra.daemon.settings import load_settings
 from palyra.egress.domain.request_rules import RequestRule
 from palyra.egress.settings import EgressSettings
 from palyra.errors import PalyraError
+from palyra.executors.worker.executor import WorkerHosts
 
 READ, PART, FREE, OTHER = "read.test", "part.test", "free.test", "other.test"
 NAMES = (READ, PART, FREE, OTHER)
@@ -236,6 +238,17 @@ async def test_who_approves_a_program_sees_what_its_hosts_take(tmp_path: Path) -
         approval = await harness.approve(record.approval_id)
         assert approval.touches["hosts"] == [READ, FREE]
         assert approval.touches["requests"] == [f"{READ}: only GET, HEAD on every path"]
+
+
+@pytest.mark.promise("P-net-requests")
+async def test_a_worker_is_not_granted_a_host_whose_requests_nobody_could_judge_there(tmp_path: Path) -> None:
+    rule = {"hosts": [READ, f"{PART}:8443"], "methods": ["GET"], "inspect": True}
+    hosts = [READ, FREE, f"{PART}:8443", f"{PART}:9443"]
+    egress = {"allowed_hosts": hosts, "request_rules": [rule]}
+    async with open_harness(tmp_path, {"egress": egress, "sandbox": {"allowed_hosts": hosts}}) as harness:
+        reached = WorkerHosts(harness.gateway.settings.sandbox, harness.gateway.egress)
+        granted, _, _ = reached(plan_of(harness))
+        assert granted == (f"{FREE}:80", f"{FREE}:443", f"{PART}:9443")
 
 
 @pytest.mark.promise("P-net-requests")

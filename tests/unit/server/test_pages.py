@@ -327,7 +327,9 @@ async def test_the_vault_has_names_and_uses_only(tmp_path: Path) -> None:
 
 
 async def test_egress_counts_hosts_reached_and_refused(tmp_path: Path) -> None:
-    async with open_harness(tmp_path, {"egress": {"allowed_hosts": ["api.example.org"]}}) as harness:
+    rule = {"hosts": ["api.example.org"], "methods": ["GET"], "paths": ["/v1"], "inspect": True}
+    egress = {"allowed_hosts": ["api.example.org"], "request_rules": [rule]}
+    async with open_harness(tmp_path, {"egress": egress}) as harness:
         known = await console_user(harness)
         target = {"host": "api.example.org", "port": 443, "scheme": "https"}
         connected = await record(
@@ -342,7 +344,10 @@ async def test_egress_counts_hosts_reached_and_refused(tmp_path: Path) -> None:
         page = await known.page("/egress")
         assert "api.example.org:443" in page and "2 KiB" in page and "other.example:80" in page
         assert "third.example:80 is not among the allowed hosts." in page and "<code>third.example:80</code>" in page
-        hosts = {row["host"]: row for row in (await known.data("/console/v1/egress"))["hosts"]}
+        assert "GET beneath /v1" in page
+        data = await known.data("/console/v1/egress")
+        assert data["requests"] == [{"hosts": "api.example.org", "requests": "GET beneath /v1"}]
+        hosts = {row["host"]: row for row in data["hosts"]}
         assert hosts["api.example.org:443"]["reached"] == 1 and hosts["other.example:80"]["refused"] == 1
         assert hosts["third.example:80"]["refused"] == 1
 
