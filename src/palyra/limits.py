@@ -43,6 +43,8 @@ MAX_HTTP_HEAD_BYTES = 64 * KIB
 MAX_CONCURRENT_CALLS = 256
 # Those of one principal: four busy agents fit beside each other.
 MAX_CONCURRENT_CALLS_PER_PRINCIPAL = 64
+# Streams of events that one principal follows: one for each of its calls.
+MAX_STREAMS_PER_PRINCIPAL = 64
 # Those that only an operator's own call may take, so that a person can act while agents flood.
 CALLS_FOR_OPERATORS = 16
 

@@ -13,10 +13,13 @@ from fakes.eventually import eventually
 from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.mcp_clients import meta, over_http
 from fakes.raw_http import RawAnswer, ask, make_token, operator
+from palyra.executors.mcp_upstream.limits import MAX_SESSIONS
 from palyra.executors.process import executor as process
 from palyra.pipeline import reserve
 from palyra.pipeline.store import run_tables
 from palyra.server.http.app import create_app
+from palyra.server.mcp.backend import McpCaller
+from palyra.server.mcp.transports import SessionRuns
 
 pytestmark = pytest.mark.promise("P-floods")
 
@@ -262,3 +265,59 @@ async def test_more_runs_hold_no_more_programs_in_the_background(
         codes = [None if each.error is None else each.error["code"] for each in started]
         assert codes == [None, None, None, "process.too_many_background"]
         assert (await harness.call("process.start", sleeping, principal="agent:b", **more)).error is None
+
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
+}
+ACCEPT = (b"accept", b"application/json, text/event-stream")
+JSON = (b"content-type", b"application/json")
+
+
+async def test_sessions_of_mcp_clients_are_shared_out(tmp_path: Path) -> None:
+    """With two tokens, and with a header that names the protocol's version at once."""
+    async with open_harness(tmp_path, OPEN) as harness:
+        app = create_app(harness.gateway.service)
+        first, second = await make_token(harness), await make_token(harness)
+        other = await make_token(harness, "agent:b")
+
+        async def initialize(token: str, *headers: tuple[bytes, bytes]) -> RawAnswer:
+            return await ask(app, "POST", "/mcp", token=token, body=INITIALIZE, headers=[ACCEPT, JSON, *headers])
+
+        answers = [await initialize((first, second)[each % 2]) for each in range(66)]
+        assert [answer.status for answer in answers] == [200] * 64 + [429] * 2
+        assert answers[-1].code == "mcp.too_many_sessions" and "agent:bot has 64" in answers[-1].error["message"]
+        assert (await initialize(first, (b"mcp-protocol-version", b"2025-06-18"))).status == 429
+        assert (await initialize(other)).status == 200
+
+
+def test_a_client_that_names_sessions_without_end_pushes_out_its_own() -> None:
+    runs = SessionRuns(lambda: 0.0)
+    victim = McpCaller(principal="agent:b", actor="agent:b", token_id="B")
+    mine = runs.run_of(victim, "s")
+    flooding = McpCaller(principal="agent:bot", actor="agent:bot", token_id="A")
+    for number in range(MAX_SESSIONS * 2):
+        runs.run_of(flooding, str(number))
+    assert runs.run_of(victim, "s") == mine and len(runs) <= MAX_SESSIONS + 1
+
+
+async def test_streams_of_events_are_shared_out(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, OPEN) as harness:
+        bot, boss = await api(harness, "agent:bot"), await operators_api(harness)
+        async with flood([bot], SLEEP, 1):
+            call_id = harness.gateway.store.events_since(0, 100, kind="call.started")[0].call
+            path = f"/v1/tool-calls/{call_id}/events"
+            streams = [asyncio.create_task(bot.get(path)) for _ in range(70)]
+            open_streams = harness.gateway.service.streams
+            places = harness.gateway.service.places
+            await eventually(lambda: len(open_streams) + sum(each.done() for each in streams) == 70)
+            assert len(open_streams) == 64
+            assert {each.result().code for each in streams if each.done()} == {"http.too_many_streams"}
+            seen = asyncio.create_task(boss.get(path))
+            await eventually(lambda: len(open_streams) == 65)
+        assert b"call.finished" in (await seen).body
+        await asyncio.gather(*streams)
+        assert not places

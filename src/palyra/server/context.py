@@ -4,14 +4,15 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from palyra.clock import Clock
-from palyra.errors import Denied
+from palyra.errors import Denied, LimitExceeded
 from palyra.identity.api_tokens import TokenRecord, TokenScope, Unauthenticated, authenticate
 from palyra.ids import Principal
-from palyra.limits import REJECTIONS_RECORDED_EVERY_SECONDS
+from palyra.limits import MAX_STREAMS_PER_PRINCIPAL, REJECTIONS_RECORDED_EVERY_SECONDS
 from palyra.pipeline.broker import Broker
 from palyra.pipeline.domain.approval import (
     Approval,
@@ -72,6 +73,15 @@ ADMITTED: Final = "palyra.admitted"
 class ActionDenied(Denied):
     code = "action.denied"
     hint = "the setting access.operators, or a policy of yours, says who may do this"
+
+
+class StreamPlace:
+    """A place among the streams of a principal. A stream refers to it even if its client leaves before it starts."""
+
+
+class TooManyStreams(LimitExceeded):
+    code = "http.too_many_streams"
+    hint = "close streams of events that are not in use"
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,6 +215,7 @@ class ApiService:
     channel: str = "api"
     rejected: RejectedTokens = field(default_factory=RejectedTokens)
     streams: "set[EventStream | Listening]" = field(default_factory=set)
+    places: "WeakKeyDictionary[StreamPlace, str]" = field(default_factory=WeakKeyDictionary)
 
     def with_channel(self, channel: str) -> "ApiService":
         """Return these services for another channel, which policy sees in each question."""
@@ -228,6 +239,15 @@ class ApiService:
             yield
         finally:
             self.streams.discard(stream)
+
+    def take_place(self, caller: Caller) -> "StreamPlace":
+        """Take a place of the principal's share of streams. It is free again once nothing refers to it."""
+        own = sum(each == caller.actor for each in self.places.values())
+        if own >= MAX_STREAMS_PER_PRINCIPAL:
+            raise TooManyStreams(f"{caller.actor} follows {own} calls, all of its share", share=own)
+        place = StreamPlace()
+        self.places[place] = caller.actor
+        return place
 
     def end_streams(self) -> None:
         for stream in tuple(self.streams):

@@ -10,6 +10,8 @@ MAX_MESSAGE_BYTES: Final = MAX_HTTP_BODY_BYTES
 SESSION_IDLE_SECONDS: Final = 1_800.0
 # Sessions at once, over both transports. A client needs one.
 MAX_SESSIONS: Final = 256
+# Those of one principal, on each transport, so that one that opens sessions without end keeps no other out.
+MAX_SESSIONS_OF_PRINCIPAL: Final = 64
 # Messages of one connection on their way to the server before the client has to wait.
 MESSAGES_AHEAD: Final = 16
 # Calls that one run's timeline lists; the journal has the rest.

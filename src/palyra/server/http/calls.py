@@ -20,7 +20,7 @@ from palyra.pipeline.domain.spec import ToolSpec, ToolTier
 from palyra.pipeline.store.approval_tables import decide
 from palyra.pipeline.store.call_tables import read_call
 from palyra.pipeline.store.run_tables import Run, open_run, read_run
-from palyra.server.context import ApiService, Caller
+from palyra.server.context import ApiService, Caller, StreamPlace
 from palyra.server.http.envelope import WrongShape, answer, answer_events, answer_failure, read_into, to_view
 from palyra.server.http.route_schema import FreeObject, JsonText, PrincipalText, Time, UlidText, describe
 from palyra.server.http.views import AccountData, CallData, RunData, ToolData, ToolList, ToolWithSchemas
@@ -171,10 +171,12 @@ async def follow_call(service: ApiService, request: Request) -> Response:
     raw = request.headers.get("last-event-id", "0")
     if not (raw.isascii() and raw.isdigit() and len(raw) < 16):
         raise WrongShape("Last-Event-ID is the seq of an event")
-    return answer_events(_events(service, call_id, caller.sees(), int(raw)))
+    return answer_events(_events(service, call_id, caller.sees(), int(raw), service.take_place(caller)))
 
 
-async def _events(service: ApiService, call_id: CallId, sees: str | None, since: int) -> AsyncIterator[bytes]:
+async def _events(
+    service: ApiService, call_id: CallId, sees: str | None, since: int, _place: StreamPlace
+) -> AsyncIterator[bytes]:
     with service.store.subscribe() as news, service.streaming(news):
         while True:
             # Read the state first: the entries that led to it are in the table by then.

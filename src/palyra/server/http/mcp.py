@@ -43,6 +43,7 @@ async def protocol_request(service: ApiService, request: Request) -> Response:
     refuse_other_origins(request)
     transport = service.mcp()
     caller = transport.admit(request)
+    transport.require_session(caller, request)
 
     async def serve(scope: "Scope", receive: "Receive", send: "Send") -> None:
         await transport.http(caller, scope, receive, send)
@@ -54,13 +55,13 @@ async def protocol_request(service: ApiService, request: Request) -> Response:
 async def protocol_stream(service: ApiService, request: Request) -> Response:
     refuse_other_origins(request)
     transport = service.mcp()
-    transport.admit(request)
+    caller = transport.admit(request)
     if not request.headers.get("content-type", "").startswith("application/x-ndjson"):
         raise WrongShape("this takes lines of JSON, as application/x-ndjson", hint="use `palyra mcp`")
-    transport.require_room()
+    transport.require_room(caller)
 
     async def serve(_scope: "Scope", receive: "Receive", send: "Send") -> None:
-        await transport.stream(request, f"stdio-{RunId.new()}", receive, send)
+        await transport.stream(request, f"stdio-{RunId.new()}", receive, send, principal=caller.principal)
 
     return Delegated(serve)
 

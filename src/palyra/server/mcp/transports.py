@@ -6,8 +6,8 @@ The protocol's library takes half a second to load. The first client loads it, o
 import asyncio
 import importlib
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
@@ -15,7 +15,13 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from palyra.errors import LimitExceeded
-from palyra.executors.mcp_upstream.limits import MAX_MESSAGE_BYTES, MAX_SESSIONS, MESSAGES_AHEAD, SESSION_IDLE_SECONDS
+from palyra.executors.mcp_upstream.limits import (
+    MAX_MESSAGE_BYTES,
+    MAX_SESSIONS,
+    MAX_SESSIONS_OF_PRINCIPAL,
+    MESSAGES_AHEAD,
+    SESSION_IDLE_SECONDS,
+)
 from palyra.executors.mcp_upstream.messages import LineSplitter
 from palyra.ids import PRINCIPAL_HEADER, RunId
 from palyra.server.context import bearer_token, note_admitted
@@ -34,6 +40,7 @@ Write = Callable[[bytes], Awaitable[None]]
 # Answers the lines of a client; ``Write`` sends one answer.
 AnswerLines = Callable[[Lines, Write], Awaitable[None]]
 SESSION_HEADER: Final = "mcp-session-id"
+VERSION_HEADER: Final = "mcp-protocol-version"
 REVISION_HEADER: Final = "mcp-protocol-version"
 # The key in a request's scope that names a connection on stdio.
 CONNECTION: Final = "palyra.connection"
@@ -114,14 +121,21 @@ class SessionRuns:
         return known.run_id
 
     def _forget(self, now: float) -> None:
-        while self._sessions:
-            oldest = next(iter(self._sessions.values()))
-            if len(self._sessions) <= MAX_SESSIONS and now - oldest.used < SESSION_IDLE_SECONDS:
-                return
+        while self._sessions and now - next(iter(self._sessions.values())).used >= SESSION_IDLE_SECONDS:
             self._sessions.popitem(last=False)
+        if len(self._sessions) > MAX_SESSIONS:
+            # The oldest of the principal with the most: a client may name sessions without end.
+            largest = Counter(principal for _, principal, _ in self._sessions).most_common(1)[0][0]
+            del self._sessions[next(key for key in self._sessions if key[1] == largest)]
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+
+def _require_share(caller: McpCaller, holders: Collection[str | None]) -> None:
+    own = sum(each == caller.principal for each in holders)
+    if own >= MAX_SESSIONS_OF_PRINCIPAL:
+        raise TooManySessions(f"{caller.principal} has {own} sessions, all of its share", share=own)
 
 
 # The least serious first, as the protocol orders them.
@@ -214,7 +228,8 @@ class McpTransport:
         self._hosting: asyncio.Task[None] | None = None
         self._open = asyncio.Event()
         self._stop = asyncio.Event()
-        self._clients: set[StdioClient] = set()
+        # The clients on stdio, each with its principal.
+        self._clients: dict[StdioClient, str] = {}
         self._clients_changed = asyncio.Event()
 
     @property
@@ -270,7 +285,9 @@ class McpTransport:
         scope["user"] = AuthenticatedUser(token)
         await self._manager.handle_request(scope, receive, send)
 
-    async def stream(self, request: HttpRequest, connection: str, receive: Receive, send: Send) -> None:
+    async def stream(
+        self, request: HttpRequest, connection: str, receive: Receive, send: Send, *, principal: str
+    ) -> None:
         request.scope[CONNECTION] = connection
 
         async def load() -> AnswerLines:
@@ -278,12 +295,12 @@ class McpTransport:
             return lambda lines, write: self._answer_lines(request, lines, write)
 
         client = StdioClient(receive, send, load)
-        self._clients.add(client)
+        self._clients[client] = principal
         self._clients_changed.set()
         try:
             await client.serve()
         finally:
-            self._clients.discard(client)
+            del self._clients[client]
             self._clients_changed.set()
 
     async def _answer_lines(self, request: HttpRequest, lines: Lines, write: Write) -> None:
@@ -302,9 +319,21 @@ class McpTransport:
             except TimeoutError:
                 return
 
-    def require_room(self) -> None:
+    def require_room(self, caller: McpCaller) -> None:
+        """Refuse one more client on stdio beyond all, or beyond its principal's share."""
         if len(self._clients) >= MAX_SESSIONS:
             raise TooManySessions(f"{len(self._clients)} clients are connected")
+        _require_share(caller, self._clients.values())
+
+    def require_session(self, caller: McpCaller, request: HttpRequest) -> None:
+        """Refuse a request that opens one more session over HTTP beyond its principal's share."""
+        if self._manager is None or SESSION_HEADER in request.headers:
+            return
+        from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+        version = request.headers.get(VERSION_HEADER)
+        if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS:
+            _require_share(caller, [owner["subject"] for owner in self._manager._session_owners.values()])
 
     def close_streams(self) -> None:
         """End the streams that clients hold open, so that the daemon can stop."""
