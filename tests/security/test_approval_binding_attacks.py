@@ -64,7 +64,7 @@ async def test_a_yes_for_here_does_not_send_the_workspace_to_a_worker(tmp_path: 
             answer = await ask(app, "GET", f"/v1/approvals/{again.approval_id}", token=token)
             shown = answer.data
             assert shown["place"] == "worker" and shown["sends"]["files"] == 1 and shown["sends"]["bytes"] == 5
-            assert shown["runs"] == "on a worker, in tier b: sends the whole workspace there (1 files, 5 bytes)"
+            assert shown["runs"] == "on a worker, in tier b: sends the whole workspace there (1 file, 5 bytes)"
             assert "on a worker" in shown["meaning"]
 
 

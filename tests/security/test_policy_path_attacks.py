@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fakes.browsing import browsing, opened
 from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.wasm_guests import wasm
 from palyra.executors.worker.files import copy_to_workspace
@@ -209,6 +210,39 @@ async def test_an_approval_is_bound_to_the_place_that_its_path_led_to(tmp_path: 
             way.symlink_to("notes")
             assert (await harness.call(*write("way/index.md"))).state is CallState.SUCCEEDED
         assert (harness.workspace / "docs" / "index.md").read_text() == "published"
+
+
+async def test_the_browser_is_no_way_round_a_policy_about_paths(tmp_path: Path) -> None:
+    policies(tmp_path, FORBIDDEN)
+    async with browsing(tmp_path, tools={"preapproved": ["fs.*"]}) as (harness, browser):
+        site(harness.workspace)
+        agent = await opened(harness)
+        await agent.done("browser.downloads")
+        download = browser.records[0].id
+
+        def upload(path: str) -> tuple[str, dict[str, Any]]:
+            return "browser.act", {"actions": [{"action": "upload", "target": "e1", "paths": [path]}]}
+
+        def save(path: str) -> tuple[str, dict[str, Any]]:
+            return "browser.downloads", {"save": download, "path": path, "replace": True}
+
+        for tool, arguments in (upload("d/index.md"), upload("page.md"), save("d/index.md"), save("./docs/index.md")):
+            denied = await agent.call(tool, approve=True, **arguments)
+            assert denied.state is CallState.DENIED, denied.error
+        way = harness.workspace / "way"
+        (harness.workspace / "notes" / "index.md").write_text("mine")
+
+        def turn() -> None:
+            way.unlink()
+            way.symlink_to("docs")
+
+        before_execution(harness, "browser", turn)
+        for tool, arguments in (upload("way/index.md"), save("way/index.md")):
+            way.unlink(missing_ok=True)
+            way.symlink_to("notes")
+            refused = await agent.call(tool, approve=True, **arguments)
+            assert refused.error is not None and refused.error["code"] == "workspace.place_changed", refused.error
+        assert browser.asked == [] and (harness.workspace / "docs" / "index.md").read_text() == "published"
 
 
 def test_what_comes_back_from_a_worker_lands_where_it_was_decided(tmp_path: Path) -> None:

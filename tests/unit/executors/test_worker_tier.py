@@ -4,23 +4,27 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fakes.fleet_peers import a_lease
 from palyra.canonical import digest_of
 from palyra.errors import CallCancelled, Denied, RemoteError
+from palyra.executors.inspection import CallInspector
 from palyra.executors.tool_set import builtin_catalog
 from palyra.executors.worker.executor import WorkerExecutor, needs_of
 from palyra.fleet.domain.lease import LeaseOutcome, LeaseRequest
 from palyra.fleet.domain.settlement import CleanupProof, LeaseReport, LeaseSettlement, SettledResult
 from palyra.fleet.domain.workspace_scope import ArtifactRef
 from palyra.fleet.store.artifacts import ArtifactStore
+from palyra.pipeline.domain.approval import ApprovedFileChanged, SentFiles
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import CallTimedOut, ExecutionPlan
 from palyra.pipeline.domain.spec import ToolTier
 from palyra.policy.decision import Obligations
 from palyra.sandbox.settings import SandboxSettings
 from palyra.signing.tool_attestation import ToolAttestation
+from palyra.workspace.errors import PlaceChanged
 
 CATALOG = builtin_catalog(SandboxSettings())
 
@@ -123,6 +127,39 @@ async def test_a_program_gets_the_workspace_without_what_is_protected(worker: Wo
     assert all(worker.files.has(one.digest_sha256) for one in ask.inputs)
     assert ask.needs == {"tool.process.run", "tier.c"} and not ask.idempotent and not ask.scope.read_only
     assert (ask.hosts, ask.egress_bytes, ask.egress_tunnels) == (("example.com:443",), 10, 2)
+
+
+async def test_a_file_that_changed_after_the_approval_is_not_sent(worker: Worker) -> None:
+    """Whoever changes it: before the last look, and between that look and the reading of what is sent."""
+    script = worker.workspace / "build.sh"
+    inspector = CallInspector(SandboxSettings(), (".env*",))
+    plan = worker.plan("process.run", {"command": "bash", "args": ["build.sh"]}, tier=ToolTier.C, approved=True)
+    for verify in (inspector.verify, lambda _plan: script.write_text("echo evil")):
+        script.write_text("echo good")
+        inspected = inspector.inspect(CATALOG.entry("process.run").spec, plan)
+        assert inspected.sends == SentFiles(paths=(".",), files=1, bytes=9)
+        bound = msgspec.structs.replace(plan, bound=inspected.files)
+        tier = worker.tier()
+        tier.verify = verify
+        if verify == inspector.verify:
+            await tier.execute(bound)
+            assert len(worker.asked) == 1
+            script.write_text("echo evil")
+        with pytest.raises(ApprovedFileChanged):
+            await tier.execute(bound)
+        assert len(worker.asked) == 1
+
+
+async def test_a_file_is_sent_from_the_place_that_was_decided(worker: Worker) -> None:
+    for folder in ("docs", "notes"):
+        (worker.workspace / folder).mkdir()
+        (worker.workspace / folder / "a.txt").write_text(folder)
+    (worker.workspace / "way").symlink_to("docs")
+    for path, tool in (("way/a.txt", "fs.read"), ("way", "fs.list")):
+        decided = {path: path.replace("way", "notes")}
+        with pytest.raises(PlaceChanged):
+            await worker.tier().execute(worker.plan(tool, {"path": path}, places=decided))
+    assert worker.asked == []
 
 
 async def test_a_file_tool_gets_what_it_names(worker: Worker) -> None:

@@ -159,7 +159,7 @@ class SentFiles(msgspec.Struct, frozen=True, kw_only=True):
             return "sends no file there"
         what = "the whole workspace" if "." in self.paths else ", ".join(map(spell, self.paths))
         least = "more than " if self.more else ""
-        return f"sends {what} there ({least}{self.files} files, {self.bytes} bytes)"
+        return f"sends {what} there ({least}{self.files} file{'' if self.files == 1 else 's'}, {self.bytes} bytes)"
 
 
 class InspectedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,6 +250,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def runs(self) -> str:
         """Say where the call runs, and what leaves this machine for it."""
+        if devices := self.touches.get("devices"):
+            return f"on the device {', '.join(devices)}"
         tier = "" if self.binding.tier in ("", "builtin") else f", in tier {self.binding.tier}"
         if self.binding.place == CallPlace.WORKER:
             return f"on a worker{tier}: {'' if self.sends is None else self.sends.in_words()}"
