@@ -5,6 +5,7 @@ import { valuesOf, write } from "./forms.js";
 const WAIT_MS = 250;
 const due = new WeakMap();
 const asked = new WeakMap();
+const told = new WeakMap();
 
 export function watchMeanings(root) {
   for (const kind of ["input", "change"]) {
@@ -23,6 +24,10 @@ function renew(form) {
 }
 
 function later(form) {
+  // A field that is left tells of its change once more: the words for it are there, or on their way.
+  const chosen = JSON.stringify(["scope", "pattern", "ttl_seconds"].map((name) => form.elements[name].value));
+  if (told.get(form) === chosen) return;
+  told.set(form, chosen);
   clearTimeout(due.get(form));
   const isOnce = form.elements.scope.value === "once";
   say(form, "", isOnce);
