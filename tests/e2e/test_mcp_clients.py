@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from fakes.mcp_clients import MODES, TRANSPORTS, connected, meta, over_stdio, wo
 from fakes.skill_harness import PUBLISHER, SKILL, archive
 from fakes.wasm_skills import TOOL, status_module
 from fakes.web_server import web_page
+from palyra.canonical import canonical_json, digest_of
 from palyra.server.mcp.client_view import to_client
 from palyra.signing.ed25519 import Ed25519Signer
 
@@ -157,6 +159,40 @@ async def test_the_user_of_a_client_is_asked_where_policy_lets_them_decide(
     async with harness.connected(transport, mode, "bot", elicitation_callback=ask) as client:
         waiting = await client.call_tool("fs_write", asked)
         assert meta(waiting, "status") == "needs_approval" and len(shown) == 2
+
+
+@pytest.mark.promise("P-approval-shown")
+@pytest.mark.parametrize(("transport", "mode"), BOTH)
+async def test_the_question_is_the_call_whole_and_no_value_writes_a_line_of_it(
+    harness: Harness, transport: str, mode: str
+) -> None:
+    shown: list[Any] = []
+
+    async def ask(_context: Any, params: Any) -> ElicitResult:
+        shown.append(params)
+        return ElicitResult(action="accept", content={"decision": "approve"})
+
+    fake = "notes.txt\narguments    {}\ndigest       0\npolicy asks  nothing"
+    call = {"path": f"{transport}-{mode} {fake}", "content": f"{fake}\u202e\u200b\U000e0041\u2028\x85" + "z" * 15_000}
+    async with harness.connected(transport, mode, "asked", elicitation_callback=ask) as client:
+        await client.call_tool("fs_write", call)
+        (asked,) = shown
+        assert re.fullmatch(r"[\x20-\x7e\n]*", asked.message), ascii(asked.message)
+        first, *lines = asked.message.split("\n")
+        assert first == "agent:asked wants to call fs.write. Let it?"
+        labels = [re.split(r"  +", line)[0] for line in lines if not line.startswith(" ")]
+        assert sorted(set(labels)) == sorted(labels) and {"arguments", "digest", "would touch"} <= set(labels)
+        start = labels.index("arguments")
+        begins = [number for number, line in enumerate(lines) if not line.startswith(" ")]
+        block = lines[begins[start] : begins[start + 1]]
+        read = json.loads("\n".join(line.removeprefix("arguments") for line in block))
+        assert canonical_json(read) == canonical_json(call)
+        assert digest_of(call) in asked.message and digest_of(call) in json.dumps(asked.requested_schema)
+        # What does not fit the form gets no yes there: the same answer decides nothing.
+        long = await client.call_tool("fs_write", {**call, "content": "z" * 30_000})
+        assert long.is_error and meta(long, "status") == "needs_approval" and len(shown) == 2
+        assert shown[1].requested_schema["properties"]["decision"]["enum"] == ["deny"]
+        assert "palyra approvals approve" in shown[1].message and "zzz" not in shown[1].message
 
 
 @pytest.mark.promise("P-call-ends")

@@ -84,7 +84,8 @@ def test_what_a_person_decides_on_the_console_is_what_the_client_gets(
         assert written.read_text() == "from the agent"
         expect(page.locator("#request .verdict")).to_contain_text("used")
     else:
-        assert second.is_error and meta(second, "status") == "needs_approval" and not written.exists()
-        harness.palyra("approvals", "deny", meta(second, "approval_id"))
+        # The same call again asks nobody: the agent is told of the no, and why.
+        assert second.is_error and meta(second, "status") == "denied" and not written.exists()
+        assert meta(second, "error")["code"] == "approval.denied_before" and "not this file" in words(second)
     harness.close_pages()
     assert harness.complaints == []
