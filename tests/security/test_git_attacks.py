@@ -213,6 +213,21 @@ async def test_a_place_on_another_file_system_or_a_full_disk_loses_nothing(
     assert (root / "CLAUDE.md").read_text() == "planted"
 
 
+async def test_a_read_only_name_that_is_in_the_way_comes_with_the_setting_that_opens_it(tmp_path: Path) -> None:
+    root = tmp_path / "workspace"
+    make_repository(root)
+    (root / ".github/workflows").mkdir(parents=True)
+    (root / ".github/workflows/ci.yml").write_text("on: push")
+    for words in (("add", "."), ("commit", "-q", "-m", "ci"), ("checkout", "-q", "-b", "old", "HEAD~1")):
+        assert git(root, *words).returncode == 0
+    assert git(root, "checkout", "-q", "main").returncode == 0
+    async with open_harness(tmp_path, sandbox_settings(root)) as harness:
+        record = await harness.call("process.run", {"command": "git", "args": ["rm", "-r", ".github"]})
+        assert record.result["exit_code"] != 0
+        assert ".github/workflows is read-only for programs" in record.result["protected"]["changes"]
+        assert 'open_groups = ["ci"]' in record.result["protected"]["hint"]
+
+
 async def test_a_directory_that_git_takes_for_a_repository_is_told(tmp_path: Path) -> None:
     root = tmp_path / "workspace"
     root.mkdir()

@@ -266,4 +266,5 @@ def outcome_of(profile: SandboxProfile, running: Running, ended: Exit) -> Proces
         egress=running.egress,
         changes=running.changes.notable if running.changes is not None else (),
         moved_into=running.changes.folder if running.changes is not None else "",
+        in_the_way=() if running.changes is None else running.changes.find_in_the_way(capture.kept(StreamName.STDERR)),
     )

@@ -355,6 +355,11 @@ def _report(invocation: Invocation, record: "CallRecord") -> int:
     }
     # The output itself went out as it came.
     invocation.output.data(data, lambda _: None)
+    if not invocation.output.json:
+        for line in result.get("protected", {}).get("changes", ()):
+            click.echo(f"palyra: protected: {line}", err=True)
+        if "protected" in result:
+            click.echo(f"palyra: {result['protected']['hint']}", err=True)
     if result["killed_by"] is not None:
         return EXIT_KILLED
     if result["exit_code"] is not None:

@@ -20,7 +20,7 @@ from palyra.egress.domain.request_rules import describe_rules
 from palyra.egress.domain.rules import BadHostRule, is_within, parse_rules
 from palyra.egress.settings import EgressSettings
 from palyra.errors import InvalidInput, LimitExceeded, PalyraError
-from palyra.executors.process.planted import Report, render_changes, report_running
+from palyra.executors.process.planted import Report, render_protected, report_running
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome, UnknownTool
 from palyra.pipeline.domain.spec import (
@@ -298,7 +298,7 @@ def render_outcome(outcome: ProcessOutcome) -> dict[str, Any]:
         "killed_by": outcome.killed_by,
         "tier": outcome.tier.value,
         "backend": outcome.backend,
-        **(render_changes(outcome.changes) if outcome.changes else {}),
+        **(render_protected(outcome) if outcome.changes or outcome.in_the_way else {}),
     }
 
 

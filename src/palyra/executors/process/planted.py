@@ -7,6 +7,7 @@ from typing import Any
 from palyra.errors import PalyraError
 from palyra.pipeline.domain.call import ExecutionPlan
 from palyra.sandbox.domain.facts import ProtectedChange
+from palyra.sandbox.domain.process_run import ProcessOutcome
 from palyra.sandbox.limits import MAX_REPORTED_NAMES
 from palyra.sandbox.running_process import Running
 from palyra.sandbox.verify.protected_changes import describe, render_names
@@ -19,14 +20,15 @@ log = logging.getLogger("palyra.sandbox")
 Report = Callable[[ExecutionPlan, tuple[ProtectedChange, ...], str], Awaitable[None]]
 
 
-def render_changes(changes: tuple[ProtectedChange, ...]) -> dict[str, Any]:
-    """Tell an agent which of its files are not where it made them, and which setting would let it make them."""
-    if not changes:
-        return {}
-    shown = changes[:MAX_REPORTED_NAMES]
-    hints = dict.fromkeys(how_to_open(each.pattern) for each in shown if not each.harmless)
-    lines = [*map(describe, shown), *([f"and {len(changes) - len(shown)} more"] if len(changes) > len(shown) else [])]
-    return {"protected": {"changes": lines, "hint": "; ".join(hints) or "an operator sees it in the journal"}}
+def render_protected(outcome: ProcessOutcome) -> dict[str, Any]:
+    """Name the protected names that changed or were in the way, and the setting that lets agents write them."""
+    shown = outcome.changes[:MAX_REPORTED_NAMES]
+    more = len(outcome.changes) - len(shown)
+    patterns = [*(each.pattern for each in shown if not each.harmless), *outcome.in_the_way]
+    lines = [*map(describe, shown), *([f"and {more} more"] if more else [])]
+    lines += [f"{pattern} is read-only for programs" for pattern in outcome.in_the_way]
+    hint = "; ".join(dict.fromkeys(map(how_to_open, patterns)))
+    return {"protected": {"changes": lines, "hint": hint or "an operator sees it in the journal"}}
 
 
 def planted_event(plan: ExecutionPlan, actor: str, changes: tuple[ProtectedChange, ...], folder: str) -> NewEvent:

@@ -186,6 +186,8 @@ class ProcessOutcome(msgspec.Struct, frozen=True, kw_only=True):
     # Protected names that it planted or changed, and the folder of those that were moved aside.
     changes: tuple[ProtectedChange, ...] = ()
     moved_into: str = ""
+    # The patterns of read-only names that it complained about.
+    in_the_way: tuple[str, ...] = ()
 
 
 class _OfKind(PalyraError):

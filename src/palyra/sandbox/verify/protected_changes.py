@@ -28,6 +28,7 @@ from palyra.workspace.root import hold
 
 # The list of what was moved, beside it.
 LIST_NAME: Final = "moved.json"
+_COMPLAINTS: Final = (b"Read-only file system", b"Device or resource busy", b"EROFS", b"EBUSY")
 
 
 class ProtectedAppeared(Denied):
@@ -55,6 +56,8 @@ class ProtectedChanges(msgspec.Struct, frozen=True, kw_only=True):
     policy: NewProtectedPolicy
     shortfall: str = ""
     folder: str = ""
+    # The last names of what was read-only, with their patterns.
+    sealed: tuple[tuple[bytes, str], ...] = ()
 
     @property
     def harmful(self) -> tuple[ProtectedChange, ...]:
@@ -85,6 +88,12 @@ class ProtectedChanges(msgspec.Struct, frozen=True, kw_only=True):
             got=f"{said}; {after}" if said else after,
             held=(before is None or before.held) and not self.shortfall and not planted,
         )
+
+    def find_in_the_way(self, stderr: bytes) -> tuple[str, ...]:
+        """Return the patterns of read-only names that the program complains about, so that the answer can name them."""
+        if not any(words in stderr for words in _COMPLAINTS):
+            return ()
+        return tuple(dict.fromkeys(pattern for name, pattern in self.sealed if name in stderr))
 
     def refuse(self) -> None:
         """Raise if policy does not keep a new name and it still exists, or if the scan was cut short."""
@@ -241,7 +250,11 @@ def look_again(
         if profile.appearing_protected is NewProtectedPolicy.MOVE_ASIDE and not all(each.harmless for each in changes):
             folder, changes = MovingAside(root, profile.workspace_root, before, aside).move(changes)
     return ProtectedChanges(
-        changes=changes, policy=profile.appearing_protected, shortfall=after.shortfall, folder=folder
+        changes=changes,
+        policy=profile.appearing_protected,
+        shortfall=after.shortfall,
+        folder=folder,
+        sealed=tuple((names[-1], each.pattern) for names, each in before.found.items() if each.sealed),
     )
 
 
