@@ -97,23 +97,50 @@ def python(script: str, stdin: str = "", *args: str) -> dict[str, Any]:
     return {"command": "python3", "args": ["-I", "-c", script, *args], **({"stdin": stdin} if stdin else {})}
 
 
-async def test_what_a_background_program_plants_is_moved_aside_when_it_ends(tmp_path: Path) -> None:
+async def test_what_a_background_program_plants_in_a_repository_is_undone_while_it_runs(tmp_path: Path) -> None:
     root = tmp_path / "workspace"
     make_repository(root)
-    payload = next(each for each in PAYLOADS if each.name == "config")
+    before = (root / ".git/config").read_text()
+    texts = {}
+    for name in ("commondir", "config"):
+        texts |= next(each for each in PAYLOADS if each.name == name).texts(tmp_path)
     script = PLANT + "import time; time.sleep(60)"
     async with open_harness(tmp_path, sandbox_settings(root)) as harness:
-        started = await harness.call("process.start", python(script, json.dumps(payload.texts(tmp_path))))
+        started = await harness.call("process.start", python(script, json.dumps(texts)))
         assert started.state == "succeeded", started.error
         handle, run = started.result["handle"], started.run_id
-        await eventually(lambda: b"fsmonitor" in (root / ".git/config").read_bytes())
+        # The program has written both when the second is moved, and it goes on.
+        await eventually(lambda: list((tmp_path / "state/sandbox").glob("aside-*/0001")))
+        await eventually(lambda: (root / ".git/config").exists() and (root / ".git/config").read_text() == before)
+        assert not ran_outside(root, tmp_path)
         stopped = await harness.call("process.stop", {"handle": handle}, run_id=run)
         assert stopped.state == "succeeded", stopped.error
-        assert "core.fsmonitor" in stopped.result["protected"]["changes"][0]
+        assert stopped.result["killed_by"] == "process.stop"
         (event,) = [payload for kind, payload in harness.events() if kind == "call.planted"]
     assert event["tool"] == "process.start"
-    assert event["names"][0]["put_back"]
+    put_back = {each["name"]: each["put_back"] for each in event["names"]}
+    assert (put_back[".git/config"], put_back[".git/commondir"]) == (True, False)
     assert not ran_outside(root, tmp_path)
+
+
+PLANT_AGAIN = r"""
+import time
+while True:
+    with open(".git/config", "w") as file:
+        file.write("[core]\n\tfsmonitor = /bin/true\n")
+    time.sleep(0.01)
+"""
+
+
+async def test_a_program_that_plants_again_and_again_is_ended(tmp_path: Path) -> None:
+    root = tmp_path / "workspace"
+    make_repository(root)
+    before = (root / ".git/config").read_text()
+    async with open_harness(tmp_path, sandbox_settings(root)) as harness:
+        record = await harness.call("process.run", python(PLANT_AGAIN))
+        assert record.state == "succeeded", record.error
+        assert record.result["killed_by"] == "protected_names"
+    assert (root / ".git/config").read_text() == before
 
 
 PLANT_MANY = r"""

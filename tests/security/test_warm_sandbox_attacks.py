@@ -96,15 +96,14 @@ async def a_protected_name_that_appeared_is_protected(harness: WarmSandboxHarnes
 
 
 async def a_protected_file_that_was_replaced_is_protected(harness: WarmSandboxHarness) -> None:
-    (harness.workspace / ".git").mkdir()
-    config = harness.workspace / ".git" / "config"
+    config = harness.workspace / ".env"
     config.write_text("first")
     for number in range(4):
         waiting = await harness.warm()
         (harness.workspace / "new").write_text(f"text {number}")
         # The number of the old inode may be the new one's: nothing else holds it.
         os.replace(harness.workspace / "new", config)
-        sandbox, ended = await harness.used("echo planted > .git/config; rm -f .git/config; cat .git/config")
+        sandbox, ended = await harness.used("echo planted > .env; rm -f .env; cat .env")
         assert sandbox not in waiting and ended.stdout == f"text {number}".encode()
         assert config.read_text() == f"text {number}"
 

@@ -103,6 +103,11 @@ MAX_MOUNT_PATH_BYTES: Final = 4_000
 MAX_FOLLOWED_LINKS: Final = 10_000
 # A configuration of git is a few kilobytes; each one that is judged is kept in memory during a call.
 MAX_JUDGED_BYTES: Final = 256 * KIB
+# Git's files are looked at this often while a program runs: a person hardly types a command in less.
+WATCH_SECONDS: Final = 0.25
+# How many of them are looked at, and how many harmful ones are undone before the program is ended.
+MAX_WATCHED: Final = 1_000
+MAX_UNDONE: Final = 8
 # How many new names a receipt lists: it stays readable when a program makes a million of them.
 MAX_REPORTED_NAMES: Final = 32
 

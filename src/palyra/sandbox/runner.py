@@ -59,7 +59,8 @@ from palyra.sandbox.running_process import (
     translate_launch_errors,
 )
 from palyra.sandbox.tier_b import FIXES, receipt_of_tier_b, spec_of_tier_b
-from palyra.sandbox.verify.protected_changes import ProtectedAppeared, ProtectedChanges, ProtectedUnseen, look_again
+from palyra.sandbox.verify.protected_changes import ProtectedAppeared, ProtectedChanges, ProtectedUnseen
+from palyra.sandbox.verify.protected_watch import ProtectedWatch
 from palyra.sandbox.verify.readback import NotBuilt
 from palyra.workspace.root import hold
 
@@ -97,7 +98,7 @@ class PreparedCall(msgspec.Struct, kw_only=True, eq=False):
     home: str = ""
     # Tier C.
     facts: Facts | None = None
-    before: WorkspaceScan | None = None
+    watch: ProtectedWatch | None = None
     # A prewarmed one that is the same as one built now.
     sandbox: PrewarmedSandbox | None = None
     capture: OutputCapture | None = None
@@ -189,7 +190,8 @@ class ProcessRunner:
                 start = await self._choose_backend(profile)
                 running = await start(call, sink)
                 try:
-                    yield running
+                    async with call.watch.over(running) if call.watch else contextlib.nullcontext():
+                        yield running
                 finally:
                     if not running.child.ended:
                         await asyncio.shield(running.kill("left"))
@@ -276,7 +278,7 @@ class ProcessRunner:
             checked=checked,
             group=self._cgroups.take(profile.limits) if sandbox is None else sandbox.group,
             facts=facts,
-            before=before,
+            watch=None if profile.read_only else ProtectedWatch(profile, before, self._settings.scratch),
             sandbox=sandbox,
         )
 
@@ -434,7 +436,7 @@ class ProcessRunner:
         try:
             if running is not None:
                 running.out_of_memory = call.group.out_of_memory()
-                if call.before is None or call.profile.read_only:
+                if call.watch is None:
                     running.receipt = running.receipt.with_lines(call.group.receipt())
                 else:
                     self._find_protected_changes(call, running, also=call.group.receipt()).refuse()
@@ -449,18 +451,8 @@ class ProcessRunner:
         self, call: PreparedCall, running: Running, *, also: tuple[ReceiptLine, ...] = ()
     ) -> ProtectedChanges:
         """Name in the receipt what appeared under a protected name, and handle it as the profile says."""
-        assert call.before is not None
-        made: list[str] = []
-
-        def make_aside() -> str:
-            made.append(tempfile.mkdtemp(prefix="aside-", dir=self._settings.scratch))
-            return made[0]
-
-        changes = look_again(call.profile, call.before, aside=make_aside)
-        for place in made:
-            with contextlib.suppress(OSError):
-                # It stays if something was moved into it.
-                os.rmdir(place)
+        assert call.watch is not None
+        changes = call.watch.finish()
         running.changes = changes
         line = running.receipt.line(Layer.PROTECTED_NAMES)
         running.receipt = running.receipt.with_lines((*also, changes.line(line)))

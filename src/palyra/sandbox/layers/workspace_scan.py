@@ -231,6 +231,17 @@ def scan_workspace(
     )
 
 
+def look_at(workspace: int, names: Names, pattern: str) -> Found | None:
+    """Look at one name as the scan does. None if it is gone, or lies behind a link."""
+    walker = _Walker(workspace, protected_names_of(()), 1, frozenset())
+    try:
+        with hold(open_names(workspace, names[:-1])) as parent:
+            walker.record(parent, names, pattern)
+    except OSError:
+        return None
+    return walker.found.get(names)
+
+
 def beneath(names: Names, places: frozenset[Names]) -> bool:
     return bool(places) and any(names[:cut] in places for cut in range(min(len(names), limits.MAX_MOUNT_DEPTH) + 1))
 
@@ -270,7 +281,7 @@ class _Walker(TreeWalk[State]):
                     continue
                 path = (*names, os.fsencode(entry.name))
                 self.entries += len(names)
-                self._record(directory, path, at)
+                self.record(directory, path, at)
                 if entry.is_symlink():
                     self._links.append((path, START if pattern else onward))
         if self._watches_git and is_repository(signs):
@@ -283,9 +294,9 @@ class _Walker(TreeWalk[State]):
             self.repositories.add(names)
         for each in REPOSITORY_JUDGED:
             self.entries += len(names)
-            self._record(directory, (*names, each), REPOSITORY_PATTERN)
+            self.record(directory, (*names, each), REPOSITORY_PATTERN)
 
-    def _record(self, directory: int, path: Names, pattern: str) -> None:
+    def record(self, directory: int, path: Names, pattern: str) -> None:
         try:
             status = os.stat(path[-1], dir_fd=directory, follow_symlinks=False)
             kind = kind_of(status.st_mode)

@@ -150,6 +150,12 @@ def compare(root: int, before: WorkspaceScan, after: WorkspaceScan) -> tuple[Pro
     return tuple(sorted(changes, key=lambda each: each.names))
 
 
+def judge_found(root: int, before: WorkspaceScan, found: Found) -> ProtectedChange | None:
+    """Judge one name as it is now. None if nothing changed."""
+    was = before.found.get(found.names)
+    return None if _unchanged(was, found) else _judge(root, os.readlink(b"/proc/self/fd/%d" % root), was, found)
+
+
 def _unchanged(before: Found | None, after: Found) -> bool:
     if before is None or (before.kind, before.target) != (after.kind, after.target):
         return False
@@ -232,10 +238,12 @@ def look_again(
     machine: ProtectedNames | None = None,
     *,
     aside: str | Callable[[], str] | None = None,
+    earlier: tuple[ProtectedChange, ...] = (),
 ) -> ProtectedChanges:
     """Scan the workspace after the last process of the sandbox has ended.
 
     ``aside`` is a directory outside the workspace, for this call, or makes one if there is something to move.
+    ``earlier`` are the changes that were moved there while the program ran.
     """
     folder = ""
     with hold(open_workspace_root(profile.workspace_root)) as root:
@@ -248,7 +256,7 @@ def look_again(
         )
         changes = compare(root, before, after)
         if profile.appearing_protected is NewProtectedPolicy.MOVE_ASIDE and not all(each.harmless for each in changes):
-            folder, changes = MovingAside(root, profile.workspace_root, before, aside).move(changes)
+            folder, changes = MovingAside(root, profile.workspace_root, before, aside, earlier).move(changes)
     return ProtectedChanges(
         changes=changes,
         policy=profile.appearing_protected,
@@ -265,7 +273,15 @@ class MovingAside:
     another file system the place is a sealed folder in the workspace.
     """
 
-    def __init__(self, root: int, workspace: str, before: WorkspaceScan, aside: str | Callable[[], str] | None) -> None:
+    def __init__(
+        self,
+        root: int,
+        workspace: str,
+        before: WorkspaceScan,
+        aside: str | Callable[[], str] | None,
+        earlier: tuple[ProtectedChange, ...] = (),
+    ) -> None:
+        self._earlier = earlier
         self._root = root
         self._workspace = workspace
         self._before = before
@@ -286,7 +302,9 @@ class MovingAside:
                 each if each.harmless else msgspec.structs.replace(each, problem=problem) for each in changes
             )
         with hold(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as opened:
-            done = tuple(self._move_one(opened, number, each) for number, each in enumerate(changes))
+            done = tuple(
+                self._move_one(opened, number, each) for number, each in enumerate(changes, len(self._earlier))
+            )
         return folder, done
 
     def _make_folder(self, changes: tuple[ProtectedChange, ...]) -> str:
@@ -299,7 +317,7 @@ class MovingAside:
             folder = self._make_inside(os.path.basename(folder))
         rows = [
             {"moved_to": f"{number:04d}", "name": render_names(each.names), "why": each.why, "pattern": each.pattern}
-            for number, each in enumerate(changes)
+            for number, each in enumerate((*self._earlier, *changes))
             if not each.harmless
         ]
         listed = {"workspace": self._workspace, "moved": rows}

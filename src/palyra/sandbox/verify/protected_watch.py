@@ -1,0 +1,117 @@
+"""The watch over git's own files while a program runs, and the look at all protected names after it.
+
+Git's files are writable, since ordinary commands write them, and are judged after the call. A program that goes on for
+hours must not keep a harmful one in force until then. So those of the repositories that were there are looked at a few
+times a second, and what could run a program is undone at once.
+"""
+
+import asyncio
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from palyra.sandbox.domain.facts import Names, ProtectedChange
+from palyra.sandbox.domain.profile import NewProtectedPolicy, SandboxProfile
+from palyra.sandbox.layers.protected_mounts import open_workspace_root
+from palyra.sandbox.layers.workspace_scan import WorkspaceScan, look_at
+from palyra.sandbox.limits import MAX_UNDONE, MAX_WATCHED, WATCH_SECONDS
+from palyra.sandbox.running_process import Running
+from palyra.sandbox.verify.protected_changes import MovingAside, ProtectedChanges, judge_found, look_again
+from palyra.workspace.protected_table import REPOSITORY_JUDGED, REPOSITORY_PATTERN
+from palyra.workspace.root import hold
+
+_Signature = tuple[int, int, int, int] | None
+_GIT: Names = (b".git",)
+
+
+class ProtectedWatch:
+    """One call's. ``over`` watches while the program runs, ``finish`` looks at everything once."""
+
+    def __init__(self, profile: SandboxProfile, before: WorkspaceScan, scratch: str) -> None:
+        self._profile = profile
+        self._before = before
+        self._scratch = scratch
+        self._folder = ""
+        self._undone: tuple[ProtectedChange, ...] = ()
+        self._places = self._find_places() if self._is_wanted() else ()
+        self._seen: dict[Names, _Signature] = {}
+
+    def _is_wanted(self) -> bool:
+        moves = self._profile.appearing_protected is NewProtectedPolicy.MOVE_ASIDE
+        return moves and REPOSITORY_PATTERN in self._profile.protected_names
+
+    def _find_places(self) -> tuple[Names, ...]:
+        """Return what git reads in the repositories that are there, and in one that may appear at the root."""
+        folders = {_GIT} | {each.names[:-1] for each in self._before.found.values() if each.judged and each.names[1:]}
+        places = {_GIT: None} | {(*folder, name): None for folder in sorted(folders) for name in REPOSITORY_JUDGED}
+        sealed = {names for names, each in self._before.found.items() if each.sealed}
+        return tuple(names for names in places if names not in sealed)[:MAX_WATCHED]
+
+    @asynccontextmanager
+    async def over(self, running: Running) -> AsyncIterator[None]:
+        if not self._places:
+            yield
+            return
+        stop = asyncio.Event()
+        watching = asyncio.create_task(self._watch(running, stop), name="protected names")
+        try:
+            yield
+        finally:
+            stop.set()
+            # Not cancelled: its thread may be moving a file at this moment.
+            await asyncio.shield(asyncio.wait([watching]))
+
+    async def _watch(self, running: Running, stop: asyncio.Event) -> None:
+        while len(self._undone) < MAX_UNDONE:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), WATCH_SECONDS)
+            if stop.is_set() or running.child.ended:
+                return
+            await asyncio.to_thread(self._look)
+        await running.kill("protected_names")
+
+    def _look(self) -> None:
+        with contextlib.suppress(OSError), hold(open_workspace_root(self._profile.workspace_root)) as root:
+            changed = [names for names in self._places if self._differs(root, names)]
+            found = [each for names in changed if (each := look_at(root, names, REPOSITORY_PATTERN)) is not None]
+            changes = tuple(
+                change
+                for each in found
+                if each.judged and (change := judge_found(root, self._before, each)) is not None and not change.harmless
+            )
+            if changes:
+                moving = MovingAside(root, self._profile.workspace_root, self._before, self._make_aside, self._undone)
+                self._folder, done = moving.move(changes)
+                self._undone += done
+
+    def _differs(self, root: int, names: Names) -> bool:
+        signature: _Signature = None
+        with contextlib.suppress(OSError):
+            status = os.stat(b"/".join(names), dir_fd=root, follow_symlinks=False)
+            if names == _GIT and stat.S_ISDIR(status.st_mode):
+                return False
+            signature = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+        was = self._seen.get(names)
+        self._seen[names] = signature
+        return signature != was
+
+    def _make_aside(self) -> str:
+        self._folder = self._folder or tempfile.mkdtemp(prefix="aside-", dir=self._scratch)
+        return self._folder
+
+    def finish(self) -> ProtectedChanges:
+        """Look at the whole workspace after the last process has ended, and add what was undone before."""
+        changes = look_again(self._profile, self._before, aside=self._make_aside, earlier=self._undone)
+        if self._folder:
+            with contextlib.suppress(OSError):
+                # It stays if something was moved into it.
+                os.rmdir(self._folder)
+        if not self._undone:
+            return changes
+        folder = changes.folder or self._folder
+        return msgspec.structs.replace(changes, changes=(*self._undone, *changes.changes), folder=folder)
