@@ -66,8 +66,9 @@ Action = Literal[
     "vault.reveal",
 ]
 
-# The key in a request's scope under which the listener takes the principal of a valid token.
+# Keys in a request's scope, under which the listener takes the principal of a valid token, and that a body stays open.
 ADMITTED: Final = "palyra.admitted"
+STAYS_OPEN: Final = "palyra.stays_open"
 
 
 class ActionDenied(Denied):
@@ -122,6 +123,13 @@ def note_admitted(scope: Mapping[str, Any], principal: str) -> None:
     note: Callable[[str], None] | None = scope.get(ADMITTED)
     if note is not None:
         note(principal)
+
+
+def note_open_body(scope: Mapping[str, Any]) -> None:
+    """Tell the listener that the request's body ends when its client does, as that of ``palyra mcp``."""
+    note: Callable[[], None] | None = scope.get(STAYS_OPEN)
+    if note is not None:
+        note()
 
 
 def authenticate_request(request: "Request", reader: Reader, clock: Clock) -> Caller:

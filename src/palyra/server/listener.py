@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from palyra.limits import MAX_HTTP_HEAD_BYTES
-from palyra.server.context import ADMITTED
+from palyra.server.context import ADMITTED, STAYS_OPEN
 
 # The time for a request's line and headers, from its first byte, or from the connection's first moment.
 HEAD_SECONDS = 10.0
@@ -72,6 +72,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._close_after(HEAD_SECONDS)
         super().on_message_begin()
         self.scope[ADMITTED] = self._admit  # type: ignore[typeddict-unknown-key]
+        self.scope[STAYS_OPEN] = self._stop_deadline  # type: ignore[typeddict-unknown-key]
 
     def _admit(self, principal: str) -> None:
         self._principal = principal

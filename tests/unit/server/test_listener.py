@@ -15,11 +15,16 @@ import uvicorn
 
 from fakes.daemon import Daemon, Place
 from fakes.eventually import eventually
+from fakes.gateway_harness import open_harness
+from palyra.config.state_dir import StateDir
+from palyra.daemon.operator_token import operator_token
 from palyra.daemon.palyrad import ServerWithoutSignals, bind
+from palyra.daemon.settings import Settings
 from palyra.devicelink.server.listener import connections_within
 from palyra.limits import MAX_HTTP_HEAD_BYTES, MIB
 from palyra.server import listener
 from palyra.server.context import note_admitted
+from palyra.server.http.app import create_app
 from palyra.server.listener import BoundedHttpProtocol
 
 
@@ -121,6 +126,27 @@ async def test_a_body_that_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPat
                 await reader.read()
         sending.cancel()
         writer.close()
+
+
+async def test_the_stream_of_an_mcp_client_outlives_the_time_of_a_body(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "BODY_SECONDS", 0.2)
+    ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+    async with open_harness(tmp_path) as harness:
+        gateway = harness.gateway
+        token = operator_token(gateway.store, StateDir.open(tmp_path / "state"), Settings()).reveal().encode()
+        async with _serving(create_app(gateway.service)) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"POST /mcp/stdio HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer " + token)
+            writer.write(b"\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n")
+            for _ in range(2):
+                async with asyncio.timeout(20):
+                    writer.write(b"%x\r\n%s\r\n" % (len(ping), ping))
+                    await reader.readuntil(b'"id":1')
+                # Twice as long as a body may take.
+                await asyncio.sleep(0.4)
+            writer.close()
 
 
 @pytest.mark.promise("P-floods")

@@ -12,7 +12,7 @@ from palyra.errors import Denied
 from palyra.executors.mcp_upstream.pinning import Pin
 from palyra.ids import RunId
 from palyra.limits import MAX_TOOL_NAME_CHARS
-from palyra.server.context import ApiService
+from palyra.server.context import ApiService, note_open_body
 from palyra.server.http.envelope import WrongShape, answer, read_into
 from palyra.server.http.route_schema import Sha256, Time, describe
 
@@ -59,6 +59,7 @@ async def protocol_stream(service: ApiService, request: Request) -> Response:
     if not request.headers.get("content-type", "").startswith("application/x-ndjson"):
         raise WrongShape("this takes lines of JSON, as application/x-ndjson", hint="use `palyra mcp`")
     transport.require_room(caller)
+    note_open_body(request.scope)
 
     async def serve(_scope: "Scope", receive: "Receive", send: "Send") -> None:
         await transport.stream(request, f"stdio-{RunId.new()}", receive, send, principal=caller.principal)
