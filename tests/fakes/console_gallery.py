@@ -69,7 +69,7 @@ FIXED = {
 }
 PAGES = (
     *FIXED,
-    *("approved", "denied", "waiting", "run", "call", "call-with-approval", "event"),
+    *("approved", "denied", "waiting", "run", "call", "call-arguments", "call-with-approval", "event"),
     *("skill", "candidate", "browser-session"),
 )
 
@@ -147,6 +147,7 @@ class Gallery:
             "waiting": f"/approvals/{waits.details['approval_id']}",
             "run": f"/runs/{run}",
             "call": f"/calls/{echoed.call_id}",
+            "call-arguments": f"/calls/{echoed.call_id}/arguments",
             "call-with-approval": f"/calls/{written.call_id}",
         }
 

@@ -1,5 +1,6 @@
 """Attacks on the record of what ran: by the agent that writes it, and by whoever reads or edits the database."""
 
+import base64
 import json
 import shutil
 import sqlite3
@@ -18,6 +19,7 @@ from palyra.canonical import canonical_json
 from palyra.pipeline import argument_archive
 from palyra.secret import REDACTED, Secret
 from palyra.server.http.app import create_app
+from palyra.vault.key_source import VARIABLE
 from palyra.vault.reference import SecretRef
 
 pytestmark = pytest.mark.promise("P-arguments-kept")
@@ -298,11 +300,41 @@ async def test_a_key_that_cannot_be_made_stops_no_call_and_is_reported(tmp_path:
 async def test_a_lost_key_is_replaced_at_the_next_start(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         before = await harness.call("echo", {"text": "before"})
-    (tmp_path / "vault.key").unlink()
+    (tmp_path / "arguments.key").unlink()
     async with open_harness(tmp_path) as harness:
         after = await harness.call("echo", {"text": "after"})
         assert json.loads(await text_of(harness, after.call_id)) == {"text": "after"}
         assert (await read(harness, before.call_id)).code == "vault.key_missing"
+        assert "journal.arguments_key_lost" in harness.kinds()
+
+
+async def test_a_rotation_of_the_vault_loses_no_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
+    settings = {"vault": {"key_source": "environment"}}
+    monkeypatch.setenv(VARIABLE, old)
+    async with open_harness(tmp_path, settings) as harness:
+        record = await harness.call("echo", {"text": "before"})
+        await harness.gateway.vault.put(SecretRef.parse("global/a"), Secret("hunter2"), actor="user:operator")
+    monkeypatch.setenv(VARIABLE, f"{new},{old}")
+    async with open_harness(tmp_path, settings) as harness:
+        app = create_app(harness.gateway.service)
+        rotated = await ask(app, "POST", "/v1/vault/rotate", token=await operator(harness), body={})
+        assert rotated.status == 200, rotated.body
+    monkeypatch.setenv(VARIABLE, new)
+    async with open_harness(tmp_path, settings) as harness:
+        assert json.loads(await text_of(harness, record.call_id)) == {"text": "before"}
+        assert "journal.arguments_key_lost" not in harness.kinds()
+
+
+async def test_an_edited_key_opens_nothing_and_later_calls_are_kept(tmp_path: Path) -> None:
+    for edited in ("x''", "x'00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff'"):
+        async with open_harness(tmp_path) as harness:
+            before = await harness.call("echo", {"text": "before"})
+            edit(tmp_path / "state", f"UPDATE argument_keys SET sealed_private = {edited}")
+            assert (await read(harness, before.call_id)).code == "vault.tampered"
+        async with open_harness(tmp_path) as harness:
+            after = await harness.call("echo", {"text": "after"})
+            assert json.loads(await text_of(harness, after.call_id)) == {"text": "after"}
 
 
 async def test_the_console_shows_them_whole_and_only_to_who_may_read_the_record(tmp_path: Path) -> None:
@@ -341,6 +373,6 @@ def test_the_command_line_reads_them_from_a_running_daemon_and_a_backup(tmp_path
     restored = Place(tmp_path / "two")
     assert restored.palyra("state", "restore", str(tmp_path / "b.tar.gz")).status == 0
     assert restored.palyra("journal", "arguments", call_id, "--json").error["code"] == "vault.key_missing"
-    shutil.copy(place.root / "vault.key", restored.root / "vault.key")
+    shutil.copy(place.root / "arguments.key", restored.root / "arguments.key")
     assert restored.palyra("journal", "arguments", call_id).stdout == read.stdout
     assert restored.palyra("journal", "verify").status == 0

@@ -233,6 +233,7 @@ CONFIG_VARIABLE: Final = "PALYRA_CONFIG"
 STATE_DIR_VARIABLE: Final = "PALYRA_STATE_DIR"
 CONFIG_FILE_NAME: Final = "config.toml"
 VAULT_KEY_FILE_NAME: Final = "vault.key"
+ARGUMENT_KEY_FILE_NAME: Final = "arguments.key"
 
 
 class Locations(msgspec.Struct, frozen=True, kw_only=True):

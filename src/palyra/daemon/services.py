@@ -95,10 +95,17 @@ class GatewayServices:
             store=self.store,
             clock=self.clock,
             signer=self.signer,
-            sources=lambda: self.key_sources,
+            sources=self._argument_key_sources,
             source=self.settings.vault.key_source,
             redact=self.redactor.json_text,
             actor=ACTOR,
+        )
+
+    def _argument_key_sources(self) -> "Mapping[str, KeySource]":
+        from palyra.daemon.vault_wiring import argument_key_sources
+
+        return argument_key_sources(
+            self.settings.vault, self.key_sources, state=self.state, config_dir=self.policy_dir.parent
         )
 
     @cached_property

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from palyra.clock import Clock
-from palyra.config.load import VAULT_KEY_FILE_NAME
+from palyra.config.load import ARGUMENT_KEY_FILE_NAME, VAULT_KEY_FILE_NAME
 from palyra.config.state_dir import StateDir
 from palyra.identity.authorities import Authorities
 from palyra.identity.identity_manager import IdentityManager
@@ -18,6 +18,7 @@ from palyra.vault.key_file import (
     KeyFile,
     PassphraseKeys,
     Passphrases,
+    SharedKeyFile,
     ask_passphrase,
     from_descriptor,
     from_file,
@@ -76,6 +77,15 @@ def key_sources(
         EnvironmentKeys(os.environ),
     )
     return {source.kind: source for source in sources}
+
+
+def argument_key_sources(
+    settings: VaultSettings, sources: Mapping[str, KeySource], *, state: StateDir, config_dir: Path
+) -> Mapping[str, KeySource]:
+    """Return the places of the key that seals the arguments of calls: a file of its own beside the vault's."""
+    key_file = Path(settings.key_file).expanduser() if settings.key_file else config_dir / VAULT_KEY_FILE_NAME
+    shared = SharedKeyFile(key_file.with_name(ARGUMENT_KEY_FILE_NAME), state.root)
+    return {**sources, shared.kind: shared}
 
 
 def make_vault(

@@ -4,11 +4,12 @@ An agent chooses the names and the length of what it writes, so the journal alon
 only known secret values are replaced.
 
 Arguments are sealed to a public key with AES-256-GCM. Each process that writes makes a key pair of its own (X25519) and
-agrees with the public key on a data key, which it drops after a while. The private key comes from a key of its own in
-the place of the vault's keys, and is fetched only to read. So a locked key stops no call and loses no arguments.
+agrees with the public key on a data key, which it drops after a while. The private key is sealed under a key of its own
+in the place of the vault's keys, and is opened only to read. So a locked key stops no call and loses no arguments.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -29,10 +30,10 @@ from palyra.pipeline.store import argument_tables
 from palyra.pipeline.store.argument_tables import ROW_BYTES, ArgumentKey, SealedArguments, StoredArguments
 from palyra.signing.dsse import Signer
 from palyra.store.event import NewEvent
-from palyra.store.port import Store
+from palyra.store.port import Store, Transaction
 from palyra.vault.envelope import AesGcm, bind
-from palyra.vault.key_source import KeyEncryptionKey, KeyMissing, KeyRecord, KeySource, VaultTampered
-from palyra.vault.limits import NONCE_BYTES
+from palyra.vault.key_source import KeyEncryptionKey, KeyMissing, KeyRecord, KeySource, NewKeyNeeded, VaultTampered
+from palyra.vault.limits import NONCE_BYTES, TAG_BYTES
 
 log = logging.getLogger("palyra.gateway")
 
@@ -40,6 +41,8 @@ SEAL_PURPOSE: Final = "palyra.arguments.seal/1"
 PRIVATE_PURPOSE: Final = "palyra.arguments.private/1"
 SENDER_PURPOSE: Final = "palyra.arguments.sender/1"
 KEY_PURPOSE: Final = "palyra.arguments.key/1"
+KEY_ID_PREFIX: Final = "arguments:"
+KEY_ID_CHARS: Final = 32
 # A data key seals so much and lives so long. Random nonces of 96 bits are safe for 2^32 uses of a key.
 MAX_SEALS: Final = 2**20
 DATA_KEY_SECONDS: Final = 3600.0
@@ -199,8 +202,8 @@ class ArgumentArchive:
         if not self._settings.arguments_days:
             return
         key = self._trusted_key()
-        if key is not None and await self._is_lost(key):
-            await self._new_key()
+        if key is not None and (lost := await self._find_loss(key)) is not None:
+            await self._replace_lost(key, lost)
         await self._new_data_key()
 
     async def open(self, record: CallRecord, *, actor: str) -> OpenedArguments:
@@ -231,10 +234,10 @@ class ArgumentArchive:
         key = next((each for each in argument_tables.list_keys(self._store) if each.key_id == stored.key_id), None)
         if key is None or stored.digest != digest:
             raise _mismatch(record)
-        opened = await self._load(key)
+        private = await self._open_private(key)
         bound = _bind_place(record.call_id, record.principal, digest, stored.key_id, stored.redacted)
         try:
-            data_key = _agree_as_reader(opened, stored.sender)
+            data_key = _agree_as_reader(private, stored.sender)
             raw = self._aead.open(data_key, stored.sealed[:NONCE_BYTES], stored.sealed[NONCE_BYTES:], bound)
         except (VaultTampered, ValueError):
             raise _mismatch(record) from None
@@ -272,22 +275,78 @@ class ArgumentArchive:
 
     async def _new_key(self) -> ArgumentKey | None:
         try:
-            place = self._place(self._source)
-            record, made = await asyncio.to_thread(place.create, ())
+            record, wrapping = await asyncio.to_thread(self._place(self._source).create, ())
         except PalyraError as error:
             await self._report_not_kept(error)
             return None
-        public = _public_of(made)
+        private, public = _new_pair()
+        key_id = KEY_ID_PREFIX + hashlib.sha256(public).hexdigest()[:KEY_ID_CHARS]
         key = ArgumentKey(
-            key_id=made.key_id,
+            key_id=key_id,
+            public_key=public,
+            signature=self._signer.sign(_statement(key_id, public)),
+            wrapping_key=wrapping.key_id,
             source=record.source,
             parameters=record.parameters,
-            public_key=public,
-            signature=self._signer.sign(_statement(made.key_id, public)),
+            sealed_private=self._wrap(wrapping, key_id, private),
             created_ms=self._clock.now_ms(),
         )
-        await self._store.transact(lambda tx: argument_tables.add_key(tx, key))
+        await self._store.transact(lambda tx: argument_tables.put_key(tx, key))
         return key
+
+    async def rewrap(self, source: str | None) -> None:
+        """Seal the private keys under a new key: that of the vault is changed, and the old ones may be taken away.
+
+        A key that is lost already stays as it is.
+        """
+        keys = argument_tables.list_keys(self._store)
+        opened: list[tuple[ArgumentKey, bytes]] = []
+        for key in keys:
+            with contextlib.suppress(KeyMissing):
+                opened.append((key, await self._open_private(key)))
+        if not opened:
+            return
+        before = {key.wrapping_key for key, _ in opened}
+        try:
+            record, wrapping = await asyncio.to_thread(self._place(source or self._source).create, before)
+        except NewKeyNeeded:
+            # They are under the newest key already.
+            return
+        rewrapped = [
+            msgspec.structs.replace(
+                key,
+                wrapping_key=wrapping.key_id,
+                source=record.source,
+                parameters=record.parameters,
+                sealed_private=self._wrap(wrapping, key.key_id, private),
+            )
+            for key, private in opened
+        ]
+
+        def work(tx: Transaction) -> None:
+            for key in rewrapped:
+                argument_tables.put_key(tx, key)
+
+        await self._store.transact(work)
+        for old in {key.wrapping_key: key for key, _ in opened}.values():
+            # In the environment the same key may serve the vault.
+            if old.wrapping_key != wrapping.key_id:
+                with contextlib.suppress(PalyraError):
+                    await asyncio.to_thread(self._place(old.source).forget, _record_of(old))
+
+    def _wrap(self, wrapping: KeyEncryptionKey, key_id: str, private: bytes) -> bytes:
+        nonce = os.urandom(NONCE_BYTES)
+        bound = bind(PRIVATE_PURPOSE, key_id, wrapping.key_id)
+        return nonce + self._aead.seal(wrapping.reveal(), nonce, private, bound)
+
+    async def _open_private(self, key: ArgumentKey) -> bytes:
+        wrapping = await asyncio.to_thread(self._place(key.source).load, _record_of(key))
+        if wrapping.key_id != key.wrapping_key:
+            raise KeyMissing(f"another key than {key.wrapping_key} was found", key_id=key.wrapping_key)
+        sealed, bound = key.sealed_private, bind(PRIVATE_PURPOSE, key.key_id, wrapping.key_id)
+        if len(sealed) < NONCE_BYTES + TAG_BYTES:
+            raise VaultTampered("the sealed key of kept arguments is cut short")
+        return self._aead.open(wrapping.reveal(), sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], bound)
 
     async def _report_not_kept(self, error: PalyraError) -> None:
         """Report once, in the log and the journal, that arguments are not kept and why."""
@@ -302,23 +361,30 @@ class ArgumentArchive:
         )
         await self._store.transact(lambda tx: tx.append(event))
 
-    async def _is_lost(self, key: ArgumentKey) -> bool:
-        """Return whether the key's place is open and does not have it. A locked place is no reason for a new key."""
+    async def _find_loss(self, key: ArgumentKey) -> PalyraError | None:
+        """Return why the key's place does not have it, or None. A locked place is no reason for a new key."""
         try:
-            await self._load(key)
-        except KeyMissing as error:
-            log.warning("a new key seals the arguments of calls; earlier ones need the old one: %s", error.message)
-            return True
+            await self._open_private(key)
+        except (KeyMissing, VaultTampered) as error:
+            return error
         except PalyraError:
-            return False
-        return False
+            return None
+        return None
 
-    async def _load(self, key: ArgumentKey) -> KeyEncryptionKey:
-        record = KeyRecord(key_id=key.key_id, source=key.source, parameters=key.parameters)
-        loaded = await asyncio.to_thread(self._place(key.source).load, record)
-        if loaded.key_id != key.key_id:
-            raise KeyMissing(f"another key than {key.key_id} was found", key_id=key.key_id)
-        return loaded
+    async def _replace_lost(self, key: ArgumentKey, lost: PalyraError) -> None:
+        log.warning("a new key seals the arguments of calls; earlier ones need the old one: %s", lost.message)
+        made = await self._new_key()
+        event = NewEvent(
+            kind="journal.arguments_key_lost",
+            actor=self._actor,
+            payload={
+                "key_id": key.key_id,
+                "new_key_id": "" if made is None else made.key_id,
+                "code": lost.code,
+                "message": lost.message,
+            },
+        )
+        await self._store.transact(lambda tx: tx.append(event))
 
     def _place(self, kind: str) -> KeySource:
         source = self._sources().get(kind)
@@ -389,14 +455,15 @@ def _expand(secret: bytes, purpose: bytes) -> bytes:
     return hmac.digest(extracted, purpose + b"\x01", "sha256")
 
 
-def _private_bytes(key: KeyEncryptionKey) -> bytes:
-    return _expand(key.reveal(), bind(PRIVATE_PURPOSE, key.key_id))
+def _record_of(key: ArgumentKey) -> KeyRecord:
+    return KeyRecord(key_id=key.wrapping_key, source=key.source, parameters=key.parameters)
 
 
-def _public_of(key: KeyEncryptionKey) -> bytes:
+def _new_pair() -> tuple[bytes, bytes]:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-    return X25519PrivateKey.from_private_bytes(_private_bytes(key)).public_key().public_bytes_raw()
+    private = X25519PrivateKey.generate()
+    return private.private_bytes_raw(), private.public_key().public_bytes_raw()
 
 
 def _agree_as_sender(public_key: bytes) -> tuple[bytes, bytes]:
@@ -409,9 +476,9 @@ def _agree_as_sender(public_key: bytes) -> tuple[bytes, bytes]:
     return sender, _expand(shared, bind(SENDER_PURPOSE, sender.hex(), public_key.hex()))
 
 
-def _agree_as_reader(key: KeyEncryptionKey, sender: bytes) -> bytes:
+def _agree_as_reader(private: bytes, sender: bytes) -> bytes:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-    own = X25519PrivateKey.from_private_bytes(_private_bytes(key))
+    own = X25519PrivateKey.from_private_bytes(private)
     shared = own.exchange(X25519PublicKey.from_public_bytes(sender))
     return _expand(shared, bind(SENDER_PURPOSE, sender.hex(), own.public_key().public_bytes_raw().hex()))

@@ -152,6 +152,20 @@ class KeyFile:
             raise KeyMissing(f"cannot write {self._path}: {error.strerror}") from error
 
 
+class SharedKeyFile(KeyFile):
+    """File whose newest key serves every state directory of its user. People make many of those, to try things."""
+
+    def create(self, known: Collection[str]) -> tuple[KeyRecord, KeyEncryptionKey]:
+        self._refuse_state_dir()
+        keys = self._read()
+        if keys and keys[-1].key_id not in known:
+            return KeyRecord(key_id=keys[-1].key_id, source=self.kind), keys[-1]
+        return super().create(known)
+
+    def forget(self, record: KeyRecord) -> None:
+        """Do nothing: another state directory may need the key."""
+
+
 def read_private(path: Path, max_bytes: int) -> bytes | None:
     """Read a file that only this user can read or write; None if it does not exist."""
     for _ in range(MAX_REPLACED):

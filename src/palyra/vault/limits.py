@@ -27,9 +27,9 @@ KEY_BYTES = 32
 NONCE_BYTES = 12
 TAG_BYTES = 16
 
-# A key file holds the keys of all state directories of one user, some three of each. People make many, to try things.
-MAX_KEYS_IN_FILE = 1_024
-MAX_KEY_FILE_BYTES = 256 * KIB
+# A key file holds the active key, the one being retired, and those of other vaults of the same user.
+MAX_KEYS_IN_FILE = 32
+MAX_KEY_FILE_BYTES = 16 * KIB
 
 # scrypt: 128 MiB and a few tenths of a second per guess, the strongest that an interactive start bears.
 SCRYPT_N = 2**17

@@ -30,6 +30,16 @@ async def test_the_key_of_kept_arguments_is_not_the_vaults(tmp_path: Path) -> No
     assert len(keys[0]) == len(keys[1]) == 1 and keys[0] != keys[1]
 
 
+async def test_the_state_directories_of_a_user_share_the_key_of_kept_arguments(tmp_path: Path) -> None:
+    """People make many, to try things: a file of keys must not fill up with those of places that are gone."""
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        settings = {"vault": {"key_file": str(tmp_path / "vault.key")}}
+        async with open_harness(tmp_path / place, settings) as harness:
+            await harness.call("echo", {"text": "hi"})
+    assert (tmp_path / "arguments.key").read_text().count('"id"') == 1
+
+
 async def test_the_key_file_is_where_the_settings_say_and_never_with_the_state(tmp_path: Path) -> None:
     elsewhere = tmp_path / "keys" / "k"
     async with open_harness(tmp_path, {"vault": {"key_file": str(elsewhere)}}) as harness:

@@ -11,8 +11,9 @@ from palyra.store.port import Reader, Transaction
 
 SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS argument_keys (
-        key_id TEXT PRIMARY KEY, source TEXT NOT NULL, parameters TEXT NOT NULL, public_key BLOB NOT NULL,
-        signature BLOB NOT NULL, created_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
+        key_id TEXT PRIMARY KEY, public_key BLOB NOT NULL, signature BLOB NOT NULL, wrapping_key TEXT NOT NULL,
+        source TEXT NOT NULL, parameters TEXT NOT NULL, sealed_private BLOB NOT NULL, created_ms INTEGER NOT NULL)
+        STRICT, WITHOUT ROWID""",
     # Row numbers are the order of arrival.
     """CREATE TABLE IF NOT EXISTS sealed_arguments (
         number INTEGER PRIMARY KEY, call_id TEXT NOT NULL UNIQUE, principal TEXT NOT NULL, digest TEXT NOT NULL,
@@ -67,13 +68,15 @@ class StoredArguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArgumentKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A public key, and where the key is kept that opens what is sealed to it."""
+    """A key pair, its private half sealed under ``wrapping_key``, which ``source`` keeps."""
 
     key_id: str
-    source: str
-    parameters: dict[str, Any]
     public_key: bytes
     signature: bytes
+    wrapping_key: str
+    source: str
+    parameters: dict[str, Any]
+    sealed_private: bytes
     created_ms: int
 
 
@@ -144,13 +147,14 @@ def read_recorded_digest(reader: Reader, record: CallRecord) -> tuple[str, str]:
     return "", ""
 
 
-def add_key(tx: Transaction, key: ArgumentKey) -> None:
+def put_key(tx: Transaction, key: ArgumentKey) -> None:
     tx.execute(
-        "INSERT OR REPLACE INTO argument_keys (key_id, source, parameters, public_key, signature, created_ms)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO argument_keys"
+        " (key_id, public_key, signature, wrapping_key, source, parameters, sealed_private, created_ms)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(key.key_id, key.source, msgspec.json.encode(key.parameters).decode(), key.public_key),
-            *(key.signature, tx.now_ms),
+            *(key.key_id, key.public_key, key.signature, key.wrapping_key, key.source),
+            *(msgspec.json.encode(key.parameters).decode(), key.sealed_private, key.created_ms),
         ),
     )
 
@@ -158,19 +162,21 @@ def add_key(tx: Transaction, key: ArgumentKey) -> None:
 def list_keys(reader: Reader) -> list[ArgumentKey]:
     """Return the keys, the newest first."""
     rows = reader.read(
-        "SELECT key_id, source, parameters, public_key, signature, created_ms FROM argument_keys"
-        " ORDER BY created_ms DESC, key_id"
+        "SELECT key_id, public_key, signature, wrapping_key, source, parameters, sealed_private, created_ms"
+        " FROM argument_keys ORDER BY created_ms DESC, key_id"
     )
     return [
         ArgumentKey(
             key_id=key_id,
-            source=source,
-            parameters=msgspec.json.decode(parameters),
             public_key=public_key,
             signature=signature,
+            wrapping_key=wrapping_key,
+            source=source,
+            parameters=msgspec.json.decode(parameters),
+            sealed_private=sealed_private,
             created_ms=created_ms,
         )
-        for key_id, source, parameters, public_key, signature, created_ms in rows
+        for key_id, public_key, signature, wrapping_key, source, parameters, sealed_private, created_ms in rows
     ]
 
 

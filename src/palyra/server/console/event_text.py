@@ -345,6 +345,7 @@ SENTENCES: Final[dict[str, Callable[[Payload], str]]] = {
     "journal.arguments_mismatch": lambda payload: f"of {payload.get('tool', 'a call')}: {payload.get('found', '')}",
     "journal.arguments_dropped": _describe_dropped_arguments,
     "journal.arguments_not_kept": find_reason,
+    "journal.arguments_key_lost": find_reason,
     "vault.created": lambda payload: f"its key is kept in: {payload.get('key_source', 'unknown')}",
     "vault.secret_put": _about_secret("is in force"),
     "vault.secret_deleted": _about_secret("was destroyed"),

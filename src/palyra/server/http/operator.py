@@ -279,6 +279,7 @@ async def rotate_vault(service: ApiService, request: Request) -> Response:
     body = await read_into(request, RotateBody)
     try:
         report = await service.vault().rotate(body.to, actor=caller.actor)
+        await service.arguments.rewrap(body.to)
     except Unavailable as error:
         # The requested place has no key: the caller can choose another place, and nothing here is broken.
         return answer_error(error, status=None if body.to is None else HTTPStatus.CONFLICT)
