@@ -187,33 +187,39 @@ STORING = "".join(
 
 
 @pytest.mark.promise("P-skill-reach")
-async def test_a_skill_keeps_values_for_each_principal_apart_and_gives_old_ones_to_nobody(tmp_path: Path) -> None:
+async def test_a_skill_keeps_values_for_each_principal_apart_and_gives_old_ones_to_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     free = {"tools": {"preapproved": ["skill.*"]}}
     roots = 'filesystem = { read_roots = ["r"], write_roots = ["r"] }\nquotas = { storage_bytes = 40 }'
     old = tmp_path / "state" / "skills" / SKILL / "data"
+    ok, missing = f"{int(Status.OK):+05}", f"{int(Status.NOT_FOUND):+05}"
+
+    async def attempt(harness: GatewayHarness, version: str, body: str, *who: str) -> list[str]:
+        module = status_module(body, imports=STORING, data=text_at(8, "k") + text_at(64, "hello"))
+        await put_in_use(harness, version, module=module, capabilities=roots)
+        answers = [await harness.call(TOOL, {}, principal=principal) for principal in who or (A, CAPITAL, B)]
+        return [str(answer.result["s"]) for answer in answers]
+
     async with open_harness(tmp_path, free) as harness:
-
-        async def attempt(version: str, body: str, *who: str) -> list[str]:
-            module = status_module(body, imports=STORING, data=text_at(8, "k") + text_at(64, "hello"))
-            await put_in_use(harness, version, module=module, capabilities=roots)
-            answers = [await harness.call(TOOL, {}, principal=principal) for principal in who or (A, CAPITAL, B)]
-            return [str(answer.result["s"]) for answer in answers]
-
-        ok, missing = f"{int(Status.OK):+05}", f"{int(Status.NOT_FOUND):+05}"
-        assert await attempt("1.0.0", PUT, A, CAPITAL) == [ok] * 2
-        assert await attempt("1.0.1", GET) == ["+0005", "+0005", missing], "agent b reads no value of the others"
-        assert await attempt("1.0.2", PUT, B) == [ok]
+        assert await attempt(harness, "1.0.0", PUT, A, CAPITAL) == [ok] * 2
+        shared = "agent b reads no value of the others"
+        assert await attempt(harness, "1.0.1", GET) == ["+0005", "+0005", missing], shared
+        assert await attempt(harness, "1.0.2", PUT, B) == [ok]
         principals = tmp_path / "state" / "skills" / SKILL / "principals"
         assert sorted(each.name for each in principals.iterdir()) == ["agent==a", "agent=a", "agent=b"]
-        # Values that an earlier version stored for everybody.
-        (principals / "agent=a").rename(old)
-        assert await attempt("1.0.3", GET) == [missing, "+0005", "+0005"]
-        assert await attempt("1.0.4", LIST) == ["+0002", "+0005", "+0005"]
-        details = await harness.gateway.skills.details(SKILL)
-        assert details.kept_folder == str(old)
-        # As docs/how-to/run-for-a-team.md says: the operator gives them to somebody.
-        old.rename(principals / "agent=c")
-        assert await attempt("1.0.5", GET, A, "agent:c") == [missing, "+0005"]
+    # Values that an earlier version stored for everybody.
+    (principals / "agent=a").rename(old)
+    async with open_harness(tmp_path, free) as harness:
+        assert await attempt(harness, "1.0.3", GET) == [missing, "+0005", "+0005"]
+        assert await attempt(harness, "1.0.4", LIST) == ["+0002", "+0005", "+0005"]
+        app, token = create_app(harness.gateway.service), await operator(harness)
+        shown = await ask(app, "GET", f"/v1/skills/{SKILL}", token=token)
+        assert shown.data["kept_folder"] == str(old) and caplog.text.count(f"{old} is kept and used by nobody") == 1
+    # As docs/how-to/run-for-a-team.md says: the operator gives them to somebody.
+    old.rename(principals / "agent=c")
+    async with open_harness(tmp_path, free) as harness:
+        assert await attempt(harness, "1.0.5", GET, A, "agent:c") == [missing, "+0005"]
 
 
 @pytest.mark.promise("P-mcp-servers")

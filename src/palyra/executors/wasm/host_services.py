@@ -5,6 +5,7 @@ named. The reasons, and the names of secrets, channels and stored values, are in
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -36,6 +37,8 @@ from palyra.vault.reference import SecretRef
 from palyra.wasm.domain.grants import Grant
 from palyra.wasm.domain.host_interface import GuestRequest, GuestResponse, HostRefusal, Status
 from palyra.wasm.domain.outcome import CapabilityDenied, LogLine
+
+log = logging.getLogger(__name__)
 
 # Refusals in an error. The first ones name the cause; a skill that retries is refused each time.
 MAX_LISTED_REFUSALS: Final = 8
@@ -234,6 +237,8 @@ class SkillCalls:
         self.threads = StorageThreads()
         self._settings = settings
         self._folders = SkillFolders(state)
+        # Skills whose storage a call has opened.
+        self._opened: set[str] = set()
         self._egress = egress
         self._require_kept = require_kept
         self._credentials = BoundCredentials(egress.secrets, egress.observer)
@@ -257,6 +262,10 @@ class SkillCalls:
 
     def open_storage(self, plan: ExecutionPlan, active: ActiveTool) -> SkillStorage:
         most, module = active.requested.quotas.storage_bytes, active.module
+        if module.skill_id not in self._opened:
+            self._opened.add(module.skill_id)
+            if kept := self._folders.kept(module.skill_id):
+                log.warning("%s is kept and used by nobody: principals have storage of their own now", kept)
         return self._folders.of(
             module.skill_id,
             Principal.parse(plan.principal),
