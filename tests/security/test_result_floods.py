@@ -26,7 +26,12 @@ from palyra.signing.tool_attestation import verify_attestation, verify_call_docu
 
 pytestmark = pytest.mark.promise("P-results-bounded")
 
-SMALL = {"retention": {"results_bytes": MIB}, "tools": {"allowed": ["*"], "preapproved": ["*"]}}
+# Whole arguments have bounds of their own.
+SMALL: dict[str, Any] = {
+    "retention": {"results_bytes": MIB},
+    "journal": {"arguments_days": 0},
+    "tools": {"allowed": ["*"], "preapproved": ["*"]},
+}
 LARGE = "x" * (60 * KIB)
 AGENT: dict[str, Any] = {"actor": "agent:bot", "channel": "api"}
 
@@ -167,3 +172,27 @@ def test_results_of_an_earlier_version_count_and_are_dropped(tmp_path: Path) -> 
             "results kept" in checks["stored data"]["evidence"] and "user:operator" in checks["stored data"]["evidence"]
         )
     assert place.palyra("journal", "verify").status == 0
+
+
+async def test_requests_for_approval_that_are_taken_back_again_and_again_stay_within_the_bound(tmp_path: Path) -> None:
+    """A request keeps its arguments for the person. Those that were decided are dropped as results are."""
+    async with open_harness(tmp_path, {"retention": {"results_bytes": MIB}}) as harness:
+        app, token = create_app(harness.gateway.service), await make_token(harness)
+
+        async def request(number: int) -> tuple[str, str]:
+            body = {"tool": "fs.write", "arguments": {"path": f"{number}.txt", "content": LARGE}}
+            asked = await ask(app, "POST", "/v1/tool-calls", token=token, body=body)
+            return str(asked.data["approval_id"]), str(asked.data["call_id"])
+
+        waiting, _ = await request(0)
+        first, call_id = await request(1)
+        await ask(app, "DELETE", f"/v1/tool-calls/{call_id}", token=token)
+        digest = (await ask(app, "GET", f"/v1/approvals/{first}", token=token)).data["argument_digest"]
+        for number in range(2, 60):
+            await ask(app, "DELETE", f"/v1/tool-calls/{(await request(number))[1]}", token=token)
+        await eventually(lambda: is_bounded(harness))
+        shown = (await ask(app, "GET", f"/v1/approvals/{first}", token=token)).data
+        assert shown["arguments"] == {} and shown["dropped_bytes"] > len(LARGE)
+        assert (shown["state"], shown["argument_digest"]) == ("withdrawn", digest)
+        # What a person still has to decide is whole.
+        assert (await ask(app, "GET", f"/v1/approvals/{waiting}", token=token)).data["arguments"]["content"] == LARGE

@@ -97,6 +97,7 @@ class ApprovalView(View, frozen=True, kw_only=True):
     principal: str = ""
     tool: str = ""
     arguments: Any = None
+    dropped_bytes: int = 0
     argument_digest: str = ""
     bundle_digest: str = ""
     workspace: str = ""

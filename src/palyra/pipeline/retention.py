@@ -1,6 +1,7 @@
 """Drops results of ended calls: those that are too old, then the oldest of the principal that holds the most.
 
-Records, digests and attestations stay, and so does the journal. One principal's flood costs no other its results.
+The arguments of decided requests for approval count as results do. Records, digests and attestations stay, and so does
+the journal. One principal's flood costs no other its results.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from palyra.pipeline.store.result_tables import (
     drop_results,
     list_holdings,
     list_oldest_results,
-    read_without_results,
+    read_reduced,
 )
 from palyra.store.port import Store
 
@@ -92,8 +93,8 @@ async def drop_excess(store: Store, bounds: ResultBounds, now_ms: int, *, actor:
     if excess is None:
         return False
     kept = excess.results
-    records = await asyncio.to_thread(read_without_results, store, kept, now_ms)
-    await store.transact(lambda tx: drop_results(tx, kept, records, because=excess.because, actor=actor))
+    reduced = await asyncio.to_thread(read_reduced, store, kept, now_ms)
+    await store.transact(lambda tx: drop_results(tx, kept, reduced, because=excess.because, actor=actor))
     return True
 
 

@@ -189,6 +189,7 @@ def _approval_of(view: "ApprovalView") -> "Approval":
         session=view.session or "",
         arguments=view.arguments,
         touches=view.touches,
+        dropped_bytes=view.dropped_bytes,
         policies=view.policies,
         created_ms=0,
         expires_ms=0,

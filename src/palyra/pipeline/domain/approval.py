@@ -246,6 +246,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     # What the call would send to a worker, counted when it was asked for.
     sends: SentFiles | None = None
     pattern_format: int = 1
+    # The size of a decided request whose arguments are no longer kept; their digest is.
+    dropped_bytes: int = 0
 
     @property
     def runs(self) -> str:

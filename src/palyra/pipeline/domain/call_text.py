@@ -28,7 +28,7 @@ def describe_approval(approval: Approval) -> tuple[CallField, ...]:
         CallField("who asks", (spell(binding.principal),)),
         CallField("session", (spell(approval.session),) if approval.session else ()),
         CallField("tool", (spell(binding.tool),)),
-        CallField("arguments", tuple(spell_json(approval.arguments).split("\n"))),
+        CallField("arguments", _list_arguments(approval)),
         CallField("digest", (spell(binding.argument_digest),)),
         CallField("runs", (approval.runs,) if approval.runs else ()),
         CallField("program and files", tuple(map(_describe_file, binding.files))),
@@ -36,6 +36,12 @@ def describe_approval(approval: Approval) -> tuple[CallField, ...]:
         CallField("workspace", (spell(binding.workspace),) if binding.workspace else ()),
     )
     return tuple(each for each in fields if each.lines)
+
+
+def _list_arguments(approval: Approval) -> tuple[str, ...]:
+    if approval.dropped_bytes:
+        return (f"no longer kept ({approval.dropped_bytes} bytes)",)
+    return tuple(spell_json(approval.arguments).split("\n"))
 
 
 def _describe_file(file: BoundFile) -> str:

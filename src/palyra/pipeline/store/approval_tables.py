@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from palyra.ids import ApprovalId
-from palyra.limits import MAX_PENDING_APPROVALS_PER_PRINCIPAL
+from palyra.limits import KIB, MAX_PENDING_APPROVALS_PER_PRINCIPAL
 from palyra.pipeline.domain.approval import (
     AlreadyDecided,
     Approval,
@@ -35,6 +35,10 @@ SCHEMA = (
 )
 # One page of a person's list; the rest is reached by its cursor.
 MAX_LISTED_APPROVALS = 500
+# A decided request that is larger counts as kept data, and may lose its arguments.
+LARGE_APPROVAL_BYTES = 4 * KIB
+# A call may still run under these.
+OPEN_STATES = (ApprovalState.PENDING, ApprovalState.APPROVED)
 
 _decode = msgspec.json.Decoder(Approval)
 
@@ -225,12 +229,16 @@ def count_pending(store: Store) -> int:
 
 
 def _replace(tx: Transaction, expected: ApprovalState, approval: Approval) -> None:
+    record = msgspec.json.encode(approval)
     tx.execute(
         "UPDATE approvals SET state = ?, expires_ms = ?, record = ? WHERE approval_id = ? AND state = ?",
-        (approval.state.value, approval.expires_ms, msgspec.json.encode(approval), approval.id, expected.value),
+        (approval.state.value, approval.expires_ms, record, approval.id, expected.value),
     )
     if tx.changed() != 1:
         raise AlreadyDecided("somebody else decided this approval first", id=approval.id)
+    if approval.state not in OPEN_STATES and len(record) > LARGE_APPROVAL_BYTES:
+        kept = (approval.binding.principal, approval.id, len(record), approval.binding.argument_digest)
+        tx.execute("INSERT OR IGNORE INTO kept_results VALUES (?, ?, ?, ?)", kept)
 
 
 def _append_event(tx: Transaction, kind: str, approval: Approval, actor: str, *, run: str = "", call: str = "") -> None:

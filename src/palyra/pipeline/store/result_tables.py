@@ -1,13 +1,17 @@
-"""Kept results in SQL: which calls still have one, how large they are, and how much each principal holds."""
+"""Kept results in SQL: which calls still have one, how large they are, and how much each principal holds.
+
+The arguments of decided requests for approval are on the same account, each under the id of its approval.
+"""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from palyra.canonical import digest_of
 from palyra.ids import ulid_at
 from palyra.limits import KIB
+from palyra.pipeline.domain.approval import Approval
 from palyra.pipeline.domain.call import CallRecord, DroppedResult
 from palyra.store.event import NewEvent
 from palyra.store.port import Reader, Store, Transaction
@@ -36,6 +40,7 @@ SCHEMA: Final = (
     f"INSERT OR IGNORE INTO result_totals VALUES ('{_BACKFILLED}', 0, 0)",  # noqa: S608 - a constant
 )
 _decode = msgspec.json.Decoder(CallRecord)
+_decode_approval = msgspec.json.Decoder(Approval)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -99,17 +104,30 @@ def list_oldest_results(
     return [KeptResult(principal=row[0], call_id=row[1], bytes=row[2], output_digest=row[3]) for row in rows]
 
 
-def read_without_results(store: Store, kept: Sequence[KeptResult], now_ms: int) -> list[CallRecord]:
-    """Read the calls' records and take the results out. Call it in a thread: a result may have a megabyte."""
+def read_reduced(store: Store, kept: Sequence[KeptResult], now_ms: int) -> list[CallRecord | Approval]:
+    """Read the calls and the decided requests, and take results and arguments out. Call it in a thread."""
     marks = ", ".join("?" * len(kept))
-    rows = store.read(
-        f"SELECT record FROM calls WHERE call_id IN ({marks}) AND state <> 'running'",  # noqa: S608 - question marks
-        [each.call_id for each in kept],
-    )
     known = {each.call_id: each for each in kept}
+    calls = store.read(
+        f"SELECT record FROM calls WHERE call_id IN ({marks}) AND state <> 'running'",  # noqa: S608 - question marks
+        list(known),
+    )
+    approvals = store.read(
+        f"SELECT record FROM approvals WHERE approval_id IN ({marks}) AND state NOT IN ('pending', 'approved')",  # noqa: S608
+        list(known),
+    )
     return [
-        _without_result(record, known[record.call_id], now_ms) for record in (_decode.decode(row[0]) for row in rows)
+        *(_without_result(record, known[record.call_id], now_ms) for record in map(_decode_row, calls)),
+        *(_without_arguments(_decode_approval.decode(row[0]), known) for row in approvals),
     ]
+
+
+def _decode_row(row: tuple[Any, ...]) -> CallRecord:
+    return _decode.decode(row[0])
+
+
+def _without_arguments(approval: Approval, known: dict[str, KeptResult]) -> Approval:
+    return msgspec.structs.replace(approval, arguments={}, touches={}, dropped_bytes=known[approval.id].bytes)
 
 
 def _without_result(record: CallRecord, kept: KeptResult, now_ms: int) -> CallRecord:
@@ -121,11 +139,14 @@ def _without_result(record: CallRecord, kept: KeptResult, now_ms: int) -> CallRe
 
 
 def drop_results(
-    tx: Transaction, kept: Sequence[KeptResult], records: Sequence[CallRecord], *, because: str, actor: str
+    tx: Transaction, kept: Sequence[KeptResult], reduced: Sequence[CallRecord | Approval], *, because: str, actor: str
 ) -> None:
-    """Replace the records of one principal by those without a result. The pages that were theirs are used again."""
-    for record in records:
-        tx.execute("UPDATE calls SET record = ? WHERE call_id = ?", (_encode(record), record.call_id))
+    """Replace the records of one principal by the reduced ones. The pages that were theirs are used again."""
+    for record in reduced:
+        if isinstance(record, CallRecord):
+            tx.execute("UPDATE calls SET record = ? WHERE call_id = ?", (_encode(record), record.call_id))
+        else:
+            tx.execute("UPDATE approvals SET record = ? WHERE approval_id = ?", (_encode(record), record.id))
     for each in kept:
         tx.execute("DELETE FROM kept_results WHERE principal = ? AND call_id = ?", (each.principal, each.call_id))
     tx.append(

@@ -139,7 +139,7 @@ def find_nearest(waiting: Approval, approved: Iterable[Approval]) -> Nearest | N
             same=canonical_json(each.arguments) == canonical_json(waiting.arguments),
         )
         for each in approved
-        if each.id != waiting.id
+        if each.id != waiting.id and not each.dropped_bytes
     ]
     found = min(compared, key=lambda one: one.changes, default=None)
     return None if found is None else msgspec.structs.replace(found, lines=_mark(found.lines))

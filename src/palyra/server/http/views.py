@@ -89,6 +89,7 @@ class ApprovalData(TypedDict):
     principal: PrincipalText
     tool: str
     arguments: Any
+    dropped_bytes: int
     argument_digest: str
     bundle_digest: str
     workspace: str
