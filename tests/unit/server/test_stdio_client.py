@@ -77,7 +77,9 @@ class Caller:
 @asynccontextmanager
 async def talking(transport: McpTransport, token: str) -> AsyncIterator[Speaker]:
     speaker = Speaker()
-    serving = asyncio.create_task(transport.stream(Caller(token), "stdio-1", speaker.receive, speaker.send))
+    serving = asyncio.create_task(
+        transport.stream(Caller(token), "stdio-1", speaker.receive, speaker.send, principal="agent:bot")
+    )
     try:
         yield speaker
         speaker.hang_up()
@@ -168,7 +170,6 @@ async def test_a_client_that_leaves_at_once_is_gone(tmp_path: Path) -> None:
         speaker = Speaker()
         speaker._outgoing.put_nowait({"type": "http.disconnect"})
         async with asyncio.timeout(60):
-            await transport.stream(
-                Caller(await make_token(harness, "agent:bot")), "stdio-1", speaker.receive, speaker.send
-            )
+            caller = Caller(await make_token(harness, "agent:bot"))
+            await transport.stream(caller, "stdio-1", speaker.receive, speaker.send, principal="agent:bot")
         assert transport.connections == 0
