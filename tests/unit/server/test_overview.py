@@ -3,9 +3,12 @@
 from pathlib import Path
 
 from fakes.console_user import console_user
+from fakes.eventually import eventually
 from fakes.gateway_harness import GatewayHarness, open_harness
 from palyra.ids import ulid_at
+from palyra.limits import MIB
 from palyra.pipeline.domain.call import CallState
+from palyra.pipeline.store.call_tables import read_call
 from palyra.server.console.pages.overview import HOURS, MS_PER_HOUR, hours_of, problems_of
 from palyra.store.event import Event, NewEvent
 
@@ -53,3 +56,21 @@ async def test_the_overview_says_what_runs_waits_and_was_refused(tmp_path: Path)
         assert "fs.write" in page and "tool.unknown" in page and "egress.refused" in page
         shown = await known.data("/console/v1/overview")
         assert len(shown["waiting"]) == 1 and shown["refused_today"] == 1 and shown["problems"] == []
+
+
+async def test_the_overview_says_what_is_stored_and_for_whom(tmp_path: Path) -> None:
+    settings = {"retention": {"results_bytes": MIB}, "journal": {"arguments_days": 0}}
+    async with open_harness(tmp_path, settings) as harness:
+        known = await console_user(harness)
+        text = {"text": "x" * 60_000}
+        first = await harness.call("echo", text)
+        stored = (await known.data("/console/v1/overview"))["stored"]
+        assert [(each["principal"], each["results"]) for each in stored["holdings"]] == [("agent:bot", 1)]
+        assert stored["holdings"][0]["bytes"] > 60_000 and stored["file_bytes"] > 60_000
+        assert "Results of agent:bot" in await known.page("/")
+        for _ in range(20):
+            await harness.call("echo", text)
+        await eventually(lambda: read_call(harness.gateway.store, first.call_id, None).result_dropped)
+        page = await known.page(f"/calls/{first.call_id}")
+        assert "The result is no longer kept." in page
+        assert harness.events(call=first.call_id, kind="call.finished")[0][1]["output_digest"] in page
