@@ -1,6 +1,7 @@
 """The daemon's listener: the HTTP parser with its bound, and the choice between the API and the console."""
 
 import asyncio
+import logging
 import resource
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -24,6 +25,9 @@ MAX_PIPELINED = 16
 STRANGER_SECONDS = 1.0
 # Connections of all clients of one listener, where the limit of descriptors allows as many.
 MAX_CONNECTIONS = 4096
+
+# Uvicorn warns of each malformed request. A stranger would fill the log with them.
+logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 if TYPE_CHECKING:
     from palyra.server.http.openapi import DescribedRoute

@@ -297,6 +297,23 @@ def test_people_and_devices_together_leave_descriptors_for_calls(monkeypatch: py
         assert listener.max_connections() + connections_within(soft) <= soft * 3 // 4
 
 
+@pytest.mark.promise("P-floods")
+@pytest.mark.parametrize(
+    "sent",
+    [b"\x16\x03\x01\r\n\r\n", b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"],
+    ids=["no request", "upgrade"],
+)
+async def test_malformed_requests_fill_no_log(caplog: pytest.LogCaptureFixture, sent: bytes) -> None:
+    async with _serving(_ok) as port:
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            async with asyncio.timeout(10):
+                assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 ")
+            writer.close()
+    assert not caplog.records
+
+
 UNFINISHED_BODY = b"POST /v1/tool-calls HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\nx"
 UNFINISHED_LOGIN = (
     b"POST /login HTTP/1.1\r\nhost: localhost\r\norigin: http://localhost\r\n"
