@@ -11,6 +11,7 @@ import pytest
 from fakes.daemon import Place
 from fakes.eventually import eventually_sync
 from fakes.ordinary_user import run_as_ordinary_user
+from fakes.started_warm import PALYRA, run_palyra
 from palyra.config.state_dir import WritableByOthers, refuse_if_others_may_write
 from palyra.errors import PalyraError
 
@@ -73,6 +74,32 @@ def test_a_file_of_another_user_is_refused_and_a_sticky_folder_is_not(tmp_path: 
         path.chmod(0o664)
         with pytest.raises(WritableByOthers):
             refuse_if_others_may_write(path)
+
+
+def test_policies_that_others_take_away_stay_in_force(tmp_path: Path) -> None:
+    place = Place(tmp_path / "home")
+    (place.policies / "own.cedar").write_text(
+        '@id("mine") forbid(principal, action == Action::"tool.execute", resource);'
+    )
+    with place.daemon() as daemon, daemon.client() as client:
+        before = client.status().document["policy"]["bundle_digest"]
+        place.policies.parent.chmod(0o777)
+        try:
+            place.policies.rename(place.policies.with_name("aside"))
+            rejected = eventually_sync(lambda: client.status().document["policy"]["rejected"])
+            assert rejected["code"] == CODE
+            assert client.status().document["policy"]["bundle_digest"] == before
+        finally:
+            place.policies.parent.chmod(0o755)
+
+
+def test_settings_that_others_may_have_taken_away_start_nothing(tmp_path: Path) -> None:
+    (tmp_path / "palyra").mkdir()
+    (tmp_path / "palyra").chmod(0o777)
+    environment = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    words = [*PALYRA, "config", "show", "--json"]
+    done = run_palyra(words, env={**os.environ, **environment}, given="", text=True, timeout=60)
+    assert json.loads(done.stdout)["error"]["code"] == CODE
 
 
 def _in_a_link_that_others_swap(safe: Path, place: Path) -> Path:

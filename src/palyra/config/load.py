@@ -4,6 +4,7 @@ Defaults, then the file, then the environment, then flags: the later source wins
 setting is replaced as a whole: a later list or table does not add to the earlier one.
 """
 
+import contextlib
 import difflib
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -247,6 +248,9 @@ class Locations(msgspec.Struct, frozen=True, kw_only=True):
         if self.config_file.exists():
             return self.config_file
         if self.config_named_by == "default":
+            # Who may write the folder takes a file away, with all that it restricts.
+            with contextlib.suppress(FileNotFoundError):
+                refuse_if_others_may_write(self.config_file)
             return None
         raise SettingsUnreadable(
             f"the settings file {self.config_file} named by {self.config_named_by} does not exist",

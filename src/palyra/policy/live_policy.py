@@ -76,9 +76,10 @@ def _default(name: str) -> str:
 
 def _operator_files(policy_dir: Path, *, proposed: bool, must_exist: bool) -> Iterator[tuple[str, str]]:
     try:
-        names = sorted(os.listdir(policy_dir))
         if not proposed:
+            # First: who may write the folder above takes the directory away, with all that it forbids.
             refuse_if_others_may_write(policy_dir)
+        names = sorted(os.listdir(policy_dir))
     except FileNotFoundError as error:
         if must_exist:
             raise PolicyDirectoryMissing(f"there is no directory {policy_dir}") from error
