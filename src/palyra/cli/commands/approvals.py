@@ -148,9 +148,8 @@ def _confirm(
         raise RequestNotShown(f"nobody saw what {found.id} asks for: there is no terminal, no --digest and no --yes")
     from palyra.canonical import digest_of
 
-    invocation.output.note(render_approval(found))
-    if found.state == "pending" and not found.outdated and scope != "once":
-        invocation.output.note(f"\nwith --scope {scope}: {_describe_yes(found, scope, pattern, ttl)}")
+    meaning = found.meaning if scope == "once" and ttl is None else _describe_yes(found, scope, pattern, ttl)
+    invocation.output.note(render_approval(found, meaning=meaning))
     if not click.confirm("\nApprove it?", default=False, err=True):
         raise NotConfirmed(f"{found.id} is not approved")
     return digest_of(found.arguments)
@@ -227,11 +226,14 @@ def render_verdict(approval: "ApprovalView") -> str:
     return f"{escape(approval.state)}{by}{meaning}"
 
 
-def render_approval(approval: "ApprovalView") -> str:
-    """Show everything that a person needs to decide. Nothing is shortened: hidden text cannot be judged."""
+def render_approval(approval: "ApprovalView", *, meaning: str | None = None) -> str:
+    """Show everything that a person needs to decide. Nothing is shortened: hidden text cannot be judged.
+
+    ``meaning`` says what an approval would allow, if that is not what the request says by itself.
+    """
     from palyra.pipeline.domain.call_text import describe_approval
 
-    outdated, meaning = escape(approval.outdated), escape(approval.meaning or "")
+    outdated, allows = escape(approval.outdated), escape(meaning or approval.meaning or "")
     decided = (approval.decided_at, "by", approval.decided_by) if approval.decided_by else ()
     return render_fields(
         (
@@ -241,7 +243,7 @@ def render_approval(approval: "ApprovalView") -> str:
             ("run", escape(approval.run_id or "")),
             ("policy asks", escape(", ".join(approval.policies))),
             ("because", escape_block("\n".join(approval.reasons))),
-            ("if approved", f"nothing now: {outdated}" if outdated else meaning),
+            ("if approved", f"nothing now: {outdated}" if outdated else allows),
             ("scope", escape(approval.scope or "")),
             ("pattern", "" if approval.pattern is None else spell_json(approval.pattern)),
             ("asked at", escape(approval.created_at or "")),
