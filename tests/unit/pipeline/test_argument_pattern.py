@@ -70,7 +70,7 @@ def test_the_exact_pattern_covers_the_call_and_no_other(arguments: dict[str, Any
             assert (other == value) is pattern.matches({**arguments, key: other}, alone=True)
 
 
-@pytest.mark.promise("P-approval-bound")
+@pytest.mark.promise("P-approval-exact")
 def test_an_agent_writes_no_glob_into_the_pattern_that_a_form_starts_with() -> None:
     pattern = ArgumentPattern.parse(exact_pattern(ARGUMENTS))
     assert pattern.matches(ARGUMENTS)
