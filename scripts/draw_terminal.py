@@ -162,7 +162,7 @@ def record_session() -> str:
                 terminal.type(command.replace("{approval}", approvals[-1] if approvals else ""))
             terminal.close()
         # The last prompt waits for nobody.
-        return terminal.shown.removesuffix("$ ")
+        return terminal.shown.removesuffix("$ ").replace(str(home), "/home/you")
 
 
 class Screen:

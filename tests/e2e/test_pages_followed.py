@@ -55,7 +55,7 @@ async def test_the_entry_that_the_readme_writes_connects_an_agent(tmp_path: Path
             assert set(re.findall(r"`(\w+)`", sentence[1])) <= offered
             waiting = await agent.call_tool("fs_write", {"path": "notes.txt", "content": "hello\n"})
             assert meta(waiting, "status") == "needs_approval" and not (project / "notes.txt").exists()
-            reader.typed(f"palyra approvals approve {meta(waiting, 'approval_id')}")
+            reader.typed(f"palyra approvals approve {meta(waiting, 'approval_id')}", "Approve it? [y/N]: y")
             assert reader.status == 0
             written = await agent.call_tool("fs_write", {"path": "notes.txt", "content": "hello\n"})
             assert not written.is_error and (project / "notes.txt").read_text() == "hello\n"
