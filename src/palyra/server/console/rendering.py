@@ -88,6 +88,7 @@ def environment(assets: Assets) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        finalize=_make_visible,
     )
     made.globals.update(asset=assets.url, bars=bars, meter=meter, span=span)
     made.globals.update(describe_event=describe_event, code_of=code_of, describe_session_event=describe_session_event)
@@ -122,6 +123,11 @@ def environment(assets: Assets) -> Environment:
         instant=_read_out,
     )
     return made
+
+
+def _make_visible(value: Any) -> Any:
+    """Spell out what is invisible in all text that comes from outside, on whatever page it is shown."""
+    return escape_block(value) if type(value) is str else value
 
 
 def when(instant_ms: int | None) -> Markup:
