@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fakes.console_user import console_user
 from fakes.eventually import eventually
 from fakes.gateway_harness import open_harness
 from fakes.git_payloads import PAYLOADS, Payload, git, make_repository, ran_outside
@@ -167,8 +168,13 @@ async def test_planted_names_are_moved_aside_told_and_recorded(tmp_path: Path) -
         assert record.state == "succeeded", record.error
         line = line_of(record.receipt)
         (event,) = [payload for kind, payload in harness.events(call=record.call_id) if kind == "call.planted"]
+        person = await console_user(harness)
+        overview, its_page = await person.page("/"), await person.page(f"/calls/{record.call_id}")
         again = await harness.call("process.run", python("print(1)"))
         assert line_of(again.receipt)["held"]
+    assert "call.planted" in overview
+    assert "process.run planted" in overview
+    assert "307 changed during the call" in its_page
     assert not line["held"]
     assert event["count"] == event["moved"] == 307
     assert 'open_groups = ["editors"]' in record.result["protected"]["hint"]

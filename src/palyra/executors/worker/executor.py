@@ -30,6 +30,7 @@ from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import CallTimedOut, ExecutionPlan, ExecutorOutcome
 from palyra.pipeline.domain.spec import WORKER_EXECUTOR, ToolSpec, ToolTier
 from palyra.sandbox.settings import SandboxSettings
+from palyra.workspace.protected_table import watched_in_sandbox
 
 _PROGRAMS = "process.run"
 # The hosts that a call may reach from a worker, its bytes and its tunnels.
@@ -113,9 +114,15 @@ class WorkerExecutor:
         artifacts, scope = report.settled.statement.artifacts, report.lease.scope
         if artifacts:
             await _run_in_thread(
-                lambda stop: copy_to_workspace(scope, artifacts, self.protected, fleet.files, stop, decided=plan.places)
+                lambda stop: copy_to_workspace(
+                    scope, artifacts, self._protected_for(plan), fleet.files, stop, decided=plan.places
+                )
             )
         return outcome_of(report, plan)
+
+    def _protected_for(self, plan: ExecutionPlan) -> tuple[str, ...]:
+        """Return the names that do not travel. Programs need, and make, what package tools write in every install."""
+        return self.protected if plan.tool.startswith("fs.") else watched_in_sandbox(self.protected)
 
     async def _build_request(self, plan: ExecutionPlan, files: ArtifactStore) -> LeaseRequest:
         spec = self.catalog.entry(plan.tool).spec
@@ -123,7 +130,7 @@ class WorkerExecutor:
         whole = scope_of(spec, paths, plan.workspace, read_only=bool(plan.obligations.read_only))
         await asyncio.to_thread(self.verify, plan)
         scope, inputs = await _run_in_thread(
-            lambda stop: gather_inputs(whole, self.protected, files, stop, decided=plan.places)
+            lambda stop: gather_inputs(whole, self._protected_for(plan), files, stop, decided=plan.places)
         )
         refuse_changed_inputs(plan.bound, inputs)
         hosts, egress_bytes, tunnels = self.hosts(plan)

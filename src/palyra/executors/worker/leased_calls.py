@@ -38,6 +38,7 @@ from palyra.sandbox.settings import SandboxSettings
 from palyra.wasm.runtime import WasmRuntime
 from palyra.wasm.settings import WasmSettings
 from palyra.workspace.names import ProtectedNames
+from palyra.workspace.protected_table import watched_in_sandbox
 
 SANDBOX: Final = "sandbox"
 PROCESS_RUN: Final = "process.run"
@@ -66,7 +67,7 @@ class WorkerCalls:
         self._clock = clock
         self._catalog = builtin_catalog(settings.sandbox, settings.egress, settings.wasm)
         self._protected = settings.protected_names
-        self._protected_names = ProtectedNames(self._protected)
+        self._protected_names = ProtectedNames(watched_in_sandbox(self._protected))
         self._builtin = builtin.BuiltinExecutor()
         self._files = FilesExecutor(self._protected)
         self._plugins = WasmPluginRunnerPolicy.of(settings.wasm)
