@@ -166,6 +166,7 @@ PAGES = {
     "metrics.md": lambda: reference_of_parts.metrics_page(GENERATED),
     "protos.md": lambda: reference_of_parts.protos_page(GENERATED),
     "limits.md": lambda: reference_of_limits.limits_page(GENERATED),
+    "protected-names.md": lambda: reference_of_parts.protected_names_page(GENERATED),
     "performance-bars.md": lambda: reference_of_limits.performance_bars_page(GENERATED),
 }
 

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,36 @@ from palyra.executors.tool_set import builtin_catalog
 from palyra.pipeline.observe import CallMetrics
 from palyra.telemetry import metrics as names
 from palyra.telemetry.prometheus import PrometheusMetrics
+from palyra.workspace.protected_table import PROTECTED_TABLE, Handling
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = Path(names.__file__).resolve().parents[1]
+
+
+_HANDLINGS = {
+    Handling.SEALED: "read-only; new ones are moved aside",
+    Handling.JUDGED: "judged by content",
+    Handling.LET_BE: "may be written",
+}
+
+
+def protected_names_page(generated: str) -> str:
+    lines = [
+        "# Protected names",
+        generated,
+        "",
+        "The built-in `workspace.protected_names`. The file tools write none of them. `workspace.open_groups` opens a",
+        "group. [Files that programs may not change](../how-to/run-programs.md#files-that-programs-may-not-change)",
+        "says what programs may do.",
+    ]
+    for group in dict.fromkeys(row.group for row in PROTECTED_TABLE):
+        lines += ["", f"## `{group}`", "", "| names | why | programs |", "|---|---|---|"]
+        for (reason, handling), rows in groupby(
+            (row for row in PROTECTED_TABLE if row.group == group), key=lambda row: (row.reason, row.handling)
+        ):
+            names = ", ".join(f"`{row.pattern}`" for row in rows)
+            lines.append(f"| {names} | {reason} | {_HANDLINGS[handling]} |")
+    return "\n".join(lines) + "\n"
 
 
 def tools_page(generated: str) -> str:
