@@ -3,9 +3,12 @@
 Each attack is done with the real git, first without Palyra: it has to work there, or it would show nothing here.
 """
 
+import asyncio
 import errno
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -286,3 +289,31 @@ async def test_what_a_person_does_in_the_workspace_meanwhile_stays(tmp_path: Pat
         await harness.call("process.stop", {"handle": started.result["handle"]}, run_id=started.run_id)
         assert "call.planted" not in harness.kinds()
     assert (root / ".env").read_text() == "new"
+
+
+async def test_what_was_planted_when_the_daemon_died_is_reported_by_the_next_one(tmp_path: Path) -> None:
+    root, scratch = tmp_path / "workspace", tmp_path / "state/sandbox"
+    root.mkdir()
+    script = f"""
+import os, sys
+from palyra.sandbox.domain.profile import SandboxProfile
+from palyra.sandbox.layers.protected_mounts import gather_workspace
+from palyra.sandbox.verify.protected_watch import ProtectedWatch
+from palyra.workspace.protected_table import PROTECTED_NAMES
+profile = SandboxProfile(workspace_root={str(root)!r}, protected_names=PROTECTED_NAMES)
+watch = ProtectedWatch(profile, gather_workspace(profile)[1], {str(scratch)!r})
+open({str(root / "CLAUDE.md")!r}, "w").write("planted")
+os.kill(os.getpid(), 9)
+"""
+    async with open_harness(tmp_path, sandbox_settings(root)) as harness:
+        scratch.mkdir(exist_ok=True)
+        done = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", script], check=False, timeout=60)
+        assert done.returncode == -9
+        for _ in range(2):
+            record = await harness.call("process.run", python("print(1)"))
+            assert record.state == "succeeded", record.error
+        (event,) = [payload for kind, payload in harness.events() if kind == "call.planted"]
+    assert event["names"][0]["name"] == "CLAUDE.md"
+    assert "died before it looked" in event["names"][0]["problem"]
+    assert (root / "CLAUDE.md").read_text() == "planted"
+    assert not list(scratch.glob("running-*"))

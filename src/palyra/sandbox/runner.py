@@ -441,6 +441,8 @@ class ProcessRunner:
                 else:
                     self._find_protected_changes(call, running, also=call.group.receipt()).refuse()
         finally:
+            if call.watch is not None:
+                call.watch.forget()
             if running is not None and running.sandbox is not None:
                 running.sandbox.close()
             call.group.release()

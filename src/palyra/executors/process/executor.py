@@ -20,7 +20,7 @@ from palyra.egress.domain.request_rules import describe_rules
 from palyra.egress.domain.rules import BadHostRule, is_within, parse_rules
 from palyra.egress.settings import EgressSettings
 from palyra.errors import InvalidInput, LimitExceeded, PalyraError
-from palyra.executors.process.planted import Report, render_protected, report_running
+from palyra.executors.process.planted import Report, render_protected, report_lost, report_running
 from palyra.pipeline.domain.budget import BudgetKind
 from palyra.pipeline.domain.call import ExecutionPlan, ExecutorOutcome, UnknownTool
 from palyra.pipeline.domain.spec import (
@@ -431,6 +431,7 @@ class ProcessExecutor:
         self._one_command = one_command
         self._verify = verify
         self._report = report
+        self._looked_for_lost = False
         self._runner: ProcessRunner | None = None
         self._tools: ProcessTools | None = None
 
@@ -453,6 +454,9 @@ class ProcessExecutor:
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         profile = compile_profile(plan, self._settings, self._protected, watched=self.tools.sink is not None)
+        if not self._looked_for_lost:
+            self._looked_for_lost = True
+            await report_lost(self._report, str(self._scratch))
         listener: SandboxListener | None = None
         if self._egress is not None and plan.tool in STARTING and profile.reaches_hosts:
             profile, listener = self._egress().prepare_listener(plan, profile)

@@ -1,16 +1,21 @@
 """The report of protected names that a program planted: the agent reads it in the result, the person in the journal."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from palyra.errors import PalyraError
 from palyra.pipeline.domain.call import ExecutionPlan
+from palyra.pipeline.domain.spec import ToolTier
 from palyra.sandbox.domain.facts import ProtectedChange
 from palyra.sandbox.domain.process_run import ProcessOutcome
 from palyra.sandbox.limits import MAX_REPORTED_NAMES
 from palyra.sandbox.running_process import Running
 from palyra.sandbox.verify.protected_changes import describe, render_names
+from palyra.sandbox.verify.protected_watch import find_lost
 from palyra.store.event import NewEvent
 from palyra.store.port import Store
 from palyra.workspace.protected_table import how_to_open
@@ -71,6 +76,30 @@ def report_to(store: Store, actor: str) -> Report:
             log.error("planted names could not be recorded: %s", error)
 
     return report
+
+
+async def report_lost(report: Report | None, scratch: str) -> None:
+    """Report what programs planted whose daemon died before it looked. It stays: a person may have made it since."""
+    for workspace, lost in await asyncio.to_thread(lambda: list(find_lost(scratch))):
+        problem = "the daemon died before it looked: look at it yourself"
+        changes = tuple(msgspec.structs.replace(each, problem=problem) for each in lost.notable)
+        if report is not None and changes:
+            log.warning("programs in %s left %d protected names when their daemon died", workspace, len(changes))
+            await report(_lost_plan(workspace), changes, "")
+
+
+def _lost_plan(workspace: str) -> ExecutionPlan:
+    """Stand for the call, of which nothing but its workspace is known."""
+    return ExecutionPlan(
+        call_id="",
+        run_id="",
+        tool="process.run",
+        arguments={},
+        workspace=workspace,
+        timeout_ms=0,
+        max_output_bytes=0,
+        tier=ToolTier.C,
+    )
 
 
 async def report_running(report: Report | None, plan: ExecutionPlan, running: Running | None) -> None:

@@ -3,22 +3,28 @@
 Git's files are writable, since ordinary commands write them, and are judged after the call. A program that goes on for
 hours must not keep a harmful one in force until then. So those of the repositories that were there are looked at a few
 times a second, and what could run a program is undone at once.
+
+A note beside the call says what was there before. It is left behind only where this process dies first, and then tells
+the next one what appeared. Nothing is moved then: a person may have made it since.
 """
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 import msgspec
 
+from palyra.errors import PalyraError
 from palyra.sandbox.domain.facts import Names, ProtectedChange
 from palyra.sandbox.domain.profile import NewProtectedPolicy, SandboxProfile
 from palyra.sandbox.layers.protected_mounts import open_workspace_root
-from palyra.sandbox.layers.workspace_scan import WorkspaceScan, look_at
+from palyra.sandbox.layers.workspace_scan import Found, WorkspaceScan, look_at
 from palyra.sandbox.limits import MAX_UNDONE, MAX_WATCHED, WATCH_SECONDS
 from palyra.sandbox.running_process import Running
 from palyra.sandbox.verify.protected_changes import MovingAside, ProtectedChanges, judge_found, look_again
@@ -27,6 +33,42 @@ from palyra.workspace.root import hold
 
 _Signature = tuple[int, int, int, int] | None
 _GIT: Names = (b".git",)
+_NOTE: Final = "running-"
+
+
+class _Note(msgspec.Struct, frozen=True, kw_only=True):
+    profile: SandboxProfile
+    found: list[Found]
+    scan: WorkspaceScan
+
+
+def _write_note(scratch: str, profile: SandboxProfile, before: WorkspaceScan) -> tuple[int, str]:
+    """Write the note and keep it locked. Without room for it the call goes on without one."""
+    # No value of the environment or of a file of the call's is kept.
+    kept = SandboxProfile(workspace_root=profile.workspace_root, protected_names=profile.protected_names)
+    scan = msgspec.structs.replace(before, found={})
+    content = msgspec.msgpack.encode(_Note(profile=kept, found=list(before.found.values()), scan=scan))
+    try:
+        file, path = tempfile.mkstemp(prefix=_NOTE, dir=scratch)
+    except OSError:
+        return -1, ""
+    fcntl.flock(file, fcntl.LOCK_EX)
+    with contextlib.suppress(OSError):
+        os.write(file, content)
+    return file, path
+
+
+def find_lost(scratch: str) -> Iterator[tuple[str, ProtectedChanges]]:
+    """Look, without a change, at the workspaces of calls whose process died. Each is found once."""
+    for name in os.listdir(scratch):
+        if not name.startswith(_NOTE):
+            continue
+        with contextlib.suppress(OSError, msgspec.MsgspecError, PalyraError), open(f"{scratch}/{name}", "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(f"{scratch}/{name}")
+            note = msgspec.msgpack.decode(file.read(), type=_Note)
+            before = msgspec.structs.replace(note.scan, found={each.names: each for each in note.found})
+            yield note.profile.workspace_root, look_again(note.profile, before)
 
 
 class ProtectedWatch:
@@ -40,6 +82,7 @@ class ProtectedWatch:
         self._undone: tuple[ProtectedChange, ...] = ()
         self._places = self._find_places() if self._is_wanted() else ()
         self._seen: dict[Names, _Signature] = {}
+        self._note = _write_note(scratch, profile, before)
 
     def _is_wanted(self) -> bool:
         moves = self._profile.appearing_protected is NewProtectedPolicy.MOVE_ASIDE
@@ -104,9 +147,20 @@ class ProtectedWatch:
         self._folder = self._folder or tempfile.mkdtemp(prefix="aside-", dir=self._scratch)
         return self._folder
 
+    def forget(self) -> None:
+        """Remove the note. The call is over, or never began."""
+        (file, path), self._note = self._note, (-1, "")
+        if path:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            os.close(file)
+
     def finish(self) -> ProtectedChanges:
         """Look at the whole workspace after the last process has ended, and add what was undone before."""
-        changes = look_again(self._profile, self._before, aside=self._make_aside, earlier=self._undone)
+        try:
+            changes = look_again(self._profile, self._before, aside=self._make_aside, earlier=self._undone)
+        finally:
+            self.forget()
         if self._folder:
             with contextlib.suppress(OSError):
                 # It stays if something was moved into it.
