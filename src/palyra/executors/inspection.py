@@ -4,9 +4,11 @@ A word is read in every way in which programs read words, and text such as that 
 that a program opens by itself is not found: a Makefile, an imported module, the files of a named directory.
 """
 
+import contextlib
 import hashlib
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -45,6 +47,9 @@ MAX_READINGS: Final = 16_384
 # The workspaces whose index of programs is kept, and the programs of the system whose digests are.
 MAX_KEPT_LOOKUPS: Final = 16
 MAX_KEPT_DIGESTS: Final = 256
+# Spellings of the working directory in a shell's text.
+_HERE: Final = re.compile(r"\$PWD\b|\$\{PWD\}|\$\(pwd\)|`pwd`|/proc/(?:self|thread-self)/cwd\b")
+_QUOTES: Final = "'\"\\"
 _BETWEEN_WORDS: Final = re.compile(r"[\s'\"`;|&()<>{}\[\]=:,$\\]+")
 
 
@@ -154,7 +159,16 @@ def _read_word(word: str) -> Iterator[str]:
 
 
 def _read_pieces(text: str) -> Iterator[str]:
-    for piece in filter(None, _BETWEEN_WORDS.split(text)):
+    """Yield the words of a shell's text, with its quotes taken away and without regard to them."""
+    text = _HERE.sub(".", text)
+    pieces = _BETWEEN_WORDS.split(text)
+    if any(mark in text for mark in _QUOTES):
+        shell = shlex.shlex(text, posix=True, punctuation_chars=True)
+        shell.whitespace_split, shell.commenters = True, ""
+        # A text that no shell reads may end within a quote.
+        with contextlib.suppress(ValueError):
+            pieces.extend(shell)
+    for piece in filter(None, dict.fromkeys(pieces)):
         yield piece
         yield from (named.text for named in find_paths(piece) if isinstance(named, NamedPath))
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -41,6 +42,10 @@ Inspect = Callable[[ToolSpec, ExecutionPlan], InspectedCall]
 
 def inspect_nothing(_spec: ToolSpec, _plan: ExecutionPlan) -> InspectedCall:
     return InspectedCall()
+
+
+# Calls whose files are read at the same time. More only fight over the disk.
+MAX_INSPECTIONS = 4
 
 
 class Waiter:
@@ -134,6 +139,8 @@ class ApprovalService:
         self._clock = clock
         self._waiters = waiters
         self._inspect = inspect
+        # Threads of their own: calls that name large files hold up no other work.
+        self._threads = ThreadPoolExecutor(MAX_INSPECTIONS, thread_name_prefix="palyra-inspection")
         # The callers that wait, by the call's id. One whose call is judged again keeps its place.
         self.waiting: dict[str, Waiter] = {}
 
@@ -183,7 +190,8 @@ class ApprovalService:
     async def _build_request(self, authorized: AuthorizedCall) -> Approval:
         plan, spec = authorized.plan, authorized.entry.spec
         assert plan is not None
-        inspected = await asyncio.to_thread(self._inspect, spec, plan)
+        loop = asyncio.get_running_loop()
+        inspected = await loop.run_in_executor(self._threads, self._inspect, spec, plan)
         obligations = msgspec.structs.asdict(plan.obligations)
         now = self._clock.now_ms()
         return Approval(
