@@ -88,28 +88,15 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     yours: bool
     outdated: str
 
-    # Whether the page shows one request only, and so all of it.
-    alone: bool
-
-    @property
-    def fields(self) -> dict[str, tuple[str, ...]]:
-        """The call as every surface shows it, by label. The card has places of its own for some labels."""
-        return {each.label: each.lines for each in describe_approval(self.approval)}
+    # The call as every surface shows it, by label. The card has places of its own for some labels.
+    fields: dict[str, tuple[str, ...]]
+    # Whether all of the request is on the page. Only then can a person approve it.
+    whole: bool
 
     @property
     def pattern(self) -> dict[str, Any]:
         """The pattern that the form starts with: exactly this call."""
         return exact_pattern(self.approval.arguments)
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of the request is on the page. Only then can a person say yes."""
-        if self.alone:
-            return True
-        lines = () if self.nearest is None else self.nearest.lines
-        compared = sum(len(each.before) + len(each.after) for each in lines)
-        shown = sum(len(line) for each in self.fields.values() for line in each)
-        return len(lines) <= MAX_CARD_LINES and shown + compared <= MAX_SHOWN_CHARS
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,20 +241,29 @@ def _waiting(console: Console, visit: Visit) -> list[Waiters]:
 
 def _with_facts(console: Console, visit: Visit, approvals: list[Approval], *, alone: bool = False) -> list[Waiting]:
     origins = find_origins(console.store, [each.id for each in approvals])
-    return [
-        Waiting(
-            approval=each,
-            origin=origins.get(each.id, RequestOrigin()),
-            why=[found for name in each.policies if (found := find_policy_text(console.policy, name)) is not None],
-            nearest=find_nearest(
-                each, list_recent_approvals(console.store, each.binding.principal, each.binding.tool, limit=COMPARED)
-            ),
-            yours=each.binding.principal == str(visit.caller.principal),
-            outdated=console.service.outdated(each),
-            alone=alone,
-        )
-        for each in approvals
-    ]
+    return [_gather(console, visit, each, origins.get(each.id, RequestOrigin()), alone) for each in approvals]
+
+
+def _gather(console: Console, visit: Visit, approval: Approval, origin: RequestOrigin, alone: bool) -> Waiting:
+    fields = {each.label: each.lines for each in describe_approval(approval)}
+    left = MAX_SHOWN_CHARS - sum(len(line) for lines in fields.values() for line in lines)
+    nearest = None
+    if alone or left >= 0:
+        binding = approval.binding
+        recent = list_recent_approvals(console.store, binding.principal, binding.tool, limit=COMPARED)
+        nearest = find_nearest(approval, recent)
+    lines = () if nearest is None else nearest.lines
+    left -= sum(len(each.before) + len(each.after) for each in lines)
+    return Waiting(
+        approval=approval,
+        origin=origin,
+        why=[found for name in approval.policies if (found := find_policy_text(console.policy, name)) is not None],
+        nearest=nearest,
+        yours=approval.binding.principal == str(visit.caller.principal),
+        outdated=console.service.outdated(approval),
+        fields=fields,
+        whole=alone or (left >= 0 and len(lines) <= MAX_CARD_LINES),
+    )
 
 
 def _decided(console: Console, state: ApprovalState | None, before: ApprovalId | None) -> list[Decided]:

@@ -157,9 +157,13 @@ def gist_of(approval: Approval) -> str:
     command, arguments = approval.arguments.get("command"), approval.arguments.get("args")
     if isinstance(command, str):
         words = [command, *(arguments if isinstance(arguments, list) else ())]
-        return " ".join(str(word) for word in words)[:GIST_CHARS]
+        return _cut(" ".join(str(word) for word in words))
     touched = [each for key in ("paths", "hosts", "secrets", "devices") for each in approval.touches.get(key, ())]
-    return str(touched[0])[:GIST_CHARS] if touched else ""
+    return _cut(str(touched[0])) if touched else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= GIST_CHARS else f"{text[: GIST_CHARS - 1]}…"
 
 
 def _look(console: Console, now_ms: int) -> Overview:
