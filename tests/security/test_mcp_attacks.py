@@ -36,11 +36,15 @@ class Harness:
         with daemon.client() as owner:
             self.bot = owner.create_token("agent:bot").token.reveal()
             self.other = owner.create_token("agent:other").token.reveal()
+            self.asked = owner.create_token("agent:asked").token.reveal()
 
 
 @pytest.fixture(scope="module")
 def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
-    place = Place(tmp_path_factory.mktemp("mcp"), '[tools]\npreapproved = ["process.start"]\n')
+    place = Place(
+        tmp_path_factory.mktemp("mcp"),
+        '[tools]\npreapproved = ["process.start"]\n[mcp]\ndeciders = {"agent:asked" = "user:operator"}\n',
+    )
     (place.policies / "other.cedar").write_text(
         '@id("other-runs-nothing")\nforbid (principal == Agent::"other", action == Action::"tool.execute", '
         'resource == Tool::"process.run");'
@@ -139,6 +143,31 @@ async def test_broken_messages_over_http_are_errors_and_the_server_goes_on(harne
             answer = await post(http, body, harness.bot, **{"mcp-protocol-version": version})
             assert 400 <= answer.status_code < 500, (version, answer.status_code)
         assert (await post(http, HANDSHAKE, harness.bot)).status_code == 200
+
+
+@pytest.mark.promise("P-approval-shown")
+async def test_an_answer_that_does_not_bring_the_digest_of_the_question_decides_nothing(harness: Harness) -> None:
+    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "fs_write"}
+    envelope = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    call = {"name": "fs_write", "arguments": {"path": "a.txt", "content": "x"}, "_meta": envelope}
+    yes = {"approval": {"action": "accept", "content": {"decision": "approve"}}}
+
+    async with httpx2.AsyncClient(base_url=harness.daemon.url, timeout=60) as http:
+
+        async def say(**more: Any) -> Any:
+            message = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {**call, **more}}
+            return (await post(http, message, harness.asked, **headers)).json()
+
+        asked = (await say())["result"]
+        approval, _, digest = asked["requestState"].partition(":")
+        with harness.daemon.client() as owner:
+            assert owner.approval(approval).argument_digest == digest
+            for state in (approval, f"{approval}:", f"{approval}:{'0' * 64}", f"{approval}:{digest[:-1]}"):
+                refused = await say(requestState=state, inputResponses=yes)
+                assert refused["error"]["data"]["code"] == "approval.changed_call", refused
+                assert owner.approval(approval).state == "pending"
+        done = await say(requestState=asked["requestState"], inputResponses=yes)
+        assert done["result"]["isError"] is False, done
 
 
 @pytest.mark.promise("P-limits")
