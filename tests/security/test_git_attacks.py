@@ -102,29 +102,47 @@ def python(script: str, stdin: str = "", *args: str) -> dict[str, Any]:
 
 
 async def test_what_a_background_program_plants_in_a_repository_is_undone_while_it_runs(tmp_path: Path) -> None:
+    """It finds the configuration read-only, so that the person can change it meanwhile; new files are undone."""
     root = tmp_path / "workspace"
     make_repository(root)
-    before = (root / ".git/config").read_text()
     texts = {}
-    for name in ("commondir", "config"):
+    for name in ("config", "commondir"):
         texts |= next(each for each in PAYLOADS if each.name == name).texts(tmp_path)
     script = PLANT + "import time; time.sleep(60)"
     async with open_harness(tmp_path, sandbox_settings(root)) as harness:
         started = await harness.call("process.start", python(script, json.dumps(texts)))
         assert started.state == "succeeded", started.error
         handle, run = started.result["handle"], started.run_id
-        # The program has written both when the second is moved, and it goes on.
-        await eventually(lambda: list((tmp_path / "state/sandbox").glob("aside-*/0001")))
-        await eventually(lambda: (root / ".git/config").exists() and (root / ".git/config").read_text() == before)
+        await eventually(lambda: list((tmp_path / "state/sandbox").glob("aside-*/0000")))
         assert not ran_outside(root, tmp_path)
+        assert git(root, "config", "alias.mine", "!true").returncode == 0
         stopped = await harness.call("process.stop", {"handle": handle}, run_id=run)
         assert stopped.state == "succeeded", stopped.error
         assert stopped.result["killed_by"] == "process.stop"
+        assert ".git/config [Errno 30] Read-only file system" in stopped.result["stdout"]
         (event,) = [payload for kind, payload in harness.events() if kind == "call.planted"]
     assert event["tool"] == "process.start"
-    put_back = {each["name"]: each["put_back"] for each in event["names"]}
-    assert (put_back[".git/config"], put_back[".git/commondir"]) == (True, False)
+    assert [each["name"] for each in event["names"] if each["moved_to"]] == [".git/commondir", "e/config"]
+    assert git(root, "config", "alias.mine").stdout == "!true\n"
     assert not ran_outside(root, tmp_path)
+
+
+async def test_a_setting_is_undone_while_the_program_that_made_it_goes_on(tmp_path: Path) -> None:
+    root = tmp_path / "workspace"
+    make_repository(root)
+    before = (root / ".git/config").read_text()
+    payload = next(each for each in PAYLOADS if each.name == "config")
+    script = PLANT + "import time\nwhile not os.path.exists('go'): time.sleep(0.02)"
+    async with open_harness(tmp_path, sandbox_settings(root)) as harness:
+        call = asyncio.ensure_future(harness.call("process.run", python(script, json.dumps(payload.texts(tmp_path)))))
+        await eventually(lambda: list((tmp_path / "state/sandbox").glob("aside-*/0000")))
+        await eventually(lambda: (root / ".git/config").exists() and (root / ".git/config").read_text() == before)
+        assert not ran_outside(root, tmp_path)
+        (root / "go").touch()
+        record = await call
+        assert record.state == "succeeded", record.error
+        assert record.result["exit_code"] == 0
+        assert "core.fsmonitor" in record.result["protected"]["changes"][0]
 
 
 PLANT_AGAIN = r"""

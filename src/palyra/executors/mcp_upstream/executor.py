@@ -378,6 +378,7 @@ class McpServers:
             workspace_root=str(folder.resolve()),
             read_only=plan.read_only,
             protected_names=self._protected,
+            seals_git=True,
             appearing_protected=NewProtectedPolicy.MOVE_ASIDE if plan.workspace else NewProtectedPolicy.KEEP,
             limits=SandboxLimits(
                 cpu_seconds=plan.cpu_seconds,

@@ -377,6 +377,7 @@ def compile_profile(
         allow_interpreters=settings.allow_interpreters,
         allowed_executables=settings.allowed_executables or None,
         appearing_protected=NewProtectedPolicy(settings.appearing_protected),
+        seals_git=plan.tool == "process.start" or bool(plan.arguments.get("background")),
         tool_roots=settings.tool_roots,
         require=_list_demands(obliged),
     )

@@ -207,6 +207,8 @@ class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
     allowed_executables: tuple[str, ...] | None = None
     require: frozenset[Layer] = frozenset()
     appearing_protected: NewProtectedPolicy = NewProtectedPolicy.KEEP
+    # Git's own files that exist are read-only too: for programs that go on while the person works in the folder.
+    seals_git: bool = False
     tool_roots: tuple[str, ...] = ()
     # Files of this call's own, as (path in the sandbox, content); Tier C shows them read-only beneath EXTRA_FILES_ROOT.
     extra_files: tuple[tuple[str, bytes], ...] = ()

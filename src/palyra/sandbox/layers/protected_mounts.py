@@ -253,6 +253,9 @@ def gather_workspace(profile: SandboxProfile) -> tuple[WorkspaceFacts, Workspace
     protected = protected_names_of(watched_in_sandbox(profile.protected_names))
     with hold(open_workspace_root(profile.workspace_root)) as root:
         seen = add_hard_links(root, scan_workspace(root, protected))
+        if profile.seals_git:
+            sealed = {names: msgspec.structs.replace(each, judged=False) for names, each in seen.found.items()}
+            seen = msgspec.structs.replace(seen, found=sealed)
         return facts_of(root, profile, seen), seen
 
 

@@ -11,6 +11,7 @@ the next one what appeared. Nothing is moved then: a person may have made it sin
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import stat
 import tempfile
@@ -30,6 +31,8 @@ from palyra.sandbox.running_process import Running
 from palyra.sandbox.verify.protected_changes import MovingAside, ProtectedChanges, judge_found, look_again
 from palyra.workspace.protected_table import REPOSITORY_JUDGED, REPOSITORY_PATTERN
 from palyra.workspace.root import hold
+
+log = logging.getLogger("palyra.sandbox")
 
 _Signature = tuple[int, int, int, int] | None
 _GIT: Names = (b".git",)
@@ -90,7 +93,8 @@ class ProtectedWatch:
 
     def _find_places(self) -> tuple[Names, ...]:
         """Return what git reads in the repositories that are there, and in one that may appear at the root."""
-        folders = {_GIT} | {each.names[:-1] for each in self._before.found.values() if each.judged and each.names[1:]}
+        git_files = (each.names for each in self._before.found.values() if each.judged or each.content is not None)
+        folders = {_GIT} | {names[:-1] for names in git_files if names[1:]}
         places = {_GIT: None} | {(*folder, name): None for folder in sorted(folders) for name in REPOSITORY_JUDGED}
         sealed = {names for names, each in self._before.found.items() if each.sealed}
         return tuple(names for names in places if names not in sealed)[:MAX_WATCHED]
@@ -108,6 +112,9 @@ class ProtectedWatch:
             stop.set()
             # Not cancelled: its thread may be moving a file at this moment.
             await asyncio.shield(asyncio.wait([watching]))
+            if error := watching.exception():
+                # The look after the end comes all the same.
+                log.error("the watch over git's files ended early", exc_info=error)
 
     async def _watch(self, running: Running, stop: asyncio.Event) -> None:
         while len(self._undone) < MAX_UNDONE:
@@ -119,7 +126,7 @@ class ProtectedWatch:
         await running.kill("protected_names")
 
     def _look(self) -> None:
-        with contextlib.suppress(OSError), hold(open_workspace_root(self._profile.workspace_root)) as root:
+        with contextlib.suppress(OSError, PalyraError), hold(open_workspace_root(self._profile.workspace_root)) as root:
             changed = [names for names in self._places if self._differs(root, names)]
             found = [each for names in changed if (each := look_at(root, names, REPOSITORY_PATTERN)) is not None]
             changes = tuple(
