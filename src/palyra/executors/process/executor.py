@@ -53,6 +53,7 @@ from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.running_process import Running, Sink, StreamName, outcome_of
 from palyra.sandbox.settings import SandboxSettings
 from palyra.sandbox.verify.protected_changes import ProtectedAppeared, ProtectedUnseen
+from palyra.sandbox.verify.protected_watch import RUNNING_NOTE
 
 if TYPE_CHECKING:
     from palyra.executors.network.service import NetworkService, SandboxListener
@@ -432,7 +433,8 @@ class ProcessExecutor:
         self._one_command = one_command
         self._verify = verify
         self._report = report
-        self._looked_for_lost = False
+        # Whether a daemon before this one may have died while a program ran.
+        self._may_have_lost = False
         self._runner: ProcessRunner | None = None
         self._tools: ProcessTools | None = None
 
@@ -440,6 +442,7 @@ class ProcessExecutor:
     def tools(self) -> ProcessTools:
         if self._tools is None:
             self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._may_have_lost = any(self._scratch.glob(f"{RUNNING_NOTE}*"))
             self._runner = ProcessRunner(
                 RunnerSettings(
                     enabled=self._settings.enabled,
@@ -455,8 +458,8 @@ class ProcessExecutor:
 
     async def execute(self, plan: ExecutionPlan) -> ExecutorOutcome:
         profile = compile_profile(plan, self._settings, self._protected, watched=self.tools.sink is not None)
-        if not self._looked_for_lost:
-            self._looked_for_lost = True
+        if self._may_have_lost:
+            self._may_have_lost = False
             await report_lost(self._report, str(self._scratch))
         listener: SandboxListener | None = None
         if self._egress is not None and plan.tool in STARTING and profile.reaches_hosts:

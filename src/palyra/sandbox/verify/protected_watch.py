@@ -36,7 +36,7 @@ log = logging.getLogger("palyra.sandbox")
 
 _Signature = tuple[int, int, int, int] | None
 _GIT: Names = (b".git",)
-_NOTE: Final = "running-"
+RUNNING_NOTE: Final = "running-"
 
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ def _write_note(scratch: str, profile: SandboxProfile, before: WorkspaceScan) ->
     scan = msgspec.structs.replace(before, found={})
     content = msgspec.msgpack.encode(_Note(profile=kept, found=list(before.found.values()), scan=scan))
     try:
-        file, path = tempfile.mkstemp(prefix=_NOTE, dir=scratch)
+        file, path = tempfile.mkstemp(prefix=RUNNING_NOTE, dir=scratch)
     except OSError:
         return -1, ""
     fcntl.flock(file, fcntl.LOCK_EX)
@@ -64,7 +64,7 @@ def _write_note(scratch: str, profile: SandboxProfile, before: WorkspaceScan) ->
 def find_lost(scratch: str) -> Iterator[tuple[str, ProtectedChanges]]:
     """Look, without a change, at the workspaces of calls whose process died. Each is found once."""
     for name in os.listdir(scratch):
-        if not name.startswith(_NOTE):
+        if not name.startswith(RUNNING_NOTE):
             continue
         with contextlib.suppress(OSError, msgspec.MsgspecError, PalyraError), open(f"{scratch}/{name}", "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
