@@ -12,7 +12,7 @@ from palyra.errors import PalyraError
 from palyra.ids import Ulid
 from palyra.journal.checkpoint import load_checkpoint
 from palyra.journal.export import export_lines
-from palyra.journal.verify import VerifyReport, verify_journal, walk_journal
+from palyra.journal.verify import VerifyReport, newest_checkpoint, verify_journal, walk_journal
 from palyra.nodes.domain.records import PairingState
 from palyra.pipeline.store.approval_tables import count_pending
 from palyra.policy.live_policy import LivePolicy
@@ -60,6 +60,11 @@ class JournalService:
         return verify_journal(self._store.reader, [self._verifier()], anchors=anchors)
 
     def export(self, first: int, last: int | None) -> Iterator[bytes]:
+        """Export events up to the newest checkpoint, which is made now. Blocking."""
+        self._store.seal()
+        newest = newest_checkpoint(self._store.reader)
+        if last is None and newest is not None:
+            last = newest.last_seq
         _, start, items = walk_journal(self._store.reader, [self._verifier()], first_seq=first, last_seq=last)
         return export_lines(items, start)
 
