@@ -2,15 +2,24 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from fakes.console_user import console_user
 from fakes.gateway_harness import GatewayHarness, open_harness
+from fakes.raw_http import ask, operator
 from palyra.canonical import digest_of
+from palyra.client.operations import approvals
+from palyra.client.protocol import ClientLimits, Operation, Response
+from palyra.ids import ApprovalId
 from palyra.limits import MAX_PENDING_APPROVALS_PER_PRINCIPAL
 from palyra.pipeline.domain.approval import ApprovalEvent, ApprovalScope
 from palyra.pipeline.domain.call import CallState
+from palyra.pipeline.store.approval_tables import MAX_LISTED_APPROVALS, read_approval, request_approval
+from palyra.server.http.app import create_app
+from palyra.store.port import Transaction
 
 
 @pytest.mark.promise("P-approval-shown")
@@ -60,6 +69,64 @@ async def test_sixty_four_requests_of_one_agent_hide_no_other(tmp_path: Path) ->
         assert f'href="/approvals/{quiet}"' in overview and f'href="/approvals/{loud[0]}"' in overview
         listed = (await known.data("/console/v1/approvals?state=pending"))["approvals"]
         assert [one["id"] for one in listed] == [*loud[: most // 2], quiet, *loud[most // 2 : 49]]
+
+
+@pytest.mark.promise("P-approval-shown")
+async def test_all_that_waits_is_listed_oldest_first_over_all_pages(tmp_path: Path) -> None:
+    """By the API page after page, and by the client in one list. The command line lists what the client does."""
+    async with open_harness(tmp_path) as harness:
+        first = await write(harness, "agent:first", "a.txt")
+        known = read_approval(harness.gateway.store, first)
+        flood = [
+            msgspec.structs.replace(
+                known,
+                id=str(ApprovalId.new()),
+                binding=msgspec.structs.replace(known.binding, principal=f"agent:n{number % 9}"),
+            )
+            for number in range(MAX_LISTED_APPROVALS + 9)
+        ]
+
+        def ask_all(tx: Transaction) -> None:
+            for each in flood:
+                request_approval(tx, each, actor="test", run="", call="")
+
+        await harness.gateway.store.transact(ask_all)
+        last = await write(harness, "agent:last", "a.txt")
+        token = await operator(harness)
+        wanted = [first, *sorted(each.id for each in flood), last]
+        app = create_app(harness.gateway.service)
+        page = (await ask(app, "GET", "/v1/approvals?state=pending", token=token)).data
+        rest = (await ask(app, "GET", f"/v1/approvals?state=pending&after={page['next']}", token=token)).data
+        assert [one["id"] for one in (*page["approvals"], *rest["approvals"])] == wanted and rest["next"] is None
+        newest = (await ask(app, "GET", "/v1/approvals", token=token)).data
+        assert newest["approvals"][0]["id"] == last and newest["next"] == newest["approvals"][-1]["id"]
+        listed = await drive(approvals(), app, token)
+        assert [one.id for one in listed] == wanted
+
+
+@pytest.mark.promise("P-approval-shown")
+async def test_giant_requests_of_one_agent_do_not_break_the_list(tmp_path: Path) -> None:
+    """Sixty-four of 60 KiB are more than a client reads at once, most of all when each character is an escape."""
+    async with open_harness(tmp_path) as harness:
+        for number in range(MAX_PENDING_APPROVALS_PER_PRINCIPAL):
+            giant = {"path": f"{number}.txt", "content": "\x01" * 10_000}
+            assert (await harness.call("fs.write", giant, principal="agent:loud")).state is CallState.NEEDS_APPROVAL
+        last = await write(harness, "agent:quiet", "a.txt")
+        token, app = await operator(harness), create_app(harness.gateway.service)
+        listed = await drive(approvals(), app, token)
+        assert len(listed) == MAX_PENDING_APPROVALS_PER_PRINCIPAL + 1 and listed[-1].id == last
+
+
+async def drive(operation: Operation[Any], app: Any, token: str) -> Any:
+    """Send what the operation asks for to the app, as a client does."""
+    request = next(operation)
+    while True:
+        got = await ask(app, request.method, request.path, token=token)
+        assert len(got.body) <= ClientLimits().max_response_bytes
+        try:
+            request = operation.send(Response(status=got.status, headers=(), body=got.body))
+        except StopIteration as done:
+            return done.value
 
 
 async def write(harness: GatewayHarness, principal: str, path: str) -> str:

@@ -115,6 +115,7 @@ class _Operations:
     start_run = _Method(operations.start_run)
     run = _Method(operations.run)
     approvals = _Method(operations.approvals)
+    approvals_page = _Method(operations.approvals_page)
     approval = _Method(operations.approval)
     approve = _Method(operations.approve)
     deny = _Method(operations.deny)

@@ -22,6 +22,7 @@ from palyra.client.protocol import (
     take_secret,
 )
 from palyra.client.views import (
+    ApprovalsView,
     ApprovalView,
     ArgumentsView,
     CallView,
@@ -121,21 +122,29 @@ def run(run_id: str) -> Operation[RunView]:
     return fetch_view(get(api_path("runs", run_id)), RunView)
 
 
-def approvals(state: str | None = "pending", *, before: str | None = None) -> Operation[tuple[ApprovalView, ...]]:
-    """List all that waits, the oldest first; or one page in another state, with ``state=None`` in any, newest first.
+def approvals_page(
+    state: str | None = "pending", *, before: str | None = None, after: str | None = None
+) -> Operation[ApprovalsView]:
+    """List one page of the approvals in one state, with ``state=None`` in any.
 
-    ``before`` is the last one of the page before.
+    Those that wait come oldest first, and ``next`` goes into ``after``. Others come newest first, and it goes into
+    ``before``.
     """
-    found: list[ApprovalView] = []
-    query: dict[str, str | None] = {"state": state, "before": before}
-    while True:
-        page = read_answer((yield get(api_path("approvals", query=query))))
-        found += convert_views(page, "approvals", ApprovalView)
-        is_all = state == "pending" and before is None and isinstance(page, dict)
-        following = page.get("next") if is_all else None
-        if not isinstance(following, str):
-            return tuple(found)
-        query = {"state": state, "after": following}
+    query = {"state": state, "before": before, "after": after}
+    page = read_answer((yield get(api_path("approvals", query=query))))
+    following = page.get("next") if isinstance(page, dict) else None
+    found = convert_views(page, "approvals", ApprovalView)
+    return ApprovalsView(approvals=found, next=following if isinstance(following, str) else None)
+
+
+def approvals(state: str | None = "pending") -> Operation[tuple[ApprovalView, ...]]:
+    """List all that waits, the oldest first; or the newest in another state, with ``state=None`` in any."""
+    page = yield from approvals_page(state)
+    found = list(page.approvals)
+    while state == "pending" and page.next is not None:
+        page = yield from approvals_page(state, after=page.next)
+        found += page.approvals
+    return tuple(found)
 
 
 def approval(approval_id: str) -> Operation[ApprovalView]:

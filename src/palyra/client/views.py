@@ -124,6 +124,13 @@ class ApprovalView(View, frozen=True, kw_only=True):
     consumed_by: str | None = None
 
 
+class ApprovalsView(msgspec.Struct, frozen=True, kw_only=True):
+    """One page; ``next`` is the cursor of the next one."""
+
+    approvals: tuple[ApprovalView, ...]
+    next: str | None = None
+
+
 class TokenView(View, frozen=True, kw_only=True):
     token_id: str
     principal: str = ""

@@ -151,6 +151,31 @@ def test_only_an_approved_request_covers() -> None:
         assert match_scope(approval, BINDING, ARGUMENTS, "s1", 20) is None
 
 
+@pytest.mark.promise("P-approval-exact")
+@pytest.mark.parametrize(
+    ("stored", "value"), [("a\\*b", "a*b"), ("a\\*b", "a\\xb"), ("a\\\\b", "a\\b"), ("a\\b", "a\\b"), ("a\\", "a\\")]
+)
+def test_a_pattern_from_before_there_were_escapes_covers_nothing_if_it_has_a_backslash(stored: str, value: str) -> None:
+    approved = an_approval(state=ApprovalState.APPROVED, scope=ApprovalScope.PATTERN, pattern={"path": stored})
+    other = msgspec.structs.replace(BINDING, argument_digest="c" * 64)
+    assert match_scope(approved, other, {"path": value}, "", 20) is None
+    # It is still listed, in words.
+    assert "where path" in approved.in_words()
+    plain = an_approval(state=ApprovalState.APPROVED, scope=ApprovalScope.PATTERN, pattern={"path": "docs/*"})
+    assert match_scope(plain, other, {"path": "docs/b", "content": "y"}, "", 20) is ApprovalScope.PATTERN
+
+
+@pytest.mark.promise("P-approval-exact")
+def test_a_pattern_that_names_every_argument_covers_no_further_one() -> None:
+    pattern = {"path": "docs/*", "content": "*"}
+    approved = decide_approval(an_approval(), approve(scope=ApprovalScope.PATTERN, pattern=pattern), 10)
+    other = msgspec.structs.replace(BINDING, argument_digest="c" * 64)
+    assert match_scope(approved, other, {"path": "docs/b", "content": "y"}, "", 20) is ApprovalScope.PATTERN
+    assert match_scope(approved, other, {"path": "docs/b", "content": "y", "mode": "append"}, "", 20) is None
+    assert match_scope(approved, other, {"path": "docs/b"}, "", 20) is None
+    assert "and it has no other argument" in approved.in_words()
+
+
 def test_the_meaning_of_a_pattern_names_what_stays_free() -> None:
     approved = decide_approval(an_approval(), approve(scope=ApprovalScope.PATTERN, pattern={"path": "docs/*"}), 10)
     assert "path matches docs/*" in approved.in_words()

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from palyra.pipeline.domain.approval import Approval
 
 SCOPES = ("once", "session", "pattern", "timeboxed")
-# One page of decided requests.
-MAX_LISTED_APPROVALS = 500
 STATES = ("pending", "approved", "denied", "expired", "consumed", "withdrawn")
 
 
@@ -56,7 +54,11 @@ def list_approvals(invocation: Invocation, state: str, before: str | None) -> No
     Requests that wait are listed whole and oldest first, others newest first and in pages.
     """
     with open_client(invocation) as client:
-        found = client.approvals(None if state == "all" else state, before=before)
+        if state == "pending" and before is None:
+            found, older = client.approvals(), None
+        else:
+            page = client.approvals_page(None if state == "all" else state, before=before)
+            found, older = page.approvals, page.next
         pairings = _pairings(client, state)
 
     def as_table(_: Any) -> None:
@@ -68,8 +70,8 @@ def list_approvals(invocation: Invocation, state: str, before: str | None) -> No
             invocation.output.text("")
             invocation.output.table(PAIRING_COLUMNS, [pairing_row(one) for one in pairings])
 
-    if state != "pending" and len(found) == MAX_LISTED_APPROVALS:
-        invocation.output.note(f"older ones: palyra approvals list --state {state} --before {found[-1].id}")
+    if older is not None:
+        invocation.output.note(f"older ones: palyra approvals list --state {state} --before {escape(older)}")
     documents = {"approvals": [one.document for one in found], "pairings": [one.document for one in pairings]}
     invocation.output.data(documents, as_table)
 

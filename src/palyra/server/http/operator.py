@@ -12,7 +12,7 @@ from palyra.clock import MS_PER_SECOND
 from palyra.errors import Unavailable
 from palyra.identity.api_tokens import TokenRecord, TokenScope, create_token, list_tokens, revoke_token
 from palyra.ids import ApprovalId, Principal, RunId, TokenId
-from palyra.limits import MAX_CONTEXT_VALUE_CHARS, MAX_TOKEN_TTL_SECONDS
+from palyra.limits import MAX_CONTEXT_VALUE_CHARS, MAX_TOKEN_TTL_SECONDS, MIB
 from palyra.pipeline.domain.approval import Approval, ApprovalEvent, ApprovalScope, ApprovalState, Verdict
 from palyra.pipeline.store.approval_tables import MAX_LISTED_APPROVALS, decide, list_approvals, read_approval
 from palyra.secret import Secret
@@ -36,6 +36,8 @@ from palyra.vault.limits import MAX_LISTED_SECRETS, MAX_VALUE_BYTES
 from palyra.vault.reference import RotationReport, SecretInfo, SecretRef, SecretScope, UseNote
 
 MAX_REASON_CHARS = 1024
+# Half of the answer that a client reads.
+MAX_LIST_BYTES = 4 * MIB
 
 
 class DecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,12 +79,20 @@ async def list_requests(service: ApiService, request: Request) -> Response:
         after=None if query.after is None else ApprovalId.parse(query.after),
         oldest_first=query.after is not None or (query.state is ApprovalState.PENDING and query.before is None),
     )
-    return answer(
-        {
-            "approvals": [approval_view(service, approval) for approval in found],
-            "next": found[-1].id if len(found) == MAX_LISTED_APPROVALS else None,
-        }
-    )
+    views = [approval_view(service, approval) for approval in found]
+    page = views[: _count_fitting(views)]
+    more = len(page) < len(views) or len(found) == MAX_LISTED_APPROVALS
+    return answer({"approvals": page, "next": page[-1]["id"] if more else None})
+
+
+def _count_fitting(views: list[ApprovalData]) -> int:
+    """Return how many of them an answer takes. A client reads no longer one, and an agent chooses the arguments."""
+    size = 0
+    for number, view in enumerate(views):
+        size += len(msgspec.json.encode(view))
+        if number and size > MAX_LIST_BYTES:
+            return number
+    return len(views)
 
 
 @describe("One request for approval.", data=ApprovalData)
