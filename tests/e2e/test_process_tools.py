@@ -69,11 +69,12 @@ def test_handles_belong_to_their_run_and_principal(place: Place) -> None:
         with daemon.client(tokens[0]) as alice, daemon.client(tokens[1]) as bob:
             started = alice.call("process.start", shell("echo up; sleep 300"))
             handle, run = started.result["handle"], started.run_id
+            other = alice.start_run().run_id
             missing = refusal(lambda: alice.call("process.logs", {"handle": "nonsense"}, run_id=run))
             assert missing["code"] == "process.unknown_handle"
             for tool in ("process.logs", "process.stop"):
                 for act in (
-                    lambda tool=tool: alice.call(tool, {"handle": handle}),
+                    lambda tool=tool: alice.call(tool, {"handle": handle}, run_id=other),
                     lambda tool=tool: bob.call(tool, {"handle": handle}),
                 ):
                     assert refusal(act)["code"] == "process.unknown_handle"
