@@ -78,7 +78,7 @@ class UnknownCall(InvalidInput):
 
 class UnknownRun(InvalidInput):
     code = "run.unknown"
-    hint = "omit run_id to start a run, or use one that this principal started"
+    hint = "omit run_id to use the principal's run of the hour, or name one that was opened for this principal"
     http_status = 404
 
 
