@@ -102,6 +102,15 @@ async def test_a_policy_that_sends_the_call_elsewhere_makes_it_another_call(tmp_
         run("bash", "-c", '. "$SCRIPT"', env={"SCRIPT": "build.sh"}),
         run("bash", stdin=". ./build.sh"),
         run("./build.sh"),
+        run("bash", "-c", "cd .. && ./build.sh", cwd="sub"),
+        run("env", "-C", "..", "bash", "build.sh", cwd="sub"),
+        run("bash", "-c", "build.sh", env={"PATH": "..:/usr/bin:/bin"}, cwd="sub"),
+        run("bash", "-c", 'bash bu""ild.sh'),
+        run("bash", "-c", "bash -c 'bash b\\uild.sh'"),
+        run("bash", "-c", 'bash "$PWD/build.sh"'),
+        run("bash", "-c", "bash ~+/build.sh"),
+        run("bash", "-c", "bash /proc/self/cwd/build.sh"),
+        run("git", "-c", "alias.x=!./build.sh", "x"),
     ],
     ids=lambda each: " ".join([each["command"], *each["args"]]),
 )
@@ -121,6 +130,32 @@ async def test_a_script_that_the_agent_changes_after_the_yes_asks_again(
             )
             assert written.state is CallState.SUCCEEDED
             await asks_again(harness, arguments, approval, session="s")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        run("bash", "-c", "cd sub && cd deep && bash './my build.sh'"),
+        run("bash", "-c", "# don't\nbash 'sub/deep/my build.sh'"),
+        run("bash", "-c", "cd sub/deep; bash my\\ build.sh"),
+        run("bash", "-c", 'bash "$D/my build.sh"', env={"D": "sub/deep"}),
+        run("env", "--chdir=sub/deep", "bash", "my build.sh"),
+        run("bash", stdin="cd sub/deep\n. './my build.sh'\n"),
+    ],
+    ids=lambda each: " ".join([each["command"], *each["args"]]),
+)
+async def test_a_script_in_a_directory_that_another_word_names_is_bound(
+    tmp_path: Path, arguments: dict[str, Any]
+) -> None:
+    async with open_harness(tmp_path, SETTINGS) as harness:
+        script = harness.workspace / "sub" / "deep" / "my build.sh"
+        script.parent.mkdir(parents=True)
+        program(script, GOOD)
+        await approved(harness, arguments)
+        assert (await harness.call("process.run", arguments)).result["stdout"] == "good\n"
+        approval = await approved(harness, arguments)
+        script.write_text(EVIL)
+        await asks_again(harness, arguments, approval)
 
 
 async def test_an_unchanged_script_runs_and_the_record_names_its_digest(tmp_path: Path) -> None:

@@ -1,14 +1,13 @@
 """Reads the files that an approval is bound to: the program of a call, and the workspace files that its words name.
 
-A word is read in every way in which programs read words, and text such as that of ``bash -c`` piece by piece. A file
-that a program opens by itself is not found: a Makefile, an imported module, the files of a named directory.
+A word is read in every way in which programs read words, and text such as that of ``bash -c`` piece by piece, with and
+without its quotes. It is read in the working directory and in each directory that another word names: ``cd sub``. A
+file that a program opens by itself is not found: a Makefile, an imported module. Nor is a name that a text computes.
 """
 
-import contextlib
 import hashlib
 import os
 import re
-import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -47,10 +46,17 @@ MAX_READINGS: Final = 16_384
 # The workspaces whose index of programs is kept, and the programs of the system whose digests are.
 MAX_KEPT_LOOKUPS: Final = 16
 MAX_KEPT_DIGESTS: Final = 256
+# A text in a text in a text: ``bash -c "bash -c '...'"``.
+MAX_QUOTED_TEXTS: Final = 3
 # Spellings of the working directory in a shell's text.
 _HERE: Final = re.compile(r"\$PWD\b|\$\{PWD\}|\$\(pwd\)|`pwd`|/proc/(?:self|thread-self)/cwd\b")
-_QUOTES: Final = "'\"\\"
-_BETWEEN_WORDS: Final = re.compile(r"[\s'\"`;|&()<>{}\[\]=:,$\\]+")
+_BETWEEN_WORDS: Final = re.compile(r"[\s'\"`;|&()<>{}\[\]=:,!$\\]+")
+# A word of a shell, with the quotes and backslashes that the shell removes.
+_QUOTED_WORD: Final = re.compile(r"""(?:[^\s'"\\;|&()<>`]|\\.|'[^']*+'|"(?:[^"\\]|\\.)*+")++""", re.DOTALL)
+_QUOTES: Final = re.compile(r"""'([^']*+)'|"((?:[^"\\]|\\.)*+)"|\\(.)""", re.DOTALL)
+_ESCAPED: Final = re.compile(r'\\(["\\$`\n])')
+# The directory that is written as a variable, as in ``$DIR/build.sh`` and ``~+/build.sh``.
+_VARIABLE_FOLDER: Final = re.compile(r"(?:\$\w+|\$\{[^}]{0,200}+\}|\$\([^)]{0,200}+\)|~[+-])/+")
 
 
 class TooManyBoundFiles(LimitExceeded):
@@ -103,15 +109,11 @@ class CallInspector:
         program, first_line = self._find_program(plan, command, directory, reader)
         found = {(program.real, True): program}
         waiting: list[Iterable[str]] = [readings, *([_read_pieces(first_line)] if first_line else [])]
-        looked_at: set[str] = set()
+        words = _Words(directory)
         while waiting:
-            for word in waiting.pop():
-                if word in looked_at:
-                    continue
-                looked_at.add(word)
-                if len(looked_at) > MAX_READINGS:
-                    raise TooManyBoundFiles(f"the words of this call can be read in more than {MAX_READINGS} ways")
-                file = reader.read(word, directory)
+            for place, word in words.place(waiting.pop()):
+                file = reader.read(word, place)
+                words.add_directory(reader.directory)
                 if file is None or (file.real, False) in found:
                     continue
                 found[file.real, False] = file
@@ -145,6 +147,50 @@ class CallInspector:
         return kept
 
 
+class _Words:
+    """The words of one call, with the directories that they name: each word is read in each of these."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        # By its first name, so that a directory is read once and not for each word.
+        self._words: dict[str, dict[str, None]] = {}
+        self._directories: dict[str, frozenset[str]] = {}
+        self._found: list[tuple[str, str]] = []
+        self._looked_at = 0
+
+    def place(self, readings: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield each new word with the directory to read it in."""
+        for word in readings:
+            first = next((name for name in word.split("/") if name not in ("", ".")), "")
+            same_start = self._words.setdefault(first, {})
+            if word in same_start:
+                continue
+            same_start[word] = None
+            self._found.append((self._directory, word))
+            if not word.startswith("/"):
+                self._found += [
+                    (place, word) for place, names in self._directories.items() if first in names or first == ".."
+                ]
+            while self._found:
+                self._looked_at += 1
+                if self._looked_at > MAX_READINGS:
+                    raise TooManyBoundFiles(f"the words of this call can be read in more than {MAX_READINGS} ways")
+                yield self._found.pop()
+
+    def add_directory(self, directory: str) -> None:
+        """Have the words read in this directory too, those before and those to come."""
+        if not directory or directory in self._directories:
+            return
+        try:
+            names = frozenset(os.listdir(directory))
+        except OSError:
+            # It was removed in this moment, or nobody but its owner may read it.
+            names = frozenset()
+        self._directories[directory] = names
+        for first in (names | {".."}) & self._words.keys():
+            self._found += [(directory, word) for word in self._words[first] if not word.startswith("/")]
+
+
 def _list_readings(command: ProcessCommand) -> Iterator[str]:
     yield from (reading for word in command.args for reading in _read_word(word))
     yield from (reading for _, value in command.env for reading in _read_word(value))
@@ -158,23 +204,35 @@ def _read_word(word: str) -> Iterator[str]:
     yield from _read_pieces(word)
 
 
-def _read_pieces(text: str) -> Iterator[str]:
+def _read_pieces(text: str, depth: int = MAX_QUOTED_TEXTS) -> Iterator[str]:
     """Yield the words of a shell's text, with its quotes taken away and without regard to them."""
     text = _HERE.sub(".", text)
-    pieces = _BETWEEN_WORDS.split(text)
-    if any(mark in text for mark in _QUOTES):
-        shell = shlex.shlex(text, posix=True, punctuation_chars=True)
-        shell.whitespace_split, shell.commenters = True, ""
-        # A text that no shell reads may end within a quote.
-        with contextlib.suppress(ValueError):
-            pieces.extend(shell)
-    for piece in filter(None, dict.fromkeys(pieces)):
+    # Each line by itself too: an apostrophe in a comment opens no quote.
+    for part in dict.fromkeys((text, *text.splitlines())):
+        for quoted in _QUOTED_WORD.findall(part):
+            word = _QUOTES.sub(_without_quotes, quoted)
+            if word != quoted and depth:
+                yield word
+                yield from _read_pieces(word, depth - 1)
+            yield from _VARIABLE_FOLDER.split(word)[1:]
+    for piece in filter(None, dict.fromkeys(_BETWEEN_WORDS.split(text))):
         yield piece
         yield from (named.text for named in find_paths(piece) if isinstance(named, NamedPath))
 
 
+def _without_quotes(found: "re.Match[str]") -> str:
+    single, double, char = found.groups()
+    if double is not None:
+        return _ESCAPED.sub(lambda each: each[1].strip("\n"), double)
+    return (single if single is not None else char).replace("\n", "" if single is None else "\n")
+
+
 class _FileReader:
-    """Reads the files of one call. ``first_line`` is the text after ``#!`` of the file that it read last."""
+    """Reads the files of one call.
+
+    ``first_line`` is the text after ``#!`` of the file that it read last. ``directory`` is the place of the workspace's
+    directory that the last word names, or empty.
+    """
 
     def __init__(self, root: str, digests: Lru[tuple[int, ...], str]) -> None:
         self._files = HostFiles()
@@ -182,13 +240,16 @@ class _FileReader:
         self._digests = digests
         self._left = MAX_BOUND_BYTES
         self.first_line = ""
+        self.directory = ""
 
     def read(self, word: str, directory: str, *, program: bool = False) -> BoundFile | None:
         """Read the workspace file that a word names; return None if it names none."""
-        self.first_line = ""
+        self.first_line = self.directory = ""
         if not word or "\0" in word:
             return None
         walked = walk(join(directory, word), self._files)
+        if walked.kind is Kind.DIRECTORY and is_beneath(walked.real, self._root):
+            self.directory = walked.real
         if walked.kind is not Kind.FILE or not is_beneath(walked.real, self._root):
             return self._find_leading_out(word, walked)
         return self._read_inside(word, walked.real, program=program)
