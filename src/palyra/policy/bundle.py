@@ -10,6 +10,7 @@ from palyra.errors import InvalidInput
 from palyra.policy.decision import Obligations
 from palyra.policy.limits import MAX_SHOWN_SOURCE_CHARS
 from palyra.policy.request import EntityDirectory, EntityRef
+from palyra.visible_text import is_visible
 
 # Cedar's messages have no position: here an offset into a named text becomes a file, a line, a column and a caret.
 
@@ -82,7 +83,7 @@ def _window(source: str, caret: int) -> tuple[str, int]:
     """Cut a long line around the caret. Return the part, without unprintable characters, and the caret in it."""
     start = max(0, min(caret - MAX_SHOWN_SOURCE_CHARS // 2, len(source) - MAX_SHOWN_SOURCE_CHARS))
     part = source[start : start + MAX_SHOWN_SOURCE_CHARS]
-    shown = "".join(c if c.isprintable() or c == _TAB else "\N{REPLACEMENT CHARACTER}" for c in part)
+    shown = "".join(c if c == _TAB or is_visible(c) else "\N{REPLACEMENT CHARACTER}" for c in part)
     return shown, min(caret - start, len(shown))
 
 

@@ -4,6 +4,9 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+import pytest
+from markupsafe import Markup
+
 from palyra.pipeline.domain.receipt_text import format_size
 from palyra.server.console.limits import MAX_SHOWN_CHARS
 from palyra.server.console.rendering import (
@@ -113,3 +116,11 @@ def test_on_a_phone_each_cell_names_its_column() -> None:
             assert body.count("<td") == len(columns), template.name
             tables += 1
     assert tables > 15
+
+
+@pytest.mark.promise("P-approval-shown")
+def test_no_page_shows_text_from_outside_with_invisible_characters() -> None:
+    template = environment(Assets.load()).from_string("<p title='{{ x }}'>{{ x }}</p>{{ y }}")
+    shown = template.render(x="a\u202e<b>\u200b\U000e0041", y=Markup("<i>\u2014</i>"))
+    text = "a\\u202e&lt;b&gt;\\u200b\\U000e0041"
+    assert shown == f"<p title='{text}'>{text}</p><i>\u2014</i>"

@@ -14,6 +14,7 @@ import msgspec
 
 from palyra.browser.domain.page_errors import BadAddress, SchemeRefused
 from palyra.errors import PalyraError
+from palyra.visible_text import is_visible
 
 BLANK: Final = "about:blank"
 MAX_ADDRESS_CHARS: Final = 8_192
@@ -77,7 +78,7 @@ def require_tab_address(url: str) -> AddressKind:
 
 def render_address(url: str) -> str:
     text = _USERINFO.sub(r"\1", url)
-    text = "".join(char if char.isprintable() else "�" for char in text)
+    text = "".join(char if is_visible(char) else "�" for char in text)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
 
 

@@ -39,6 +39,7 @@ from palyra.errors import Denied, PalyraError, RemoteError, Unavailable
 from palyra.identity.certificate import pem_of
 from palyra.identity.device import DeviceKind
 from palyra.secret import Secret
+from palyra.visible_text import is_visible
 
 # A device's side of pairing: prove a code, then wait for the person's decision. Every kind of device uses it.
 #
@@ -264,7 +265,7 @@ def _refusal(response: Response) -> PalyraError:
 
 
 def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text[:MAX_SHOWN_CHARS])
+    return "".join(char if is_visible(char) else "?" for char in text[:MAX_SHOWN_CHARS])
 
 
 _PROVED = "proved"
