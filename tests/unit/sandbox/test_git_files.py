@@ -20,6 +20,9 @@ FROM_CLONE = b"""\
 [branch "main"]
 \tremote = origin
 \tmerge = refs/heads/main
+\tvscode-merge-base = origin/main
+[http]
+\tpostBuffer = 524288000
 [user]
 \tname = "an # agent"
 \temail = agent@example.test
@@ -76,6 +79,8 @@ HARMFUL = (
     "[sequence]\n\teditor = x\n",
     '[difftool "x"]\n\tcmd = x\n',
     "[http]\n\tsslVerify = false\n",
+    "[http]\n\tproxy = http://127.0.0.1:1\n",
+    '[branch "main"]\n\tmergeOptions = -s x\n',
     "[core.x]\n\tfsmonitor = x\n",
     '[user]\n\tname = "a\n',
     "nonsense\n",

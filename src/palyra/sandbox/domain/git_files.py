@@ -44,7 +44,8 @@ _PLAIN: Final = {
     "core": _keys(
         "repositoryformatversion filemode bare logallrefupdates ignorecase symlinks precomposeunicode autocrlf eol"
         " safecrlf quotepath abbrev compression sharedrepository whitespace trustctime checkstat preloadindex longpaths"
-        " untrackedcache sparsecheckout sparsecheckoutcone commitgraph multipackindex"
+        " untrackedcache sparsecheckout sparsecheckoutcone commitgraph multipackindex packedgitlimit"
+        " packedgitwindowsize deltabasecachelimit bigfilethreshold"
     ),
     "extensions": _keys("worktreeconfig objectformat partialclone refstorage relativeworktrees compatobjectformat"),
     "init": _keys("defaultbranch"),
@@ -69,14 +70,20 @@ _PLAIN: Final = {
     "gc": _keys("auto autodetach pruneexpire"),
     "maintenance": _keys("auto strategy"),
     "index": _keys("*"),
-    "pack": _keys("threads window depth compression windowmemory"),
+    "pack": _keys("threads window depth compression windowmemory packsizelimit deltacachesize"),
     "feature": _keys("*"),
+    "http": _keys("postbuffer version lowspeedlimit lowspeedtime maxrequests"),
     "submodule": _keys("active recurse propagatebranches fetchjobs"),
     "lfs": _keys("repositoryformatversion"),
 }
 _NAMED: Final = {
-    "branch": _keys("remote merge rebase pushremote description"),
-    "remote": _keys("url pushurl fetch push tagopt prune prunetags mirror promisor partialclonefilter skipfetchall"),
+    # The last ones are notes of editors and of gh, which a person's own tools write at any time.
+    "branch": _keys(
+        "remote merge rebase pushremote description vscode-merge-base github-pr-owner-number gh-merge-base"
+    ),
+    "remote": _keys(
+        "url pushurl fetch push tagopt prune prunetags mirror promisor partialclonefilter skipfetchall gh-resolved"
+    ),
     "submodule": _keys("url path active branch update ignore shallow fetchrecursesubmodules"),
     "color": _keys("*"),
 }
