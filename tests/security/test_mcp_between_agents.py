@@ -354,3 +354,20 @@ async def test_instances_of_servers_are_shared_out(tmp_path: Path, monkeypatch: 
         for event in harness.gateway.store.events_since(0, 10_000, kind="call.started"):
             await harness.gateway.broker.cancel(event.call)
         await asyncio.gather(*busy)
+
+
+@pytest.mark.promise("P-files-protected")
+async def test_what_a_server_plants_in_the_callers_workspace_is_moved_aside_when_it_ends(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    settings = f'[workspace]\nroot = "{workspace}"\n[tools]\nallowed = ["curious.*"]\npreapproved = ["curious.*"]\n'
+    place = Place(tmp_path / "place", settings + toml("curious", curious_server(tmp_path / "home", workspace="caller")))
+    with running(place) as (daemon, tokens):
+        async with over_http(daemon, tokens["a"], mode="legacy") as client:
+            for path in ("CLAUDE.md", "note.txt"):
+                told = words(await client.call_tool("curious_tryout", {"what": "write", "where": path}))
+                assert told == "written", told
+    assert sorted(each.name for each in workspace.iterdir()) == ["note.txt"]
+    (event,) = place.palyra("journal", "tail", "--kind", "call.planted", "--json").data["events"]
+    assert event["payload"]["names"][0]["name"] == "CLAUDE.md"
+    assert Path(event["payload"]["names"][0]["moved_to"]).read_text() == "here I am"
