@@ -3,7 +3,9 @@
 A character is spelled out as an escape if it has no shape of its own, turns its line around, changes its neighbour, or
 poses as an ASCII character. ``str.isprintable`` is not enough: variation selectors, fillers and tags pass it.
 
-A word that is wholly of another alphabet stays as it is, so that people can read their languages.
+A word that is wholly of another alphabet stays as it is, so that people can read their languages. It is spelled out if
+all its letters have Latin twins, and it is part of a name with Latin letters or no other letter near it tells of the
+alphabet.
 """
 
 import json
@@ -19,10 +21,12 @@ IGNORED_POINTS: Final = (
 )
 # Blank in fonts: braille, null notehead, Khitan filler, interlinear and object characters, Egyptian marks.
 _BLANK_POINTS: Final = "\u2800\ufff9-\ufffc\U0001d159\U00016fe4\U00013440\U00013447-\U00013455"
-# Shapes that stand for an ASCII character in most fonts: hyphens, dot, slashes, colons, exclamation mark, letters and
-# digits of mathematics.
+# Shapes that stand for an ASCII character in most fonts: straight quotes, hyphens, dots, slashes, colons, comma, stars,
+# bars, brackets, equals and exclamation signs, letters and digits of mathematics. Curly quotes and dashes are prose.
 _POSING_POINTS: Final = (
-    "\u01c3\u02d7\u2010\u2011\u2024\u2044\u2212\u2215\u2216\u2223\u2236\u29f5\u29f8\u29f9\ua789\ufe68"
+    "\u01c0\u01c3\u02b9\u02ba\u02c2-\u02c4\u02c8\u02cb-\u02cd\u02d0\u02dc\u02ee\u02f8\u0589\u16ec\u1803\u1809\u201a\u2032\u2033\u2035"
+    "\u2039\u203a\u2043\u204e\u205a\u2217\u223c\u23d0\u2571\u2572\u2758\u2768\u2769\u2e3d\u2e40\ua4f8-\ua4ff\ua778\ua78a-\ua78c\uffe8"
+    "\u02d7\u2010\u2011\u2024\u2044\u2212\u2215\u2216\u2223\u2236\u29f5\u29f8\u29f9\ua789\ufe68"
     "\u2100-\u217f\U0001d400-\U0001d7ff\U0001fbf0-\U0001fbf9"
 )
 # Marks that sit on any character. One over ``=`` makes ``≠`` of it, and a composed letter looks like its two parts.
@@ -34,15 +38,28 @@ _RIGHT_TO_LEFT: Final = re.compile(
     "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff]"
 )
 _ASCII_WORD: Final = re.compile("[A-Za-z0-9]")
-# Armenian, Cherokee, Coptic, Cyrillic, Greek and Lisu letters have the shapes of Latin ones.
+# Letters and digits of these scripts have the shapes of Latin ones: Armenian, Cherokee, Coptic, Cyrillic, Greek, Lisu,
+# those of India and its neighbours, Georgian, Ethiopic, Canadian, Runic, Tifinagh, Vai, Bamum, and ancient ones.
 _LIKE_LATIN: Final = (
-    "\u0370-\u058f\u13a0-\u13ff\u1c80-\u1c8f\u1d00-\u1d7f\u1f00-\u1fff\u2c80-\u2cff\u2de0-\u2dff\ua4d0-\ua4ff"
-    "\ua640-\ua69f\uab70-\uabbf\u0251\u0261\u0269\u0131\u0237"
+    "\u0370-\u058f\u0900-\u10ff\u1200-\u17ff\u1c80-\u1cbf\u1d00-\u1d7f\u1f00-\u1fff\u2c80-\u2dff\ua4d0-\ua69f"
+    "\ua6a0-\ua6ff\ua731\ua7ae-\ua7ff\uab30-\uabff\u0250-\u02af\u0131\u0237"
+    "\U00010280-\U000107ff\U00011000-\U00011fff\U00016800-\U00016fff"
+)
+# Those of living scripts that no font tells from a Latin letter. A word of nothing else can pose as a Latin word.
+_TWINS: Final = (
+    "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0455\u0458\u04bb\u0501\u051b\u051d\u0475\u04cf"
+    "\u0410\u0412\u0415\u0405\u0406\u0408\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0423\u04ae\u050c\u051c"
+    "\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bd\u03bf\u03c1\u03f2\u03f3"
+    "\u0555\u054d\u054f\u053c\u0585\u057d\u0570\u0578\u0581\u13a0-\u13f5\ua4d0-\ua4f7\u2c9e\u2c9f\u2ca2-\u2ca5"
 )
 # An escape of ours, so that its letter is no part of the word behind it, or a word.
-_WORD: Final = re.compile(r'\\(?:u[0-9a-f]{4}|U[0-9a-f]{8}|x[0-9a-f]{2}|["\\/bfnrt])|[^\W\d_]+')
+_WORD: Final = re.compile(r'\\(?:u[0-9a-f]{4}|U[0-9a-f]{8}|x[0-9a-f]{2}|["\\/bfnrt])|[^\W_]+')
 _LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f]")
 _LIKE_LATIN_LETTER: Final = re.compile(f"[{_LIKE_LATIN}]")
+_TWINS_ONLY: Final = re.compile(f"[{_TWINS}]+")
+_NO_TWIN: Final = re.compile(f"(?![{_TWINS}])[{_LIKE_LATIN}]")
+# What a reader takes for one name: a file's, a host's.
+_NAME: Final = re.compile(r"""[^\s"'`,;()<>{}\[\]|&=]+""")
 _BEYOND_ASCII: Final = re.compile(r"[^\x20-\x7e]+")
 # Letters of no living language carry more marks; a pile of them covers the lines above.
 MAX_MARKS: Final = 4
@@ -159,10 +176,25 @@ def _replace_hidden(text: str, spelled: Callable[[str], str], keep: str = "") ->
 
     text = _BEYOND_ASCII.sub(spell_run, text)
     if _LIKE_LATIN_LETTER.search(text):
-        text = _WORD.sub(lambda word: _spell_mixed(word[0], spelled), text)
+        text = "\n".join(_spell_posing(line, spelled) for line in text.split("\n"))
     if _RIGHT_TO_LEFT.search(text):
         text = "\n".join(_spell_reordered(line, spelled) for line in text.split("\n"))
     return text
+
+
+def _spell_posing(line: str, spelled: Callable[[str], str]) -> str:
+    line = _WORD.sub(lambda word: _spell_mixed(word[0], spelled), line)
+    if not _LIKE_LATIN_LETTER.search(line):
+        return line
+    # A sentence of another alphabet has letters that are no twins; its words of twins only deceive nobody.
+    if not _NO_TWIN.search(line):
+        return _spell_twins(line, spelled)
+    return _NAME.sub(lambda name: _spell_twins(name[0], spelled) if _ASCII_WORD.search(name[0]) else name[0], line)
+
+
+def _spell_twins(text: str, spelled: Callable[[str], str]) -> str:
+    """Spell out words that consist of twins of Latin letters."""
+    return _WORD.sub(lambda word: "".join(map(spelled, word[0])) if _TWINS_ONLY.fullmatch(word[0]) else word[0], text)
 
 
 def _spell_mixed(word: str, spelled: Callable[[str], str]) -> str:

@@ -4,17 +4,21 @@ The console is read in a real Chromium, the command line at a real terminal. Wha
 knows nothing of the one that wrote it, and has to be the canonical arguments, byte for byte.
 """
 
+import fcntl
 import json
 import os
 import pty
 import re
+import struct
 import subprocess
+import termios
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from rich.cells import cell_len
 
 from fakes.console_harness import PATIENCE_MS, PHONE, WIDE, ConsoleHarness, console_harness, overflow_of
 from fakes.daemon import PALYRA, Daemon, Place
@@ -26,9 +30,12 @@ expect.set_options(timeout=PATIENCE_MS)
 HIDDEN = "\u202e\u2066\u200b\u200d\u2060\ufeff\u00ad\u034f\u115f\u3164\ufe0f\U000e0041\U000e007f\u2800"
 STEERING = "\x00\x1b[2J\x7f\x85\x9b\u2028\u2029\r\t\v"
 LOOK_ALIKES = "p\u0430ypal e\u0301 \u212a a\u2044b a\u037eb \u05d0/\u05d1 x=\u0338y \u00a0\u2003\ue000\u0378"
+POSING = (
+    "\u0441\u0440 -r \u0430.sh paypa1\u0441 g\u0b66ogle \u15eaocs a\u02ba, \u02bab x\ua78c y\u01c0z \u2217.txt m\u2571n"
+)
 FAKE = 'ok",\n  "mode": "append"\n}\ndigest     0\nwould touch  nothing outside itself'
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
-    "hidden": ("fs.write", {"path": "a.txt", "content": f'{HIDDEN}a{STEERING}{LOOK_ALIKES} \\u202e \\ "'}),
+    "hidden": ("fs.write", {"path": "a.txt", "content": f'{HIDDEN}a{STEERING}{LOOK_ALIKES} {POSING} \\u202e \\ "'}),
     "labels": ("process.run", {"command": "make", "args": [FAKE, HIDDEN], "stdin": FAKE}),
     "far-right": ("process.run", {"command": "echo", "args": ["x" + " " * 3_000 + "; rm -rf ."]}),
     "far-down": (
@@ -141,9 +148,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield running
 
 
-def at_a_terminal(place: Place, words: list[str], answer: str) -> tuple[str, int]:
+def at_a_terminal(place: Place, words: list[str], answer: str, columns: int = 60_000) -> tuple[str, int]:
     """What the command prints there, when the person types this at its question."""
     ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     running = subprocess.Popen([*PALYRA, *words], env=place.environment, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     printed = b""
@@ -176,6 +184,25 @@ def test_the_command_line_shows_the_request_before_it_asks(daemon: Daemon, name:
         assert labels.count("arguments") == labels.count("digest") == labels.count("would touch") == 1
         printed, status = at_a_terminal(daemon.place, ["approvals", "approve", approval], "y")
         assert status == 0 and client.approval(approval).state == "approved"
+
+
+@pytest.mark.promise("P-approval-shown")
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_no_value_reaches_the_column_of_the_labels_where_a_terminal_breaks_its_lines(
+    daemon: Daemon, columns: int
+) -> None:
+    # Each of these begins a row somewhere, whatever stands before them.
+    labels = "".join("x" * before + "tool      fs.read".ljust(columns) for before in range(1, columns))
+    wide = "\u4e2d\u6587" * columns
+    with daemon.client() as client:
+        approval = ask(client, "fs.write", {"path": "a.txt", "content": labels + wide})
+        printed, status = at_a_terminal(daemon.place, ["approvals", "approve", approval], "n", columns)
+        shown = printed[: printed.index("\nApprove it?")].strip("\n").split("\n")
+        assert status == 2 and all(cell_len(row) <= columns for row in shown)
+        rows = [row for row in shown if not row.startswith(" ")]
+        assert [row.split("  ")[0] for row in rows].count("tool") == 1
+        column = len(re.match(r"approval +", rows[0])[0])
+        assert all(not row[:column].strip() or row[column - 1] == " " for row in shown)
 
 
 @pytest.mark.promise("P-approval-shown")
