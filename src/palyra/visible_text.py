@@ -186,7 +186,7 @@ def _spell_posing(line: str, spelled: Callable[[str], str]) -> str:
     line = _WORD.sub(lambda word: _spell_mixed(word[0], spelled), line)
     if not _LIKE_LATIN_LETTER.search(line):
         return line
-    # A sentence of another alphabet has letters that are no twins; its words of twins only deceive nobody.
+    # A sentence of another alphabet has letters without a Latin twin; its words of twins only deceive nobody.
     if not _NO_TWIN.search(line):
         return _spell_twins(line, spelled)
     return _NAME.sub(lambda name: _spell_twins(name[0], spelled) if _ASCII_WORD.search(name[0]) else name[0], line)

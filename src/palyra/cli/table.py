@@ -18,6 +18,9 @@ NARROWEST = 40
 LONGEST_KEPT_WHOLE = 32
 # Prose in a narrower column than this is more tiring than a row of two lines.
 LEAST_PROSE = 20
+# Beside a label. A narrower terminal breaks the rows by itself.
+LEAST_VALUE = 10
+_LABEL = re.compile(r"\S+(?: \S+)*  +")
 _GAP = 2
 _INDENT = 2
 _INSTANT = re.compile(r"\b(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.\d{3}Z")
@@ -65,6 +68,21 @@ def fold_line(text: str, width: int) -> list[str]:
     width = max(width, NARROWEST)
     first, *rest = _fold(text, width, width - _INDENT)
     return [first, *(" " * _INDENT + line for line in rest)]
+
+
+def fold_fields(text: str, width: int) -> str:
+    """Fold lines of ``label  value`` so that every row of a value begins beneath the value.
+
+    A terminal goes on at its left edge, where a value could write a label of its own.
+    """
+    found = _LABEL.match(text)
+    column = found.end() if found else 0
+    room = max(width - column, LEAST_VALUE)
+    lines = []
+    for line in text.split("\n"):
+        first, *rest = chop_cells(line[column:], room) or [""]
+        lines += [line[:column] + first, *(" " * column + each for each in rest)]
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)

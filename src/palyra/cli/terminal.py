@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -113,6 +113,15 @@ class Output:
                 line = "\n".join(fold_line(line, _width()))
             self._write(self._out, line)
 
+    def fold_fields(self, text: str, *, on_stderr: bool = False) -> str:
+        """Fold lines of ``label  value`` for a terminal; leave them as they are in a pipe."""
+        stream = self._err if on_stderr else self._out
+        if not _is_terminal(stream):
+            return text
+        from palyra.cli.table import fold_fields
+
+        return fold_fields(text, _width(stream))
+
     def note(self, text: str) -> None:
         """Print prose on stderr, in both modes."""
         self._write(self._err, text)
@@ -182,9 +191,13 @@ class Output:
         self._write(self._out, "\n".join([*(self.style(line, "bold") for line in head), *rows]))
 
 
-def _width() -> int:
+def _width(stream: TextIO | None = None) -> int:
     import shutil
 
+    if stream is not None:
+        with suppress(OSError, ValueError):
+            if columns := os.get_terminal_size(stream.fileno()).columns:
+                return columns
     return shutil.get_terminal_size().columns
 
 

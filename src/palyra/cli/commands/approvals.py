@@ -97,7 +97,7 @@ def show_approval(invocation: Invocation, approval_id: str) -> None:
     """Show who asks for what, exactly, what it would touch, why policy asks, and until when."""
     with open_client(invocation) as client:
         found = client.approval(approval_id)
-    invocation.output.data(found.document, lambda _: render_approval(found))
+    invocation.output.data(found.document, lambda _: invocation.output.fold_fields(render_approval(found)))
 
 
 @approvals.command("approve")
@@ -151,7 +151,7 @@ def _confirm(
     from palyra.canonical import digest_of
 
     meaning = found.meaning if scope == "once" and ttl is None else _describe_yes(found, scope, pattern, ttl)
-    invocation.output.note(render_approval(found, meaning=meaning))
+    invocation.output.note(invocation.output.fold_fields(render_approval(found, meaning=meaning), on_stderr=True))
     if not click.confirm("\nApprove it?", default=False, err=True):
         raise NotConfirmed(f"{found.id} is not approved")
     return digest_of(found.arguments)
