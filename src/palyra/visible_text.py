@@ -63,6 +63,8 @@ _NAME: Final = re.compile(r"""[^\s"'`,;()<>{}\[\]|&=]+""")
 _BEYOND_ASCII: Final = re.compile(r"[^\x20-\x7e]+")
 # Letters of no living language carry more marks; a pile of them covers the lines above.
 MAX_MARKS: Final = 4
+# Characters that are looked up once: more than any language has, less than a text of all of Unicode would take.
+MAX_KNOWN_CHARS: Final = 32_768
 _MAX_BMP: Final = 0xFFFF
 _LABEL_GAP: Final = 2
 
@@ -79,6 +81,8 @@ class _Kinds(dict[str, int]):
             kind = _MARK
         else:
             kind = _LETTER if char.isalpha() else _SHAPE
+        if len(self) >= MAX_KNOWN_CHARS:
+            self.clear()
         self[char] = kind
         return kind
 
@@ -128,8 +132,8 @@ def respell_json(text: str) -> str:
 
 
 def spell_block(text: str) -> str:
-    """Write text of several lines with the escapes of JSON, but a line for each of its lines."""
-    return _replace_hidden(text.replace("\\", "\\\\"), json_escape, keep="\n")
+    """Write text of several lines with the escapes of JSON, but with its own lines and tabs."""
+    return _replace_hidden(text.replace("\\", "\\\\"), json_escape, keep="\n\t")
 
 
 def render_fields(rows: Iterable[tuple[str, str]], indent: int = 0) -> str:

@@ -30,6 +30,7 @@ def marked(pieces: Pieces) -> str:
         # What is written as a sign or an escape is told from the sign or the escape itself.
         ("a b", "a␣b", "[a b]", "[a\\u2423b]"),
         ("a\u200bb now then", "a\\u200bb now then", "[a\\u200bb] now then", "[a\\\\u200bb] now then"),
+        ("a b", "a\tb", "a[␣]b", "a[\\t]b"),
         ("1", "2", "[1]", "[2]"),
         ("", "x", "", "[x]"),
     ],

@@ -67,7 +67,7 @@ class Comparison:
 
 def make_visible(text: str) -> str:
     """Spell out text on a coloured ground, with a sign for blanks that nothing follows."""
-    text = spell_block(text).replace("␣", "\\u2423").replace("↵", "\\u21b5")
+    text = spell_block(text).replace("\t", "\\t").replace("␣", "\\u2423").replace("↵", "\\u21b5")
     if text.isspace():
         return text.replace(" ", "␣").replace("\n", "↵\n")
     lines = text.rstrip("\n")
