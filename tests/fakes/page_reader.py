@@ -8,6 +8,7 @@ prose: `<!-- saved as FILE -->`, `<!-- stays running -->`, `<!-- not run: REASON
 follows a page and writes what was printed into its transcripts.
 """
 
+import fcntl
 import json
 import os
 import pty
@@ -15,9 +16,11 @@ import re
 import shlex
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -197,6 +200,8 @@ class Reader:
 
     def _answered(self, command: str, answer: str) -> str:
         ours, theirs = pty.openpty()
+        # So wide that no line is folded: homes on the page and here are not of one length.
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 400, 0, 0))
         running = subprocess.Popen(
             self._words(command), env=self.environment, stdin=theirs, stdout=theirs, stderr=theirs
         )
