@@ -124,6 +124,7 @@ def test_a_home_that_holds_palyras_keys_is_no_workspace(workshop: Workshop) -> N
 def test_a_project_that_holds_the_settings_file_is_no_workspace(tmp_path: Path, named_by: str) -> None:
     """Everything else is kept elsewhere. Who works there would write what the operator starts with the next time."""
     safe = tmp_path / "safe"
+    (safe / "policies").mkdir(parents=True)
     settings = f'[policy]\ndir = "{safe / "policies"}"\n[vault]\nkey_file = "{safe / "vault.key"}"\n'
     workshop = Workshop(tmp_path)
     file = workshop.write("palyra.toml", settings)
