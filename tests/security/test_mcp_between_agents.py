@@ -365,8 +365,8 @@ async def test_what_a_server_plants_in_the_callers_workspace_is_moved_aside_when
     with running(place) as (daemon, tokens):
         async with over_http(daemon, tokens["a"], mode="legacy") as client:
             for path in ("CLAUDE.md", "note.txt"):
-                told = words(await client.call_tool("curious_tryout", {"what": "write", "where": path}))
-                assert told == "written", told
+                answer = words(await client.call_tool("curious_tryout", {"what": "write", "where": path}))
+                assert answer == "written", answer
     assert sorted(each.name for each in workspace.iterdir()) == ["note.txt"]
     (event,) = place.palyra("journal", "tail", "--kind", "call.planted", "--json").data["events"]
     assert event["payload"]["names"][0]["name"] == "CLAUDE.md"
