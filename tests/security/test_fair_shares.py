@@ -321,3 +321,28 @@ async def test_streams_of_events_are_shared_out(tmp_path: Path) -> None:
         assert b"call.finished" in (await seen).body
         await asyncio.gather(*streams)
         assert not places
+
+
+async def test_calls_that_are_refused_without_end_fill_no_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unknown tools, wrong arguments, calls that policy denies: each is an entry, and there is no budget for them."""
+    async with open_harness(tmp_path, {"tools": {"allowed": ["echo"]}}) as harness:
+        bot, again, other = [await api(harness, f"agent:{name}") for name in ("bot", "bot", "b")]
+        bodies = [
+            {"tool": "nonsense"},
+            {"tool": "echo", "arguments": {"no": 1}},
+            {"tool": "sleep", "arguments": {"seconds": 1}},
+        ]
+        codes = []
+        for _ in range(14):
+            calls = [bot.call({"arguments": {}, **bodies[each % 3]}) for each in range(50)]
+            codes += [answer.code for answer in await asyncio.gather(*calls)]
+        assert codes.count("call.refused_too_often") == 100
+        before = harness.gateway.store.head()
+        assert (await again.call(ECHO)).code == "call.refused_too_often"
+        assert harness.gateway.store.head() == before
+        assert (await other.call(ECHO)).status == 200
+        assert (await (await operators_api(harness)).call(ECHO, principal="agent:bot", channel="cli")).status == 200
+        monkeypatch.setattr(reserve, "REFUSALS_COUNTED_SECONDS", 0.0)
+        assert (await bot.call(ECHO)).status == 200

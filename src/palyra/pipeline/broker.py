@@ -30,7 +30,7 @@ from palyra.pipeline.domain.spec import SKILL_TOOLS
 from palyra.pipeline.execute import ExecutionResult, Executor, RunningCalls, apply_grants, execute
 from palyra.pipeline.intake import AcceptedCall, accept_call
 from palyra.pipeline.observe import CallObserver
-from palyra.pipeline.reserve import DefaultRuns, PendingCall, StartedCall
+from palyra.pipeline.reserve import DefaultRuns, PendingCall, RefusedCalls, StartedCall
 from palyra.pipeline.settle import CallSettlement
 from palyra.pipeline.store.argument_tables import SealedArguments
 from palyra.policy.decision import PolicyPort
@@ -80,6 +80,7 @@ class Broker:
         self._running = RunningCalls()
         self._shares = CallShares.of(config)
         self._default_runs = DefaultRuns(clock.monotonic)
+        self._refused = RefusedCalls(clock.monotonic)
         self.approval_waiters = ApprovalWaiters(store)
         self._approvals = ApprovalService(config, policy, store, clock, self.approval_waiters, inspect)
 
@@ -88,6 +89,8 @@ class Broker:
         own = is_operators_own(self.config.directory, request.principal, request.channel)
         if request.run_id is None and not own:
             request = msgspec.structs.replace(request, run_id=self._default_runs.run_of(str(request.principal)))
+        if not own:
+            self._refused.require_few(str(request.principal))
         record = open_record(request, self._clock.now_ms())
         waiter = Waiter(self._clock.monotonic() + request.wait_ms / 1000, record.principal, operators_own=own)
         with self._observer.observe(record) as note_end:
@@ -98,6 +101,7 @@ class Broker:
             else:
                 ended = await self._drive_admitted(record, request, waiter)
             note_end(ended)
+            self._refused.note(ended, operators_own=own)
         return ended
 
     async def _drive_admitted(self, record: CallRecord, request: CallRequest, waiter: Waiter) -> CallRecord:

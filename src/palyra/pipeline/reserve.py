@@ -1,11 +1,12 @@
 """Reserves what a call may use and starts it: budget, approval, call and journal change in one transaction."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
+from palyra.errors import LimitExceeded
 from palyra.ids import RunId
 from palyra.pipeline.authorize import AuthorizedCall
 from palyra.pipeline.domain.approval import Approval, ApprovalBinding, BoundFile, build_approval_error
@@ -20,8 +21,16 @@ from palyra.store.port import Transaction
 
 # Calls that name no run share one of their principal for this long.
 DEFAULT_RUN_SECONDS: Final = 3_600.0
+# Refused and denied calls of one principal that are recorded in this time: more than any honest client makes.
+MAX_REFUSED_CALLS: Final = 600
+REFUSALS_COUNTED_SECONDS: Final = 60.0
 # Principals whose run is remembered: an agent cannot make itself another one.
 MAX_DEFAULT_RUNS: Final = 4_096
+
+
+class RefusedTooOften(LimitExceeded):
+    code = "call.refused_too_often"
+    hint = "the journal says why the calls before were refused: change what is called, and go on in a minute"
 
 
 class DefaultRuns:
@@ -43,6 +52,30 @@ class DefaultRuns:
         if len(self._runs) > MAX_DEFAULT_RUNS:
             self._runs.popitem(last=False)
         return known[0]
+
+
+class RefusedCalls:
+    """The refused and denied calls of each principal in the present minute. ``now`` is a monotonic clock.
+
+    Each is on record, so one that makes them without end would fill the disk.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._since = now()
+        self._counts: Counter[str] = Counter()
+
+    def require_few(self, principal: str) -> None:
+        """Refuse a call, without a record, of a principal with too many refused ones. It may call again in a minute."""
+        if self._now() - self._since >= REFUSALS_COUNTED_SECONDS:
+            self._since = self._now()
+            self._counts.clear()
+        if self._counts[principal] >= MAX_REFUSED_CALLS:
+            raise RefusedTooOften(f"{self._counts[principal]} calls of {principal} were refused within a minute")
+
+    def note(self, ended: CallRecord, *, operators_own: bool) -> None:
+        if ended.state in (CallState.REFUSED, CallState.DENIED) and not operators_own:
+            self._counts[ended.principal] += 1
 
 
 class StartedCall(msgspec.Struct, frozen=True, kw_only=True):
