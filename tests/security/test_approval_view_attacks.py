@@ -91,6 +91,12 @@ def test_the_console_shows_exactly_the_canonical_arguments(harness: ConsoleHarne
             "(card) => [...card.querySelectorAll('pre, .touches, .diff td')]"
             ".every((each) => each.scrollWidth <= each.clientWidth + 1)"
         ), name
+        # Nor below: all of the call is above the button, without scrolling a box.
+        assert card.evaluate(
+            "(card) => [...card.querySelectorAll('pre.shown')].every((each) =>"
+            " each.scrollHeight <= each.clientHeight + 1"
+            " && each.getBoundingClientRect().bottom <= card.querySelector('.decide').getBoundingClientRect().top)"
+        ), name
         expect(card).to_contain_text(digest_of(CALLS[name][1]))
     assert overflow_of(page) <= 0
     for hidden in HIDDEN + re.sub(r"[\s -~]", "", STEERING):
@@ -114,6 +120,34 @@ def test_a_long_call_is_approved_only_where_all_of_it_is_shown(harness: ConsoleH
         page.get_by_role("button", name="Approve").click()
         expect(page.locator("#request .verdict")).to_contain_text("approved")
         assert client.approval(approval).state == "approved"
+
+
+@pytest.mark.promise("P-approval-shown")
+def test_a_request_that_comes_under_the_pointer_takes_no_click_at_once(harness: ConsoleHarness) -> None:
+    who = "agent:pointer"
+    with harness.daemon.client() as client:
+        first, second = (ask(client, "fs.write", {"path": f"{name}.txt", "content": "x"}, who) for name in "ab")
+        page = harness.page(f"/approvals?who={who}")
+        cards = [page.get_by_role("article").filter(has=page.locator(f"#t-{each}")) for each in (first, second)]
+        button = cards[0].get_by_role("button", name="Approve")
+        button.scroll_into_view_if_needed()
+        place = button.bounding_box()
+        assert place is not None
+        # Clicks where the button is, in the same moment in which the page changes beneath it.
+        page.evaluate(
+            """([x, y, id]) => {
+              new MutationObserver(() => {
+                if (document.getElementById(`t-${id}`) || document.body.dataset.hit) return;
+                document.body.dataset.hit = document.elementFromPoint(x, y)?.closest("button")?.value ?? "none";
+              }).observe(document.getElementById("waiting"), { childList: true, subtree: true });
+            }""",
+            [place["x"] + place["width"] / 2, place["y"] + place["height"] / 2, first],
+        )
+        client.deny(first)
+        expect(page.locator("body")).to_have_attribute("data-hit", "none")
+        cards[1].get_by_role("button", name="Approve").click()
+        expect(cards[1]).to_have_count(0)
+        assert client.approval(second).state == "approved"
 
 
 @pytest.mark.promise("P-approval-shown")

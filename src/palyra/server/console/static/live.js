@@ -3,6 +3,9 @@
 import { say } from "./times.js";
 
 const GATHER_MS = 150;
+// A request that came under the pointer takes no click for so long: the person aimed at what was there before.
+const SETTLE_MS = 700;
+const MOVED_PIXELS = 4;
 const EVERY = "[data-region]";
 // No content: what the page shows was removed, or is over.
 const GONE = 204;
@@ -13,6 +16,7 @@ const html = window.trustedTypes
   : { createHTML: (text) => text };
 // Each piece as the server sent it, to tell whether it changed.
 const sent = new WeakMap();
+const settling = new WeakMap();
 let stream;
 let due;
 let wanted = "";
@@ -110,6 +114,7 @@ function replace(region, fresh) {
   if (sent.get(region) === fresh.innerHTML) return;
   sent.set(region, fresh.innerHTML);
   const old = new Map([...region.children].map((piece) => [piece.dataset.key ?? "", piece]));
+  const tops = new Map([...region.children].map((piece) => [piece.dataset.key ?? "", topOf(piece)]));
   const next = [...fresh.children].map((piece) => {
     const kept = old.get(piece.dataset.key ?? "");
     const text = piece.outerHTML;
@@ -128,10 +133,22 @@ function replace(region, fresh) {
     if (region.children[at] !== piece) region.insertBefore(piece, region.children[at] ?? null);
   });
   while (region.children.length > next.length) region.lastElementChild.remove();
+  for (const piece of region.querySelectorAll(":scope > .request")) {
+    const before = tops.get(piece.dataset.key);
+    if (before === undefined || Math.abs(topOf(piece) - before) > MOVED_PIXELS) settle(piece);
+  }
   if (!place || focused.isConnected) return;
   const again = foundAgain(region, place);
   again?.focus({ preventScroll: true });
   if (Number.isInteger(selection[0]) && again?.setSelectionRange) again.setSelectionRange(...selection);
+}
+
+const topOf = (piece) => piece.getBoundingClientRect().top;
+
+function settle(piece) {
+  clearTimeout(settling.get(piece));
+  piece.classList.add("settling");
+  settling.set(piece, setTimeout(() => piece.classList.remove("settling"), SETTLE_MS));
 }
 
 // Where a person is who uses no pointer: by what the element does, never by its place alone. A row that comes in above
