@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fakes.console_user import console_user
 from fakes.eventually import eventually
 from fakes.gateway_harness import GatewayHarness, open_harness
 from fakes.raw_http import ask, operator
@@ -305,6 +306,23 @@ async def test_a_module_that_is_exchanged_after_the_yes_does_not_run(tmp_path: P
         module.write_bytes(wasm("(module (memory 1))"))
         again = await harness.call("plugin.run", {"path": "m.wasm"})
         assert again.state is CallState.NEEDS_APPROVAL and again.approval_id != asked.approval_id
+
+
+async def test_the_console_does_not_call_a_changed_script_what_was_approved_before(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, SETTINGS) as harness:
+        known, script = await console_user(harness), harness.workspace / "build.sh"
+        script.write_text(GOOD)
+        approval = await approved(harness, run("bash", "build.sh"))
+        script.write_text(EVIL)
+        again = await asks_again(harness, run("bash", "build.sh"), approval)
+        page = await known.page(f"/approvals/{again.approval_id}")
+        assert "The same arguments were approved" in page
+        assert "Not as it was then: its program and the files that it names." in page
+        script.write_text(GOOD)
+        await harness.call("process.run", run("bash", "build.sh"))
+        same = await harness.call("process.run", run("bash", "build.sh"))
+        page = await known.page(f"/approvals/{same.approval_id}")
+        assert "The same arguments were approved" in page and "Not as it was then" not in page
 
 
 async def test_a_call_without_a_question_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,17 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
         """How many differences are not among the shown lines."""
         return max(0, len(self.lines) - MAX_LINES)
 
+    def list_other_differences(self, asked: Approval) -> list[str]:
+        """Say what else than the arguments is not as it was then: the same words can run another script."""
+        was, now = self.approval.binding, asked.binding
+        same = (
+            ("its program and the files that it names", was.files == now.files),
+            ("where it runs", (was.place, was.tier, was.workspace) == (now.place, now.tier, now.workspace)),
+            ("where its paths lead", was.places == now.places),
+            ("its limits", was.obligations == now.obligations),
+        )
+        return [what for what, is_same in same if not is_same]
+
 
 def find_nearest(waiting: Approval, approved: Iterable[Approval]) -> Nearest | None:
     """Return the approved call with the fewest changes, the first among equals, with its differences marked."""
