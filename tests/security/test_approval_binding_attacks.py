@@ -159,6 +159,30 @@ async def test_a_script_in_a_directory_that_another_word_names_is_bound(
         await asks_again(harness, arguments, approval)
 
 
+@pytest.mark.parametrize("problem", ["too many names", "no right to list"])
+async def test_a_script_in_a_directory_that_cannot_be_listed_is_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str
+) -> None:
+    if problem == "too many names":
+        monkeypatch.setattr("palyra.executors.inspection.MAX_LISTED_NAMES", 1)
+    else:
+        # The rights alone would not do: root lists every directory.
+        monkeypatch.setattr("palyra.executors.inspection.os.scandir", _refuse_to_list)
+    async with open_harness(tmp_path, SETTINGS) as harness:
+        script = harness.workspace / "sub" / "build.sh"
+        script.parent.mkdir()
+        (script.parent / "other").touch()
+        program(script, GOOD)
+        for arguments in (run("bash", "-c", "cd sub && ./build.sh"), run("env", "-C", "./sub", "bash", "build.sh")):
+            approval = await approved(harness, arguments)
+            script.write_text(script.read_text() + EVIL)
+            await asks_again(harness, arguments, approval)
+
+
+def _refuse_to_list(directory: str) -> Any:
+    raise PermissionError(directory)
+
+
 async def test_an_unchanged_script_runs_and_the_record_names_its_digest(tmp_path: Path) -> None:
     async with open_harness(tmp_path, SETTINGS) as harness:
         program(harness.workspace / "build.sh", GOOD)

@@ -43,6 +43,8 @@ MAX_BOUND_BYTES: Final = 256 * MIB
 MAX_BOUND_FILES: Final = 256
 # The readings of one call's words that are looked up: about a tenth of a second.
 MAX_READINGS: Final = 16_384
+# The names of the directories of one call that are listed: about a tenth of a second.
+MAX_LISTED_NAMES: Final = 65_536
 # The workspaces whose index of programs is kept, and the programs of the system whose digests are.
 MAX_KEPT_LOOKUPS: Final = 16
 MAX_KEPT_DIGESTS: Final = 256
@@ -154,7 +156,11 @@ class _Words:
         self._directory = directory
         # By its first name, so that a directory is read once and not for each word.
         self._words: dict[str, dict[str, None]] = {}
-        self._directories: dict[str, frozenset[str]] = {}
+        self._directories: set[str] = set()
+        self._holders: dict[str, list[str]] = {}
+        # Those whose names are too many, or that cannot be listed: each word is looked up there.
+        self._unlisted: list[str] = []
+        self._names = 0
         self._found: list[tuple[str, str]] = []
         self._looked_at = 0
 
@@ -168,9 +174,7 @@ class _Words:
             same_start[word] = None
             self._found.append((self._directory, word))
             if not word.startswith("/"):
-                self._found += [
-                    (place, word) for place, names in self._directories.items() if first in names or first == ".."
-                ]
+                self._found += [(place, word) for place in (*self._holders.get(first, ()), *self._unlisted)]
             while self._found:
                 self._looked_at += 1
                 if self._looked_at > MAX_READINGS:
@@ -181,14 +185,30 @@ class _Words:
         """Have the words read in this directory too, those before and those to come."""
         if not directory or directory in self._directories:
             return
-        try:
-            names = frozenset(os.listdir(directory))
-        except OSError:
-            # It was removed in this moment, or nobody but its owner may read it.
-            names = frozenset()
-        self._directories[directory] = names
-        for first in (names | {".."}) & self._words.keys():
+        self._directories.add(directory)
+        names = self._list(directory)
+        if names is None:
+            self._unlisted.append(directory)
+        else:
+            for name in names:
+                self._holders.setdefault(name, []).append(directory)
+        for first in self._words if names is None else names & self._words.keys():
             self._found += [(directory, word) for word in self._words[first] if not word.startswith("/")]
+
+    def _list(self, directory: str) -> set[str] | None:
+        """Return the names that a word in this directory can begin with; None if they are not to be had."""
+        names = {".."}
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    self._names += 1
+                    if self._names > MAX_LISTED_NAMES:
+                        return None
+                    names.add(entry.name)
+        except OSError:
+            # Who may search a directory and not list it still opens what it holds.
+            return None
+        return names
 
 
 def _list_readings(command: ProcessCommand) -> Iterator[str]:
