@@ -196,7 +196,7 @@ class _Words:
             self._found += [(directory, word) for word in self._words[first] if not word.startswith("/")]
 
     def _list(self, directory: str) -> set[str] | None:
-        """Return the names that a word in this directory can begin with; None if they are not to be had."""
+        """Return the names that a word in this directory can begin with; None if they are not available."""
         names = {".."}
         try:
             with os.scandir(directory) as entries:
