@@ -309,8 +309,9 @@ class ArgumentArchive:
         before = {key.wrapping_key for key, _ in opened}
         try:
             record, wrapping = await asyncio.to_thread(self._place(source or self._source).create, before)
-        except NewKeyNeeded:
-            # They are under the newest key already.
+        except NewKeyNeeded as error:
+            # They stay under the newest key that there is, and readable.
+            log.warning("the key of kept arguments stays as it is: %s", error.message)
             return
         rewrapped = [
             msgspec.structs.replace(

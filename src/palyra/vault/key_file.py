@@ -28,6 +28,7 @@ from palyra.vault.key_source import (
     KeyMissing,
     KeyRecord,
     KeyUnsafe,
+    NewKeyNeeded,
     PassphraseNeeded,
     PassphraseWeak,
     decode_key,
@@ -160,6 +161,11 @@ class SharedKeyFile(KeyFile):
         keys = self._read()
         if keys and keys[-1].key_id not in known:
             return KeyRecord(key_id=keys[-1].key_id, source=self.kind), keys[-1]
+        if len(keys) >= MAX_KEYS_IN_FILE:
+            raise NewKeyNeeded(
+                f"{self._path} holds {len(keys)} keys, and other state directories may need each of them",
+                hint="move the file away if no other state directory of this user is in use",
+            )
         return super().create(known)
 
     def forget(self, record: KeyRecord) -> None:

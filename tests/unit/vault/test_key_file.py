@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.vault.key_file import FILE_FORMAT, KeyFile, read_private
-from palyra.vault.key_source import KeyMalformed, KeyMissing, KeyRecord, KeyUnsafe
+from palyra.vault.key_file import FILE_FORMAT, KeyFile, SharedKeyFile, read_private
+from palyra.vault.key_source import KeyMalformed, KeyMissing, KeyRecord, KeyUnsafe, NewKeyNeeded
 from palyra.vault.limits import MAX_KEY_FILE_BYTES, MAX_KEYS_IN_FILE
 
 
@@ -129,3 +129,15 @@ def test_a_key_that_is_replaced_for_ever_is_given_up(place: Path, monkeypatch: p
     monkeypatch.setattr(os, "fstat", replacing)
     with pytest.raises(KeyUnsafe, match="again and again"):
         source(place).load(record)
+
+
+def test_a_full_shared_file_keeps_its_keys_and_asks_for_room(tmp_path: Path) -> None:
+    path = tmp_path / "keys" / "arguments.key"
+    shared = SharedKeyFile(path, tmp_path / "state")
+    known: set[str] = set()
+    for _ in range(MAX_KEYS_IN_FILE):
+        known.add(shared.create(known)[1].key_id)
+    with pytest.raises(NewKeyNeeded):
+        shared.create(known)
+    for key_id in known:
+        assert shared.load(KeyRecord(key_id=key_id, source=shared.kind)).key_id == key_id
