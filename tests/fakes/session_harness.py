@@ -22,6 +22,7 @@ from palyra.browser.tabs.download_folder import SessionFolders
 from palyra.clock import SystemClock
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.request_rules import RequestRule
 from palyra.errors import Failed
 
 
@@ -147,6 +148,7 @@ class SessionHarness:
         self.folder = folder
         self.fail_at = ""
         self.clean = True
+        self.request_rules: tuple[RequestRule, ...] = ()
         # Opening waits here.
         self.gate: asyncio.Event | None = None
         self.processes: list[StandInProcess] = []
