@@ -320,6 +320,7 @@ from palyra.sandbox.verify.protected_watch import ProtectedWatch
 from palyra.workspace.protected_table import PROTECTED_NAMES
 profile = SandboxProfile(workspace_root={str(root)!r}, protected_names=PROTECTED_NAMES)
 watch = ProtectedWatch(profile, gather_workspace(profile)[1], {str(scratch)!r})
+watch.write_note()
 open({str(root / "CLAUDE.md")!r}, "w").write("planted")
 os.kill(os.getpid(), 9)
 """

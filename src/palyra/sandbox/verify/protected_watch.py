@@ -4,8 +4,8 @@ Git's files are writable, since ordinary commands write them, and are judged aft
 hours must not keep a harmful one in force until then. So those of the repositories that were there are looked at a few
 times a second, and what could run a program is undone at once.
 
-A note beside the call says what was there before. It is left behind only where this process dies first, and then tells
-the next one what appeared. Nothing is moved then: a person may have made it since.
+A note beside a call that goes on says what was there before. It is left behind only where this process dies first, and
+then tells the next one what appeared. Nothing is moved then: a person may have made it since.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class ProtectedWatch:
         self._undone: tuple[ProtectedChange, ...] = ()
         self._places = self._find_places() if self._is_wanted() else ()
         self._seen: dict[Names, _Signature] = {}
-        self._note = _write_note(scratch, profile, before)
+        self._note: tuple[int, str] = (-1, "")
 
     def _is_wanted(self) -> bool:
         moves = self._profile.appearing_protected is NewProtectedPolicy.MOVE_ASIDE
@@ -101,29 +101,40 @@ class ProtectedWatch:
 
     @asynccontextmanager
     async def over(self, running: Running) -> AsyncIterator[None]:
-        if not self._places:
-            yield
-            return
+        """Watch while the block runs. A program that ends sooner than the first look costs nothing."""
         stop = asyncio.Event()
-        watching = asyncio.create_task(self._watch(running, stop), name="protected names")
+        watching: list[asyncio.Task[None]] = []
+
+        def begin() -> None:
+            watching.append(asyncio.create_task(self._watch(running, stop), name="protected names"))
+
+        timer = asyncio.get_running_loop().call_later(WATCH_SECONDS, begin)
         try:
             yield
         finally:
+            timer.cancel()
             stop.set()
-            # Not cancelled: its thread may be moving a file at this moment.
-            await asyncio.shield(asyncio.wait([watching]))
-            if error := watching.exception():
-                # The look after the end comes all the same.
-                log.error("the watch over git's files ended early", exc_info=error)
+            for task in watching:
+                # Not cancelled: its thread may be moving a file at this moment.
+                await asyncio.shield(asyncio.wait([task]))
+                if error := task.exception():
+                    # The look after the end comes all the same.
+                    log.error("the watch over git's files ended early", exc_info=error)
 
     async def _watch(self, running: Running, stop: asyncio.Event) -> None:
-        while len(self._undone) < MAX_UNDONE:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), WATCH_SECONDS)
+        await asyncio.to_thread(self.write_note)
+        while self._places and len(self._undone) < MAX_UNDONE:
             if stop.is_set() or running.child.ended:
                 return
             await asyncio.to_thread(self._look)
-        await running.kill("protected_names")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), WATCH_SECONDS)
+        if self._places:
+            await running.kill("protected_names")
+
+    def write_note(self) -> None:
+        """Leave word of what was there, for the next process if this one dies."""
+        self._note = _write_note(self._scratch, self._profile, self._before)
 
     def _look(self) -> None:
         with contextlib.suppress(OSError, PalyraError), hold(open_workspace_root(self._profile.workspace_root)) as root:
