@@ -55,7 +55,7 @@ import asyncio, datetime, json, socket, ssl, sys
 from palyra.egress.domain.credential import CredentialBindingPlan
 from palyra.egress.domain.grant import EgressGrant
 from palyra.egress.domain.judge import EgressProxyPolicyService
-from palyra.egress.proxy.server import CallListener, EgressProxy
+from palyra.egress.proxy.server import EgressProxy, ListeningSocket
 from palyra.egress.domain.rules import parse_rules
 from palyra.egress.proxy.termination import CredentialTermination
 from palyra.secret import Secret
@@ -88,7 +88,7 @@ async def main():
     open(bundle, "wb").write(termination.authority(grant).pem())
     proxy = EgressProxy(EgressProxyPolicyService(frozenset), Names(), Nobody(), termination=termination)
     listening = socket.create_server(("127.0.0.1", 0))
-    proxy.open_door(grant, [Listener(kind="proxy", socket=listening)])
+    proxy.open_listener(grant, [ListeningSocket(kind="proxy", socket=listening)])
     print(listening.getsockname()[1], flush=True)
     await asyncio.Event().wait()
 
