@@ -143,7 +143,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _make_room(self) -> None:
         """Close the oldest connection without a token, else an idle one, else one of whom has more than half of all.
 
-        If there is none of these, this new one closes. A stranger has a moment to show a token.
+        If there is none of these, this new one closes. A new connection has a moment to show a token.
         """
         others = [each for each in self.connections if isinstance(each, BoundedHttpProtocol) and each is not self]
         since = self.loop.time() - STRANGER_SECONDS

@@ -82,6 +82,24 @@ async def _read_all(scope: Any, receive: Any, send: Any) -> None:
     await _ok(scope, receive, send)
 
 
+async def _until_cut_off(port: int, start: bytes, *, trickle: bool) -> None:
+    """Send the start, then a letter now and then without end. Return when the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(start)
+
+    async def send() -> None:
+        while trickle:
+            writer.write(b"a")
+            await asyncio.sleep(0.02)
+
+    sending = asyncio.create_task(send())
+    with suppress(ConnectionError):
+        async with asyncio.timeout(10):
+            await reader.read()
+    sending.cancel()
+    writer.close()
+
+
 @pytest.mark.promise("P-floods")
 @pytest.mark.parametrize(
     "start",
@@ -91,20 +109,7 @@ async def _read_all(scope: Any, receive: Any, send: Any) -> None:
 async def test_a_head_that_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, start: bytes) -> None:
     monkeypatch.setattr(listener, "HEAD_SECONDS", 0.2)
     async with _serving(_ok) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(start)
-
-        async def trickle() -> None:
-            while start:
-                writer.write(b"a")
-                await asyncio.sleep(0.02)
-
-        sending = asyncio.create_task(trickle())
-        with suppress(ConnectionError):
-            async with asyncio.timeout(10):
-                await reader.read()
-        sending.cancel()
-        writer.close()
+        await _until_cut_off(port, start, trickle=bool(start))
 
 
 @pytest.mark.promise("P-floods")
@@ -112,20 +117,7 @@ async def test_a_head_that_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPat
 async def test_a_body_that_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, app: Any) -> None:
     monkeypatch.setattr(listener, "BODY_SECONDS", 0.2)
     async with _serving(app) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n")
-
-        async def trickle() -> None:
-            while True:
-                writer.write(b"a")
-                await asyncio.sleep(0.02)
-
-        sending = asyncio.create_task(trickle())
-        with suppress(ConnectionError):
-            async with asyncio.timeout(10):
-                await reader.read()
-        sending.cancel()
-        writer.close()
+        await _until_cut_off(port, b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n", trickle=True)
 
 
 async def test_the_stream_of_an_mcp_client_outlives_the_time_of_a_body(

@@ -5,6 +5,7 @@ connection to the server is kept for the next request to the same target, and dr
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Coroutine
 from typing import Any, Final
@@ -62,7 +63,7 @@ def require_same_host(named: Target, target: Target) -> None:
         )
 
 
-class ClientConversation:
+class ClientConversation(ABC):
     """The requests of one client connection, and the body of the one under way."""
 
     def __init__(self, tunnel: Tunnel, client: Connection, machine: HttpProxyServer) -> None:
@@ -72,9 +73,9 @@ class ClientConversation:
         self._commands: deque[ProxyCommand] = deque()
         self._body_sent = True
 
+    @abstractmethod
     async def reject(self, command: Reject) -> EgressRefused:
         """Send the reply to a malformed request. Return the refusal to raise."""
-        raise NotImplementedError
 
     async def next_command(self) -> ProxyCommand | None:
         """Return the client's next command; None at its end. The deadline of a handshake holds for a begun request."""

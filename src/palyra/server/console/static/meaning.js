@@ -1,11 +1,11 @@
-// A yes to more than one call says in words what it covers, before it can be given. The server writes the words, and
-// takes a yes with these words only.
+// Shows in words what an approval of more than one call covers, before it can be given. The server writes the words, and
+// accepts such an approval only with them.
 import { valuesOf, write } from "./forms.js";
 
 const WAIT_MS = 250;
 const due = new WeakMap();
-const asked = new WeakMap();
-const told = new WeakMap();
+const newestQuestion = new WeakMap();
+const shownChoice = new WeakMap();
 
 export function watchMeanings(root) {
   for (const kind of ["input", "change"]) {
@@ -24,20 +24,20 @@ function renew(form) {
 }
 
 function later(form) {
-  // A field that is left tells of its change once more: the words for it are there, or on their way.
+  // A field that loses the focus reports its change again. Its words are there already, or on their way.
   const chosen = JSON.stringify(["scope", "pattern", "ttl_seconds"].map((name) => form.elements[name].value));
-  if (told.get(form) === chosen) return;
-  told.set(form, chosen);
+  if (shownChoice.get(form) === chosen) return;
+  shownChoice.set(form, chosen);
   clearTimeout(due.get(form));
   const isOnce = form.elements.scope.value === "once";
   say(form, "", isOnce);
-  asked.delete(form);
+  newestQuestion.delete(form);
   if (!isOnce) due.set(form, setTimeout(() => ask(form), WAIT_MS));
 }
 
 async function ask(form) {
   const mine = Symbol("question");
-  asked.set(form, mine);
+  newestQuestion.set(form, mine);
   let words = "";
   let problem = "";
   try {
@@ -48,13 +48,13 @@ async function ask(form) {
   } catch (error) {
     problem = error instanceof SyntaxError || error instanceof TypeError ? "The daemon did not answer." : error.message;
   }
-  if (asked.get(form) === mine) say(form, words, Boolean(words), problem);
+  if (newestQuestion.get(form) === mine) say(form, words, Boolean(words), problem);
 }
 
 function say(form, words, mayApprove, problem = "") {
   const place = form.querySelector(".covers");
   form.elements.meaning.value = words;
-  place.textContent = words ? `A yes covers: ${words}.` : problem;
+  place.textContent = words ? `This approval covers: ${words}.` : problem;
   place.hidden = !place.textContent;
   form.querySelector("button[value=approve]").disabled = !mayApprove;
 }
